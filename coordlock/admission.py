@@ -1,0 +1,56 @@
+"""The admission rule: a snapshot and a contender in, the contenders to wait for out. No I/O.
+
+A contender waits only for EARLIER contenders, so queues are FIFO, nobody starves, and two
+contenders never wait for each other. At most a few are named, so that a departure wakes O(1)
+waiters of a lock, never the herd.
+"""
+
+from __future__ import annotations
+
+from coordlock.claim import Claim, Mode, Permit
+from coordlock.contender import Contender, Snapshot
+
+__all__ = ["blockers", "holders", "mismatch"]
+
+
+def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
+    """The contenders of which one must depart before ``me`` can be granted; empty: granted.
+
+    An empty answer is a verdict only when the snapshot omits nobody: ask again with a full one.
+
+    * A mode waits for the nearest earlier contender with a conflicting mode. Every earlier
+      conflict must depart; watching the nearest wakes each waiter once per queue's turn.
+    * A permit of n waits for the n nearest earlier contenders: when fewer than n contenders stand
+      before it, at least one of those n has departed (pigeonhole), so watching them misses nothing.
+    """
+    earlier = snapshot.before(me)
+    match me.claim:
+        case Permit(of=permits):
+            return earlier[-permits:] if len(earlier) >= permits else ()
+        case Mode():
+            conflicts = (one for one in reversed(earlier) if _conflict(me.claim, one.claim))
+            nearest = next(conflicts, None)
+            return () if nearest is None else (nearest,)
+
+
+def _conflict(mine: Mode, other: Claim) -> bool:
+    # A permit on a lock's queue is a mismatch, refused by `mismatch`; until then it excludes.
+    return isinstance(other, Permit) or mine.conflicts(other)
+
+
+def holders(snapshot: Snapshot) -> frozenset[str]:
+    """The ids of the contenders that the rule admits now. The snapshot must omit none."""
+    return frozenset(one.id for one in snapshot.contenders if not blockers(snapshot, one))
+
+
+def mismatch(snapshot: Snapshot, me: Contender) -> Contender | None:
+    """An earlier contender that uses the queue as another kind of lock, if there is one.
+
+    Modes and permits don't mix, nor do semaphores of different sizes: what "n permits" means would
+    depend on who asks. Each contender checks those before it, so a queue in use stays of one kind.
+    """
+    for one in snapshot.before(me):
+        same = one.claim == me.claim if isinstance(me.claim, Permit) else isinstance(one.claim, Mode)
+        if not same:
+            return one
+    return None

@@ -1,0 +1,172 @@
+"""The contract between the kernel and a coordination service.
+
+A backend is one client's connection to one service, with one session at a time. It knows how to
+keep ordered, ephemeral contenders; it knows nothing of locks. Everything that could be decided
+once for all services (admission, deadlines, retries, loss) is decided in the kernel.
+
+Rules for every method that returns a future:
+
+* It returns at once and never blocks, whatever the state of the connection.
+* The future is a `coordlock.promise.Promise`. It is completed from any thread, or at once.
+* It fails only with errors of `coordlock.errors`: `BackendUnavailable` when no answer came and
+  the outcome may be unknown (the kernel retries), `SessionLost` when the session is gone,
+  `AuthenticationFailed` when the service refuses the credentials.
+* It may stay pending while the service is silent; the kernel bounds every wait. A request that
+  can no longer be answered must fail, so that nothing leaks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, Self
+
+from coordlock.contender import Contender, Entry, Snapshot
+from coordlock.settings import Option, Settings
+
+__all__ = ["Backend", "Capabilities", "ServiceInfo", "SessionInfo", "SessionListener"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend declares; the contract suite fails one that does not keep it.
+
+    Attributes:
+        reach: between whom its locks exclude: threads of a process, processes of a machine, or
+            all clients of a cluster.
+        leased: sessions end by a time-to-live that heartbeats extend. Otherwise the session lives
+            exactly as long as the process, and its time-to-live is infinite.
+        durable: tokens go on growing after a full restart of the service.
+    """
+
+    reach: Literal["process", "machine", "cluster"]
+    leased: bool
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """An open session: its id in the service and its time-to-live in seconds, as granted.
+
+    ``shared`` tells that others use the session too, so that closing must withdraw each contender
+    instead of ending it.
+    """
+
+    id: str
+    ttl: float
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInfo:
+    """What `coordlock doctor` shows: the service, its versions, and what to know about them."""
+
+    service: str
+    version: str
+    endpoints: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class SessionListener(Protocol):
+    """What a backend tells the kernel about its session, from any thread. Never blocks or raises."""
+
+    def suspect(self, reason: str) -> None:
+        """The connection is gone; the session may still live."""
+
+    def recovered(self) -> None:
+        """The connection is back, with the same session: the kernel sends a heartbeat at once."""
+
+    def lost(self, reason: str) -> None:
+        """The service says that the session has ended."""
+
+
+class Backend(ABC):
+    """One client's connection to one coordination service."""
+
+    scheme: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+    #: The options that its URLs take, beside the common ones.
+    options: ClassVar[Sequence[Option]] = ()
+
+    @classmethod
+    @abstractmethod
+    def configure(cls, settings: Settings, client: object | None = None) -> Self:
+        """A backend for ``settings``; no I/O happens before `open`.
+
+        ``client`` is an existing client of the service's own library whose connection is to be
+        used. Raises `ConfigurationError` for what this backend cannot do.
+        """
+
+    @abstractmethod
+    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+        """Connect where needed and start a new session, which ``listener`` follows until its end.
+
+        Called again after a session was lost, never while one lives.
+        """
+
+    @abstractmethod
+    def heartbeat(self) -> Future[float]:
+        """Extend the session; the time-to-live that the service granted, in seconds.
+
+        Sends one request. The kernel counts the time-to-live from before this call.
+        """
+
+    @abstractmethod
+    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+        """Add a contender to the end of its queue and read the queue, in one round trip.
+
+        Idempotent by the entry's id: called again after its reply was lost, it finds the contender
+        of the CURRENT session instead of adding a second. The snapshot holds the contender, with
+        its token, and at least the ``entry.claim.window`` nearest before it.
+        """
+
+    @abstractmethod
+    def snapshot(
+        self, queue: str, upto: Contender | None = None, *, owners: bool = False
+    ) -> Future[Snapshot]:
+        """Read a queue: all of it, or the part that ends with ``upto``. Empty when there is none.
+
+        Given ``upto``, at least the ``upto.claim.window`` nearest before it are listed, and it
+        itself exactly if it is still in the queue. Otherwise nothing is omitted. With ``owners``,
+        every contender comes with its token and owner and the read is linearizable.
+        """
+
+    @abstractmethod
+    def watch(
+        self, contender: Contender, revision: int, departed: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Call ``departed`` once, when ``contender`` has left its queue after ``revision``.
+
+        At once, when it has left already. Never before it has left, and not at all after the
+        session ended. Survives reconnects. Returns what cancels the watch; idempotent.
+        All watches of a contender share one of the service's.
+        """
+
+    @abstractmethod
+    def withdraw(self, entry: Entry) -> Future[bool]:
+        """Remove every contender with the entry's id that this client may have made.
+
+        True when one was removed, False when there was none. Called only when no `enqueue` of the
+        entry is under way; the kernel repeats it after `BackendUnavailable`.
+        """
+
+    @abstractmethod
+    def queues(self) -> Future[list[str]]:
+        """The names of the queues under the root that may have contenders, in any order."""
+
+    @abstractmethod
+    def evict(self, contender: Contender) -> Future[bool]:
+        """Remove anybody's contender, for operators; whether it was there."""
+
+    @abstractmethod
+    def describe(self) -> Future[ServiceInfo]:
+        """Ask the service who it is. Works without a session."""
+
+    @abstractmethod
+    def close(self) -> Future[None]:
+        """End the session, unless it is shared, and the connection, unless it was given.
+
+        Idempotent; every pending future fails and no thread is left behind.
+        """

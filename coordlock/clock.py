@@ -1,0 +1,119 @@
+"""The clock that deadlines are kept on, and timers on it. Both are injected, for tests."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+__all__ = ["SYSTEM_CLOCK", "Clock", "SystemTimers", "Timer", "Timers"]
+
+log = logging.getLogger("coordlock")
+
+
+class Clock(Protocol):
+    """A monotonic clock."""
+
+    def now(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+
+
+class _SystemClock:
+    # CLOCK_BOOTTIME goes on while the machine is suspended, as the server's clock does.
+    _id: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+    def now(self) -> float:
+        return time.clock_gettime(self._id)
+
+
+SYSTEM_CLOCK: Final[Clock] = _SystemClock()
+
+
+class Timer:
+    """A call that is due at ``when`` on the clock, unless cancelled before."""
+
+    __slots__ = ("action", "when")
+
+    def __init__(self, when: float, action: Callable[[], None]) -> None:
+        self.when = when
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        """Never call; harmless when it was called already."""
+        self.action = None
+
+    def fire(self) -> None:
+        """Call the action, once, unless cancelled; its errors are logged, never raised."""
+        action, self.action = self.action, None
+        if action is not None:
+            try:
+                action()
+            except Exception:
+                log.exception("a coordlock timer failed")
+
+
+class Timers(Protocol):
+    """Calls in the future, on one clock."""
+
+    clock: Clock
+
+    def call_at(self, when: float, action: Callable[[], None]) -> Timer:
+        """Call ``action`` at ``when`` (seconds on the clock) or soon after."""
+
+    def close(self) -> None:
+        """Drop all timers."""
+
+
+class SystemTimers:
+    """Timers served by one daemon thread, which starts with the first timer."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.clock = clock
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._numbers = itertools.count()
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def call_at(self, when: float, action: Callable[[], None]) -> Timer:
+        """Call ``action`` on the timer thread at ``when``; it must not block."""
+        timer = Timer(when, action)
+        with self._wake:
+            if self._closed:
+                return timer
+            heapq.heappush(self._heap, (when, next(self._numbers), timer))
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve, name="coordlock-timers", daemon=True
+                )
+                self._thread.start()
+            elif self._heap[0][2] is timer:
+                self._wake.notify()
+        return timer
+
+    def close(self) -> None:
+        """Drop all timers and end the thread."""
+        with self._wake:
+            self._closed = True
+            self._heap.clear()
+            self._wake.notify()
+
+    def _serve(self) -> None:
+        while True:
+            with self._wake:
+                while not self._closed and (delay := self._delay()) > 0:
+                    self._wake.wait(delay)
+                if self._closed:
+                    return
+                timer = heapq.heappop(self._heap)[2]
+            timer.fire()
+
+    def _delay(self) -> float:
+        while self._heap and self._heap[0][2].action is None:
+            heapq.heappop(self._heap)
+        # Waiting in bounded steps, because a wait doesn't count the time of a suspend.
+        return min(self._heap[0][0] - self.clock.now(), 60.0) if self._heap else 60.0

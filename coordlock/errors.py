@@ -1,0 +1,192 @@
+"""Everything that coordlock raises.
+
+::
+
+    CoordlockError
+    ├── ConfigurationError (ValueError)      a URL, mapping or file that cannot be used
+    │   └── MissingExtra (ImportError)       the backend's package is not installed
+    ├── InvalidName (ValueError)             a lock name that no backend could store
+    ├── QueueMismatch (ValueError)           one name used as two kinds of lock
+    ├── AcquireTimeout (TimeoutError)        the lock was not granted in time
+    ├── LockLost (RuntimeError)              a grant ended before it was released
+    ├── ClientClosed (RuntimeError)          the client was used after ``close``
+    ├── ForkedClient (RuntimeError)          the client was used in a forked child
+    └── BackendError                         the service said no, or said nothing
+        ├── BackendUnavailable (ConnectionError)      no answer; the outcome may be unknown
+        ├── AuthenticationFailed (PermissionError)    credentials refused, or not enough rights
+        └── SessionLost (ConnectionError)             the session ended, and its contenders with it
+
+Each is also the built-in exception that fits, carries its facts as fields, and pickles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+__all__ = [
+    "AcquireTimeout",
+    "AuthenticationFailed",
+    "BackendError",
+    "BackendUnavailable",
+    "ClientClosed",
+    "ConfigurationError",
+    "CoordlockError",
+    "ForkedClient",
+    "InvalidName",
+    "LockLost",
+    "MissingExtra",
+    "QueueMismatch",
+    "SessionLost",
+]
+
+
+class CoordlockError(Exception):
+    """The base of every error that coordlock raises on purpose."""
+
+    @classmethod
+    def _rebuild(cls, fields: dict[str, Any]) -> Self:
+        error = cls.__new__(cls)
+        error.__dict__.update(fields)
+        return error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception pickles positional arguments only; the fields are the truth here.
+        return type(self)._rebuild, (self.__dict__.copy(),)
+
+
+@dataclass(eq=False)
+class ConfigurationError(CoordlockError, ValueError):
+    """The configuration cannot be used; the message names the offending part and what is accepted."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+@dataclass(eq=False)
+class MissingExtra(ConfigurationError, ImportError):
+    """A backend's or the command line's dependencies are not installed."""
+
+    extra: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}; install it with: pip install 'coordlock[{self.extra}]'"
+
+
+@dataclass(eq=False)
+class InvalidName(CoordlockError, ValueError):
+    """A lock name is empty, too long, or not encodable as UTF-8."""
+
+    name: str
+    problem: str
+
+    def __str__(self) -> str:
+        shown = self.name if len(self.name) <= 40 else self.name[:40] + "…"
+        return f"lock name {shown!r} {self.problem}"
+
+
+@dataclass(eq=False)
+class QueueMismatch(CoordlockError, ValueError):
+    """A name is in use as another kind of lock, or as a semaphore with other permits."""
+
+    name: str
+    wanted: str
+    found: str
+    holder: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name!r} is in use as {self.found} (by {self.holder}) and was asked for as "
+            f"{self.wanted}: every client of one name must ask for the same kind"
+        )
+
+
+@dataclass(eq=False)
+class AcquireTimeout(CoordlockError, TimeoutError):
+    """The lock was not granted within the caller's timeout; the contender was withdrawn.
+
+    ``waited`` is in seconds. ``position`` counts the contenders that stood before this one when
+    the queue was last seen, or is None when the queue was never seen; ``holder`` describes the
+    contender that was waited for.
+    """
+
+    name: str
+    waited: float
+    position: int | None = None
+    holder: str | None = None
+
+    def __str__(self) -> str:
+        text = f"lock {self.name!r} was not granted within {self.waited:.3g} s"
+        if self.position is None:
+            return f"{text}: the service did not answer in time"
+        return f"{text}: {self.position} contender(s) ahead, the nearest is {self.holder}"
+
+
+@dataclass(eq=False)
+class LockLost(CoordlockError, RuntimeError):
+    """A grant ended before it was released: another client may hold the lock now."""
+
+    name: str
+    token: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"lock {self.name!r} (token {self.token}) was lost: {self.reason}"
+
+
+@dataclass(eq=False)
+class ClientClosed(CoordlockError, RuntimeError):
+    """The client was closed; connect a new one."""
+
+    def __str__(self) -> str:
+        return "this client is closed; call coordlock.connect() for a new one"
+
+
+@dataclass(eq=False)
+class ForkedClient(CoordlockError, RuntimeError):
+    """The client belongs to the parent process; a fork never shares its session."""
+
+    parent: int
+
+    def __str__(self) -> str:
+        return (
+            f"this client belongs to process {self.parent}, which forked; "
+            "call coordlock.connect() in the child"
+        )
+
+
+@dataclass(eq=False)
+class BackendError(CoordlockError):
+    """The coordination service refused a request, or could not be asked."""
+
+    service: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.service}: {self.reason}"
+
+
+@dataclass(eq=False)
+class BackendUnavailable(BackendError, ConnectionError):
+    """The service gave no answer. Whether the request took effect is unknown."""
+
+    def __str__(self) -> str:
+        return f"{self.service} is unavailable: {self.reason}"
+
+
+@dataclass(eq=False)
+class AuthenticationFailed(BackendError, PermissionError):
+    """The service refused the credentials, or they do not allow what was asked."""
+
+    def __str__(self) -> str:
+        return f"{self.service} refused access: {self.reason}"
+
+
+@dataclass(eq=False)
+class SessionLost(BackendError, ConnectionError):
+    """The client's session ended: all of its contenders have left their queues."""
+
+    def __str__(self) -> str:
+        return f"the {self.service} session was lost: {self.reason}"
