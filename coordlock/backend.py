@@ -89,6 +89,10 @@ class Backend(ABC):
     capabilities: ClassVar[Capabilities]
     #: The options that its URLs take, beside the common ones.
     options: ClassVar[Sequence[Option]] = ()
+    #: The root where the URL has no path.
+    default_root: ClassVar[str] = "/coordlock"
+    #: The port of hosts that name none; 0 where hosts have no ports.
+    default_port: ClassVar[int] = 0
 
     @classmethod
     @abstractmethod

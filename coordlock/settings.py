@@ -1,0 +1,174 @@
+"""What a client is configured with, and the options that may be written in a URL or a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from coordlock.errors import ConfigurationError
+
+__all__ = [
+    "COMMON_OPTIONS",
+    "TLS_OPTIONS",
+    "Option",
+    "Settings",
+    "boolean",
+    "choice",
+    "duration",
+    "number",
+    "optional",
+    "text",
+]
+
+#: Parses what a URL (always text) or a file (text, number, bool) gives; raises ValueError with the
+#: accepted form.
+Parser = Callable[[object], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its name, how it is parsed, what holds without it, and a line for the table.
+
+    ``secret`` options never appear in reprs, logs or errors.
+    """
+
+    name: str
+    parse: Parser
+    default: Any
+    doc: str
+    secret: bool = False
+
+    def read(self, value: object) -> Any:
+        """The parsed ``value``; raises `ConfigurationError` that names the option."""
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            shown = "" if self.secret else f" {value!r}"
+            raise ConfigurationError(f"option {self.name!r}:{shown} is not {error}") from None
+
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|)")
+_UNITS: Final = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def duration(low: float = 0.0, high: float = 86_400.0) -> Parser:
+    """Parses seconds from ``low`` to ``high``, as a number or as ``500ms``, ``15s``, ``2m``, ``1h``."""
+
+    def parse(value: object) -> float:
+        match = _DURATION.fullmatch(str(value).strip().lower())
+        seconds = float(match[1]) * _UNITS[match[2]] if match and not isinstance(value, bool) else -1
+        if not low <= seconds <= high:
+            raise ValueError(f"a duration from {low:g}s to {high:g}s, such as 15s, 500ms or 2m")
+        return seconds
+
+    return parse
+
+
+def optional(parser: Parser) -> Parser:
+    """``parser``, or None for the text ``none``."""
+
+    def parse(value: object) -> Any:
+        return None if value is None or str(value).strip().lower() == "none" else parser(value)
+
+    return parse
+
+
+def number(low: int, high: int) -> Parser:
+    """Parses an integer from ``low`` to ``high``."""
+
+    def parse(value: object) -> int:
+        plain = str(value).strip()
+        if isinstance(value, bool) or not re.fullmatch(r"-?\d{1,18}", plain, re.ASCII):
+            raise ValueError(f"an integer from {low} to {high}")
+        if not low <= int(plain) <= high:
+            raise ValueError(f"an integer from {low} to {high}")
+        return int(plain)
+
+    return parse
+
+
+def choice(*accepted: str) -> Parser:
+    """Parses one of a few words."""
+
+    def parse(value: object) -> str:
+        if str(value) not in accepted:
+            raise ValueError(f"one of {', '.join(accepted)}")
+        return str(value)
+
+    return parse
+
+
+def boolean(value: object) -> bool:
+    """Parses ``true`` or ``false``, ``1`` or ``0``, ``yes`` or ``no``, ``on`` or ``off``."""
+    word = str(value).strip().lower()
+    if word in ("true", "1", "yes", "on"):
+        return True
+    if word in ("false", "0", "no", "off"):
+        return False
+    raise ValueError("true or false")
+
+
+def text(value: object) -> str:
+    """Parses any text but the empty one."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("a non-empty text")
+    return value
+
+
+#: The options of every backend.
+COMMON_OPTIONS: Final = (
+    Option(
+        "ttl", duration(1, 3600), 15.0, "How long the session outlives its last heartbeat (1s to 1h)."
+    ),
+    Option(
+        "timeout", optional(duration()), None, "Default timeout of acquire; none waits forever."
+    ),
+    Option("connect_timeout", duration(0.1, 600), 10.0, "How long connect may take."),
+    Option("request_timeout", duration(0.1, 600), 5.0, "How long one request may take."),
+    Option("label", text, "", "What queue views show beside host and pid as the owner."),
+)
+
+#: For backends that speak TLS.
+TLS_OPTIONS: Final = (
+    Option("tls", boolean, False, "Connect with TLS, and verify the server's certificate."),
+    Option("ca", text, None, "File of the certificate authority (PEM); the system's by default."),
+    Option("cert", text, None, "File of the client's certificate (PEM)."),
+    Option("key", text, None, "File of the client's private key (PEM)."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A client's configuration, parsed and checked.
+
+    Attributes:
+        scheme: names the backend.
+        hosts: ``host:port`` each, the port filled in; IPv6 addresses in brackets. For ``local``
+            empty, for ``memory`` the name of the shared service.
+        root: the path under which queues live; starts with a slash, ends without one.
+        username, password: credentials; the password is never shown.
+        ttl: seconds that a session outlives its last heartbeat, as asked of the service.
+        timeout: default of acquire in seconds; None waits forever.
+        connect_timeout, request_timeout: bounds in seconds.
+        label: shown beside host and pid as the owner.
+        options: the backend's own options, all of them, parsed; defaults filled in.
+    """
+
+    scheme: str
+    hosts: tuple[str, ...] = ()
+    root: str = "/coordlock"
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ttl: float = 15.0
+    timeout: float | None = None
+    connect_timeout: float = 10.0
+    request_timeout: float = 5.0
+    label: str = ""
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    def __str__(self) -> str:
+        """The URL without credentials and options, for logs and errors."""
+        return f"{self.scheme}://{','.join(self.hosts)}{self.root}"
