@@ -8,9 +8,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, Protocol
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "SystemTimers", "Timer", "Timers"]
+from coordlock.errors import ClientClosed
+from coordlock.promise import Promise, resolved
+
+__all__ = ["SYSTEM_CLOCK", "Clock", "SystemTimers", "Timer", "Timers", "sleep", "within"]
 
 log = logging.getLogger("coordlock")
 
@@ -38,9 +43,9 @@ class Timer:
 
     __slots__ = ("action", "when")
 
-    def __init__(self, when: float, action: Callable[[], None]) -> None:
+    def __init__(self, when: float, action: Callable[[], object]) -> None:
         self.when = when
-        self.action: Callable[[], None] | None = action
+        self.action: Callable[[], object] | None = action
 
     def cancel(self) -> None:
         """Never call; harmless when it was called already."""
@@ -61,17 +66,21 @@ class Timers(Protocol):
 
     clock: Clock
 
-    def call_at(self, when: float, action: Callable[[], None]) -> Timer:
-        """Call ``action`` at ``when`` (seconds on the clock) or soon after."""
+    def call_at(self, when: float, action: Callable[[], object]) -> Timer:
+        """Call ``action`` at ``when`` (seconds on the clock) or soon after.
+
+        Raises `ClientClosed` after `close`.
+        """
 
     def close(self) -> None:
-        """Drop all timers."""
+        """Call what is still due later now, so that nobody sleeps for good."""
 
 
 class SystemTimers:
     """Timers served by one daemon thread, which starts with the first timer."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, name: str = "coordlock-timers", clock: Clock = SYSTEM_CLOCK) -> None:
+        self.name = name
         self.clock = clock
         self._heap: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
@@ -79,28 +88,30 @@ class SystemTimers:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def call_at(self, when: float, action: Callable[[], None]) -> Timer:
+    def call_at(self, when: float, action: Callable[[], object]) -> Timer:
         """Call ``action`` on the timer thread at ``when``; it must not block."""
         timer = Timer(when, action)
         with self._wake:
             if self._closed:
-                return timer
+                raise ClientClosed
             heapq.heappush(self._heap, (when, next(self._numbers), timer))
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._serve, name="coordlock-timers", daemon=True
-                )
+                self._thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
                 self._thread.start()
             elif self._heap[0][2] is timer:
                 self._wake.notify()
         return timer
 
     def close(self) -> None:
-        """Drop all timers and end the thread."""
+        """End the thread, waiting up to a second for an action under way; fire what is left."""
         with self._wake:
             self._closed = True
-            self._heap.clear()
+            left, self._heap = self._heap, []
             self._wake.notify()
+        for _, _, timer in sorted(left):
+            timer.fire()
+        if self._thread not in (None, threading.current_thread()):
+            self._thread.join(1.0)
 
     def _serve(self) -> None:
         while True:
@@ -117,3 +128,25 @@ class SystemTimers:
             heapq.heappop(self._heap)
         # Waiting in bounded steps, because a wait doesn't count the time of a suspend.
         return min(self._heap[0][0] - self.clock.now(), 60.0) if self._heap else 60.0
+
+
+def sleep(timers: Timers, seconds: float) -> Promise[None]:
+    """A promise that is kept after ``seconds``."""
+    promise: Promise[None] = Promise()
+    timers.call_at(timers.clock.now() + seconds, partial(promise.resolve, None))
+    return promise
+
+
+def within(timers: Timers, future: Future[Any], seconds: float) -> Promise[None]:
+    """A promise that is kept when ``future`` is done, however it ends, or after ``seconds``."""
+    if future.done():
+        return resolved(None)
+    promise: Promise[None] = Promise()
+    timer = timers.call_at(timers.clock.now() + seconds, partial(promise.resolve, None))
+
+    def finish(_: Future[Any]) -> None:
+        timer.cancel()
+        promise.resolve(None)
+
+    future.add_done_callback(finish)
+    return promise

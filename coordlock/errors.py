@@ -8,6 +8,7 @@
     ├── InvalidName (ValueError)             a lock name that no backend could store
     ├── QueueMismatch (ValueError)           one name used as two kinds of lock
     ├── AcquireTimeout (TimeoutError)        the lock was not granted in time
+    ├── Evicted (RuntimeError)               a waiting contender was removed by someone else
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── ClientClosed (RuntimeError)          the client was used after ``close``
     ├── ForkedClient (RuntimeError)          the client was used in a forked child
@@ -32,6 +33,7 @@ __all__ = [
     "ClientClosed",
     "ConfigurationError",
     "CoordlockError",
+    "Evicted",
     "ForkedClient",
     "InvalidName",
     "LockLost",
@@ -122,6 +124,19 @@ class AcquireTimeout(CoordlockError, TimeoutError):
         if self.position is None:
             return f"{text}: the service did not answer in time"
         return f"{text}: {self.position} contender(s) ahead, the nearest is {self.holder}"
+
+
+@dataclass(eq=False)
+class Evicted(CoordlockError, RuntimeError):
+    """The contender was removed from its queue while the session lives; acquire again to go on."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"the contender for lock {self.name!r} was removed from the queue: "
+            "an operator evicted it, or deleted it in the service"
+        )
 
 
 @dataclass(eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, InvalidStateError
 from typing import TypeVar
 
-__all__ = ["Promise", "failed", "resolved"]
+__all__ = ["Promise", "failed", "resolved", "settled"]
 
 T = TypeVar("T")
 
@@ -49,4 +49,11 @@ def failed(error: BaseException) -> Promise[T]:
     """A promise that is already broken."""
     promise: Promise[T] = Promise()
     promise.fail(error)
+    return promise
+
+
+def settled(future: Future[T]) -> Promise[None]:
+    """A promise that is kept when ``future`` is done, however it ends."""
+    promise: Promise[None] = Promise()
+    future.add_done_callback(lambda _: promise.resolve(None))
     return promise

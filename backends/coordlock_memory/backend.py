@@ -1,0 +1,162 @@
+"""The contract over a `MemoryService`, with a network that can fail in between."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import ClassVar, Final, Self, TypeVar
+
+from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
+from coordlock.clock import SystemTimers, Timers
+from coordlock.contender import Contender, Entry, Snapshot
+from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.promise import Promise, failed, resolved
+from coordlock.settings import Settings
+from coordlock_memory.faults import Fault, Faults
+from coordlock_memory.service import MemoryService
+
+__all__ = ["MemoryBackend"]
+
+T = TypeVar("T")
+
+#: After how many seconds a request takes effect that its client had given up.
+_LATE: Final = 1.0
+
+
+class MemoryBackend(Backend):
+    """A client's connection to a `MemoryService`. Replies come at once, unless `faults` say else."""
+
+    scheme: ClassVar[str] = "memory"
+    capabilities: ClassVar[Capabilities] = Capabilities(reach="process", leased=True, durable=False)
+
+    _services: ClassVar[weakref.WeakValueDictionary[str, MemoryService]] = (
+        weakref.WeakValueDictionary()
+    )
+    _services_lock: ClassVar = threading.Lock()
+
+    def __init__(self, service: MemoryService, ttl: float, timers: Timers | None = None) -> None:
+        self.service: Final = service
+        self.faults: Final = Faults()
+        self._ttl = ttl
+        self._timers = timers or SystemTimers("coordlock-memory-network")
+        self._session = ""
+        self._closed = False
+
+    @classmethod
+    def configure(cls, settings: Settings, client: object | None = None) -> Self:
+        if isinstance(client, MemoryService):
+            return cls(client, settings.ttl)
+        name = ",".join(settings.hosts) + settings.root
+        with cls._services_lock:
+            service = cls._services.setdefault(name, MemoryService())
+        return cls(service, settings.ttl)
+
+    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+        def start() -> SessionInfo:
+            self._session = self.service.open(self._ttl, listener)
+            return SessionInfo(self._session, self._ttl)
+
+        return self._ask("open", start)
+
+    def heartbeat(self) -> Future[float]:
+        return self._ask("heartbeat", partial(self.service.heartbeat, self._session))
+
+    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+        return self._ask("enqueue", partial(self.service.enqueue, self._session, entry))
+
+    def snapshot(
+        self, queue: str, upto: Contender | None = None, *, owners: bool = False
+    ) -> Future[Snapshot]:
+        return self._ask("snapshot", partial(self.service.snapshot, queue, upto))
+
+    def watch(
+        self, contender: Contender, revision: int, departed: Callable[[], None]
+    ) -> Callable[[], None]:
+        live = True
+
+        def cancel() -> None:
+            nonlocal live
+            live = False
+            stop()
+
+        def tell() -> None:
+            if self.faults.partitioned:
+                self._later(_LATE, tell)
+            elif live and not self._closed:
+                departed()
+
+        def deliver() -> None:
+            if self.faults.latency is None and not self.faults.partitioned:
+                tell()
+            else:
+                self._later(self.faults.latency() if self.faults.latency else _LATE, tell)
+
+        stop = self.service.watch(contender, deliver)
+        return cancel
+
+    def withdraw(self, entry: Entry) -> Future[bool]:
+        return self._ask("withdraw", partial(self.service.withdraw, entry))
+
+    def queues(self) -> Future[list[str]]:
+        return self._ask("queues", self.service.queues)
+
+    def evict(self, contender: Contender) -> Future[bool]:
+        return self._ask("evict", partial(self.service.remove, contender))
+
+    def describe(self) -> Future[ServiceInfo]:
+        info = ServiceInfo(
+            service="memory",
+            version="",
+            warnings=("it coordinates this process only: for tests",),
+        )
+        return self._ask("describe", lambda: info)
+
+    def close(self) -> Future[None]:
+        if not self._closed:
+            self._closed = True
+            if not self.faults.partitioned:
+                self.service.close(self._session)
+            self._timers.close()
+        return resolved(None)
+
+    def _ask(self, method: str, action: Callable[[], T]) -> Future[T]:
+        """Let the service do ``action``; its reply, as the network lets it through."""
+        if self._closed:
+            return failed(BackendUnavailable("memory", "the connection is closed"))
+        if self.faults.partitioned:
+            return Promise()
+        match self.faults.take(method):
+            case Fault.LOSE_REQUEST:
+                return failed(BackendUnavailable("memory", "the request was lost"))
+            case Fault.LOSE_REPLY:
+                self._perform(action)
+                return failed(BackendUnavailable("memory", "the reply was lost"))
+            case Fault.LATE:
+                self._later(_LATE, partial(self._perform, action))
+                return failed(BackendUnavailable("memory", "the connection broke"))
+        outcome = self._perform(action)
+        if self.faults.latency is None:
+            return outcome
+        reply: Promise[T] = Promise()
+        self._later(self.faults.latency(), lambda: _copy(outcome, reply))
+        return reply
+
+    def _perform(self, action: Callable[[], T]) -> Promise[T]:
+        try:
+            return resolved(action())
+        except CoordlockError as error:
+            return failed(error)
+
+    def _later(self, seconds: float, action: Callable[[], object]) -> None:
+        self._timers.call_at(self._timers.clock.now() + seconds, action)
+
+
+def _copy(outcome: Promise[T], reply: Promise[T]) -> None:
+    error = outcome.exception()
+    if error is None:
+        reply.resolve(outcome.result())
+    else:
+        reply.fail(error)

@@ -1,0 +1,44 @@
+"""What can go wrong between a client and the service, on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+__all__ = ["Fault", "Faults"]
+
+
+class Fault(Enum):
+    """What happens to one request."""
+
+    LOSE_REQUEST = "lose request"  #: it never arrives; the client's connection breaks
+    LOSE_REPLY = "lose reply"  #: it takes effect; the client's connection breaks
+    LATE = "late"  #: the client's connection breaks; it takes effect a second later
+
+
+class Faults:
+    """The network of one client.
+
+    Attributes:
+        latency: gives the seconds that a reply or a departure takes; None for none at all. Random
+            ones reorder departures.
+        partitioned: requests vanish without an answer, and no departures arrive, until it is False
+            again; then the departures come.
+    """
+
+    def __init__(self) -> None:
+        self.latency: Callable[[], float] | None = None
+        self.partitioned = False
+        self._next: list[tuple[str, Fault]] = []
+
+    def inject(self, method: str, fault: Fault, times: int = 1) -> None:
+        """Let ``fault`` happen to the next ``times`` requests of the contract's ``method``."""
+        self._next.extend([(method, fault)] * times)
+
+    def take(self, method: str) -> Fault | None:
+        """The fault that is due for this request of ``method``, if any."""
+        for index, (due, fault) in enumerate(self._next):
+            if due == method:
+                del self._next[index]
+                return fault
+        return None

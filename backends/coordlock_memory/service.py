@@ -1,0 +1,200 @@
+"""The service: sessions that expire, queues in order, and who wants to know of departures."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from coordlock.backend import SessionListener
+from coordlock.clock import SystemTimers, Timer, Timers
+from coordlock.contender import Contender, Entry, Snapshot
+from coordlock.errors import SessionLost
+
+__all__ = ["MemoryService"]
+
+
+@dataclass
+class _Session:
+    id: str
+    ttl: float
+    listener: SessionListener
+    expiry: Timer | None = None
+    deadline: float = 0.0
+
+
+@dataclass
+class _State:
+    """All that the service knows. Contenders are in ascending order by construction."""
+
+    sessions: dict[str, _Session] = field(default_factory=dict)
+    queues: dict[str, dict[str, Contender]] = field(default_factory=dict)
+    watches: dict[str, dict[int, Callable[[], None]]] = field(default_factory=dict)
+
+
+class MemoryService:
+    """An ideal coordination service inside one process. Safe for threads.
+
+    ``timers`` may be virtual. Every method takes effect at once and in one step.
+    """
+
+    def __init__(self, timers: Timers | None = None) -> None:
+        self._given = timers
+        self._timers = timers or SystemTimers("coordlock-memory")
+        self._lock = threading.RLock()
+        self._state = _State()
+        self._revisions = itertools.count(1)
+        self._numbers = itertools.count(1)
+        self._revision = 0
+
+    def open(self, ttl: float, listener: SessionListener) -> str:
+        """Start a session that lives ``ttl`` seconds from its last heartbeat; its id."""
+        with self._lock:
+            if not self._state.sessions and self._given is None:
+                self._timers = SystemTimers("coordlock-memory")
+            session = _Session(f"memory-{next(self._numbers)}", ttl, listener)
+            self._state.sessions[session.id] = session
+            self._extend(session)
+        return session.id
+
+    def heartbeat(self, id: str) -> float:
+        """Extend the session; its time-to-live. Raises `SessionLost`."""
+        with self._lock:
+            session = self._session(id)
+            self._extend(session)
+            return session.ttl
+
+    def enqueue(self, id: str, entry: Entry) -> Snapshot:
+        """Add a contender, unless the session has it already; what the contract asks to be seen."""
+        with self._lock:
+            self._session(id)
+            found = self._find(entry.queue, entry.id)
+            if found is not None and found.session != id:
+                self.remove(found)
+                found = None
+            if found is None:
+                self._revision = token = next(self._revisions)
+                found = Contender(
+                    id=entry.id,
+                    key=f"{entry.queue}/{entry.claim.marker}-{entry.id}",
+                    claim=entry.claim,
+                    order=token,
+                    token=token,
+                    session=id,
+                    owner=entry.owner,
+                )
+                self._state.queues.setdefault(entry.queue, {})[found.key] = found
+            return self.snapshot(entry.queue, found)
+
+    def snapshot(self, queue: str, upto: Contender | None = None) -> Snapshot:
+        """The queue, or no more of it before ``upto`` than the contract asks for."""
+        with self._lock:
+            contenders = tuple(self._state.queues.get(queue, {}).values())
+            if upto is not None:
+                contenders = tuple(one for one in contenders if one.order <= upto.order)
+                window = upto.claim.window + (upto in contenders)
+                omitted = max(0, len(contenders) - window)
+                return Snapshot(queue, contenders[omitted:], self._revision, omitted)
+            return Snapshot(queue, contenders, self._revision)
+
+    def watch(self, contender: Contender, departed: Callable[[], None]) -> Callable[[], None]:
+        """Call ``departed`` once when ``contender`` has left; what cancels that."""
+        number = next(self._numbers)
+        with self._lock:
+            here = contender.key in self._state.queues.get(contender.key.rpartition("/")[0], {})
+            if here:
+                self._state.watches.setdefault(contender.key, {})[number] = departed
+        if not here:
+            departed()
+
+        def cancel() -> None:
+            with self._lock:
+                watches = self._state.watches.get(contender.key, {})
+                watches.pop(number, None)
+                if not watches:
+                    self._state.watches.pop(contender.key, None)
+
+        return cancel
+
+    def withdraw(self, entry: Entry) -> bool:
+        """Remove the entry's contender, whatever its session; whether it was there."""
+        with self._lock:
+            found = self._find(entry.queue, entry.id)
+        return found is not None and self.remove(found)
+
+    def remove(self, contender: Contender) -> bool:
+        """Remove a contender and tell its watchers; whether it was there."""
+        with self._lock:
+            queue = contender.key.rpartition("/")[0]
+            contenders = self._state.queues.get(queue, {})
+            if contenders.pop(contender.key, None) is None:
+                return False
+            if not contenders:
+                del self._state.queues[queue]
+            self._revision = next(self._revisions)
+            watches = self._state.watches.pop(contender.key, {})
+        for departed in watches.values():
+            departed()
+        return True
+
+    def queues(self) -> list[str]:
+        """The queues that have contenders."""
+        with self._lock:
+            return list(self._state.queues)
+
+    def sessions(self) -> list[str]:
+        """The ids of the live sessions."""
+        with self._lock:
+            return list(self._state.sessions)
+
+    def expire(self, id: str, reason: str = "it expired") -> None:
+        """End a session as its time-to-live would: its contenders leave, its client is told."""
+        session = self._end(id)
+        if session is not None:
+            session.listener.lost(reason)
+
+    def close(self, id: str) -> None:
+        """End a session at its client's wish."""
+        self._end(id)
+
+    def _end(self, id: str) -> _Session | None:
+        with self._lock:
+            session = self._state.sessions.pop(id, None)
+            if session is None:
+                return None
+            if session.expiry is not None:
+                session.expiry.cancel()
+            contenders = [c for queue in self._state.queues.values() for c in queue.values()]
+            idle = self._timers if not self._state.sessions and self._given is None else None
+        for contender in contenders:
+            if contender.session == id:
+                self.remove(contender)
+        if idle is not None:
+            idle.close()
+        return session
+
+    def _session(self, id: str) -> _Session:
+        session = self._state.sessions.get(id)
+        if session is None or self._timers.clock.now() >= session.deadline:
+            raise SessionLost("memory", "it expired")
+        return session
+
+    def _extend(self, session: _Session) -> None:
+        session.deadline = self._timers.clock.now() + session.ttl
+        if session.expiry is None:
+            session.expiry = self._timers.call_at(session.deadline, lambda: self._expire(session))
+
+    def _expire(self, session: _Session) -> None:
+        with self._lock:
+            late = self._timers.clock.now() >= session.deadline
+            if not late:
+                # It was extended since: one timer per session, not one per heartbeat.
+                expire = lambda: self._expire(session)  # noqa: E731
+                session.expiry = self._timers.call_at(session.deadline, expire)
+        if late:
+            self.expire(session.id)
+
+    def _find(self, queue: str, id: str) -> Contender | None:
+        contenders = self._state.queues.get(queue, {}).values()
+        return next((one for one in contenders if one.id == id), None)

@@ -1,0 +1,76 @@
+"""Distributed locks with fencing tokens, fair queues and loss signals, over ZooKeeper or etcd.
+
+::
+
+    import coordlock
+
+    with coordlock.connect() as client:                     # configured by URL, file or variable
+        with client.lock("nightly-migration", timeout=30) as grant:
+            grant.token                                     # send it along with every write
+
+`connect` and `connect_async` give clients, clients give locks, locks give grants. Importing this
+package imports no backend; see the documentation for what a lock cannot promise.
+"""
+
+from coordlock.backend import ServiceInfo
+from coordlock.claim import Claim, Mode, Permit
+from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
+from coordlock.contender import Contender, Owner
+from coordlock.errors import (
+    AcquireTimeout,
+    AuthenticationFailed,
+    BackendError,
+    BackendUnavailable,
+    ClientClosed,
+    ConfigurationError,
+    CoordlockError,
+    Evicted,
+    ForkedClient,
+    InvalidName,
+    LockLost,
+    MissingExtra,
+    QueueMismatch,
+    SessionLost,
+)
+from coordlock.grant import AsyncGrant, AsyncLossSignal, Grant, GrantState, LossSignal
+from coordlock.lock import DEFAULT, AsyncLock, Lock
+from coordlock.settings import Settings
+from coordlock.standing import Standing
+
+__all__ = [
+    "DEFAULT",
+    "AcquireTimeout",
+    "AsyncClient",
+    "AsyncGrant",
+    "AsyncLock",
+    "AsyncLossSignal",
+    "AuthenticationFailed",
+    "BackendError",
+    "BackendUnavailable",
+    "Claim",
+    "Client",
+    "ClientClosed",
+    "ConfigurationError",
+    "Connecting",
+    "Contender",
+    "CoordlockError",
+    "Evicted",
+    "ForkedClient",
+    "Grant",
+    "GrantState",
+    "InvalidName",
+    "Lock",
+    "LockLost",
+    "LossSignal",
+    "MissingExtra",
+    "Mode",
+    "Owner",
+    "Permit",
+    "QueueMismatch",
+    "ServiceInfo",
+    "SessionLost",
+    "Settings",
+    "Standing",
+    "connect",
+    "connect_async",
+]

@@ -1,0 +1,125 @@
+"""The protocol by which a lock is acquired, written once for all backends and both drivers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordlock.admission import blockers, mismatch
+from coordlock.claim import Claim
+from coordlock.clock import within
+from coordlock.contender import Contender, Snapshot
+from coordlock.driver import DeadlineReached, Steps
+from coordlock.errors import AcquireTimeout, Evicted, QueueMismatch, SessionLost
+from coordlock.link import Link
+from coordlock.retry import retried
+from coordlock.ticket import Ticket
+
+__all__ = ["acquisition"]
+
+#: New sessions that a contender may need before it stands in the queue for the first time.
+_SESSIONS: Final = 3
+#: How long, in seconds, one who gives up still waits for an answer that is nice to have.
+_PATIENCE: Final = 0.5
+
+
+class _Acquisition:
+    """One call of acquire: what it knows of the queue, for the error that may end it."""
+
+    def __init__(self, link: Link, queue: str, claim: Claim) -> None:
+        self.link = link
+        self.queue = queue
+        self.claim = claim
+        self.started = link.clock.now()
+        self.position: int | None = None
+        self.ahead: Contender | None = None
+
+    def steps(self, once: bool) -> Steps[Ticket]:
+        try:
+            for attempt in range(_SESSIONS):
+                session = yield from self.link.session()
+                ticket = self.link.ticket(session, self.queue, self.claim)
+                try:
+                    yield from self._queue(ticket, once)
+                    return ticket
+                except SessionLost:
+                    ticket.withdraw()
+                    # Without a place in the queue there is nothing to lose: a new session may try.
+                    if ticket.contender is not None or attempt == _SESSIONS - 1:
+                        raise
+                except BaseException:
+                    ticket.withdraw()
+                    raise
+        except DeadlineReached as late:
+            if once or self.position is None:
+                error = self.link.silent(late)
+                raise (error if once else self._timeout()) from error
+            yield from self._identify()
+            raise self._timeout() from None
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
+        snapshot = yield from ticket.enqueue()
+        me = ticket.contender
+        assert me is not None
+        if (other := mismatch(snapshot, me)) is not None:
+            raise QueueMismatch(self.queue, str(self.claim), str(other.claim), str(other))
+        while True:
+            waiting_for = blockers(snapshot, me)
+            if not waiting_for and not snapshot.omitted:
+                # Nobody enters before me, so nobody who is not in this snapshot can be in my way,
+                # and who has departed never returns. I am still in the queue: I was when it was
+                # read, and `departure` fails as soon as my own contender is removed.
+                ticket.guard(snapshot.revision)
+                return
+            if not waiting_for:
+                snapshot = yield from self._read(ticket, None)
+                continue
+            self.position = snapshot.omitted + len(snapshot.before(me))
+            self.ahead = waiting_for[-1]
+            if once:
+                yield within(self.link.timers, ticket.withdraw(), _PATIENCE)
+                raise self._timeout()
+            ticket.guard(snapshot.revision, at_once=True)
+            try:
+                yield ticket.departure(waiting_for, snapshot.revision)
+            except Evicted:
+                # Revoking a lease removes its contenders too: ask which it was.
+                yield within(self.link.timers, ticket.session.beat(), _PATIENCE)
+                raise ticket.session.ended or Evicted(self.queue) from None
+            snapshot = snapshot.without(ticket.departed)
+            if snapshot.omitted or blockers(snapshot, me):
+                snapshot = yield from self._read(ticket, me)
+
+    def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
+        backend, timers = self.link.backend, self.link.timers
+        snapshot = yield from retried(lambda: backend.snapshot(self.queue, upto), timers)
+        if ticket.loss.done():
+            raise ticket.loss.result()
+        if snapshot.find(ticket.entry.id) is None:
+            raise Evicted(self.queue)
+        return snapshot
+
+    def _identify(self) -> Steps[None]:
+        """Look up who is ahead, where the queue as it was read names no owners."""
+        if self.ahead is None or self.ahead.owner is not None:
+            return
+        answer = self.link.backend.snapshot(self.queue, self.ahead, owners=True)
+        yield within(self.link.timers, answer, _PATIENCE)
+        if answer.done() and answer.exception() is None:
+            self.ahead = answer.result().find(self.ahead.id) or self.ahead
+
+    def _timeout(self) -> AcquireTimeout:
+        waited = self.link.clock.now() - self.started
+        ahead = None if self.ahead is None else str(self.ahead)
+        return AcquireTimeout(self.queue, waited, self.position, ahead)
+
+
+def acquisition(link: Link, queue: str, claim: Claim, *, once: bool = False) -> Steps[Ticket]:
+    """Acquire ``queue`` as ``claim``; the granted ticket.
+
+    Raises `AcquireTimeout` at the driver's deadline, or when busy if asked ``once``, in which case
+    a silent service is a `BackendUnavailable`. Raises `QueueMismatch`, `SessionLost` or `Evicted`
+    when the contender is lost while it waits, and what the backend raises. However it ends without
+    a grant, the ticket is withdrawn.
+    """
+    return _Acquisition(link, queue, claim).steps(once)

@@ -1,0 +1,269 @@
+"""Connecting, and the clients that locks come from: one to block with, one for asyncio."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Generator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+from coordlock.backend import ServiceInfo
+from coordlock.claim import Claim, Mode, Permit
+from coordlock.clock import Clock
+from coordlock.config import Target, configure
+from coordlock.contender import Contender
+from coordlock.driver import DeadlineReached, Steps, run, run_async, run_in_background
+from coordlock.errors import ConfigurationError
+from coordlock.link import Link
+from coordlock.lock import DEFAULT, AsyncLock, Lock, Timeout
+from coordlock.registry import backend_for_client, backend_for_scheme
+from coordlock.settings import Settings
+from coordlock.standing import Standing, standings
+
+__all__ = ["AsyncClient", "Client", "Connecting", "connect", "connect_async"]
+
+L = TypeVar("L", Lock, AsyncLock)
+T = TypeVar("T")
+
+
+def connect(target: Target = None, *, client: object = None, **options: object) -> Client:
+    """Connect to the coordination service and open a session.
+
+    Args:
+        target: a URL, a mapping or `Settings`; None takes the first of ``COORDLOCK_URL``,
+            ``coordlock.toml``, ``[tool.coordlock]`` in ``pyproject.toml`` and the local backend.
+        client: an existing ``kazoo.client.KazooClient`` or ``etcd3.Etcd3Client`` whose connection
+            is to be used; it is never closed here.
+        options: single options, over those of ``target``; see the table in the documentation.
+
+    Raises `ConfigurationError` at once for what cannot be used, `MissingExtra` when the backend is
+    not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no session within
+    the option ``connect_timeout``.
+    """
+    link = _link(target, client, options)
+    run(_opening(link), link.clock, link.deadline(link.settings.connect_timeout))
+    return Client(link)
+
+
+def connect_async(target: Target = None, *, client: object = None, **options: object) -> Connecting:
+    """Connect as `connect` does, for asyncio: await the result, or enter it with ``async with``."""
+    return Connecting(_link(target, client, options))
+
+
+class Connecting:
+    """An `AsyncClient` to be: awaitable, and an async context manager."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._client: AsyncClient | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncClient]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> AsyncClient:
+        self._client = await self._connect()
+        return self._client
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._client is not None
+        await self._client.close()
+
+    async def _connect(self) -> AsyncClient:
+        link = self._link
+        deadline = link.deadline(link.settings.connect_timeout)
+        await run_async(_opening(link), link.clock, deadline)
+        return AsyncClient(link)
+
+
+class _Client(Generic[L]):
+    """What sync and async clients share: everything that needs no waiting."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        _open_links.add(link)
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration in use."""
+        return self._link.settings
+
+    def lock(self, name: str, *, mode: Mode = Mode.EX, timeout: Timeout = DEFAULT) -> L:
+        """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
+
+        ``timeout`` in seconds is the default of its ``acquire``: None waits forever, 0 tries once.
+        Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
+        """
+        return self._make(name, Mode(mode), timeout)
+
+    def read_lock(self, name: str, *, timeout: Timeout = DEFAULT) -> L:
+        """The lock ``name``, shared with other readers: mode PR."""
+        return self._make(name, Mode.PR, timeout)
+
+    def write_lock(self, name: str, *, timeout: Timeout = DEFAULT) -> L:
+        """The lock ``name``, exclusive: mode EX."""
+        return self._make(name, Mode.EX, timeout)
+
+    def semaphore(self, name: str, permits: int, *, timeout: Timeout = DEFAULT) -> L:
+        """One of ``permits`` (1 to 10,000) of the semaphore ``name``.
+
+        Every client must ask for the same number: another is a `QueueMismatch` at acquiring.
+        """
+        return self._make(name, Permit(permits), timeout)
+
+    def _make(self, name: str, claim: Claim, timeout: Timeout) -> L:
+        raise NotImplementedError
+
+    def _asking(self, steps: Steps[T]) -> tuple[Steps[T], Clock, float | None]:
+        """What a driver needs in order to ask the service something."""
+        link = self._link
+        return steps, link.clock, link.deadline(link.settings.request_timeout)
+
+    def _queues(self) -> Steps[list[str]]:
+        names = yield from self._link.ask(self._link.backend.queues)
+        return sorted(names)
+
+    def _evict(self, contender: Standing | Contender) -> Steps[bool]:
+        target = contender.contender if isinstance(contender, Standing) else contender
+        return (yield from self._link.ask(lambda: self._link.backend.evict(target)))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._link.settings}>"
+
+
+class Client(_Client[Lock]):
+    """A connection with its session; locks come from here. A context manager that closes it.
+
+    Threads share it. A forked child must connect anew: see `ForkedClient`.
+    """
+
+    def _make(self, name: str, claim: Claim, timeout: Timeout) -> Lock:
+        return Lock(self._link, name, claim, timeout)
+
+    def queues(self) -> list[str]:
+        """The names that are in use under the root, sorted. Raises `BackendUnavailable`."""
+        return run(*self._asking(self._queues()))
+
+    def contenders(self, name: str) -> tuple[Standing, ...]:
+        """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
+        return run(*self._asking(standings(self._link, name)))
+
+    def evict(self, contender: Standing | Contender) -> bool:
+        """Remove anybody's contender from its queue; whether it was there. For operators.
+
+        Its owner is told that the lock is lost, but may still be at work: evict only what is
+        stuck. Raises `BackendUnavailable`.
+        """
+        return run(*self._asking(self._evict(contender)))
+
+    def describe(self) -> ServiceInfo:
+        """The service, its version and warnings about it. Raises `BackendUnavailable`."""
+        return run(*self._asking(self._link.ask(self._link.backend.describe)))
+
+    def close(self) -> None:
+        """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
+
+        Takes up to ``request_timeout`` when the service is silent; its session then ends by its
+        time-to-live. Done at the interpreter's exit for clients that were not closed.
+        """
+        run(*self._asking(self._link.close()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncClient(_Client[AsyncLock]):
+    """A connection with its session, for asyncio; locks come from here.
+
+    An async context manager that closes it. Usable from any event loop of the process. A forked
+    child must connect anew: see `ForkedClient`.
+    """
+
+    def _make(self, name: str, claim: Claim, timeout: Timeout) -> AsyncLock:
+        return AsyncLock(self._link, name, claim, timeout)
+
+    async def queues(self) -> list[str]:
+        """The names that are in use under the root, sorted. Raises `BackendUnavailable`."""
+        return await run_async(*self._asking(self._queues()))
+
+    async def contenders(self, name: str) -> tuple[Standing, ...]:
+        """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
+        return await run_async(*self._asking(standings(self._link, name)))
+
+    async def evict(self, contender: Standing | Contender) -> bool:
+        """Remove anybody's contender from its queue; whether it was there. For operators.
+
+        Its owner is told that the lock is lost, but may still be at work: evict only what is
+        stuck. Raises `BackendUnavailable`.
+        """
+        return await run_async(*self._asking(self._evict(contender)))
+
+    async def describe(self) -> ServiceInfo:
+        """The service, its version and warnings about it. Raises `BackendUnavailable`."""
+        return await run_async(*self._asking(self._link.ask(self._link.backend.describe)))
+
+    async def close(self) -> None:
+        """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
+
+        Takes up to ``request_timeout`` when the service is silent; its session then ends by its
+        time-to-live. Done at the interpreter's exit for clients that were not closed.
+        """
+        await run_async(*self._asking(self._link.close()))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _link(target: Target, client: object, options: dict[str, object]) -> Link:
+    if client is None:
+        settings = configure(target, options)
+        return Link(backend_for_scheme(settings.scheme).configure(settings), settings)
+    backend = backend_for_client(client)
+    settings = configure({"backend": backend.scheme} if target is None else target, options)
+    if settings.scheme != backend.scheme:
+        raise ConfigurationError(f"client is for {backend.scheme}://, not {settings.scheme}://")
+    return Link(backend.configure(settings, client), settings)
+
+
+def _opening(link: Link) -> Steps[None]:
+    try:
+        yield from link.session()
+    except DeadlineReached as late:
+        run_in_background(link.close())
+        raise link.silent(late) from None
+    except BaseException:
+        run_in_background(link.close())
+        raise
+
+
+#: Closed at the interpreter's exit, so that nobody waits for the sessions' time-to-live.
+_open_links: Final[weakref.WeakSet[Link]] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for link in list(_open_links):
+        with suppress(Exception):
+            run(link.close(), link.clock, link.deadline(2.0))

@@ -1,0 +1,195 @@
+"""Where the configuration comes from, and how a URL, a mapping or a file becomes `Settings`."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote
+
+from coordlock.backend import Backend
+from coordlock.errors import ConfigurationError
+from coordlock.registry import backend_for_scheme
+from coordlock.settings import COMMON_OPTIONS, Settings
+
+__all__ = ["DEFAULT_URL", "Target", "configure", "find"]
+
+#: What holds when nothing is configured.
+DEFAULT_URL: Final = "local://"
+
+#: What `connect` takes.
+Target = str | Mapping[str, Any] | Settings | None
+
+#: The keys of a mapping beside the options.
+_PLACE: Final = ("url", "backend", "hosts", "root", "username", "password")
+
+
+def find(
+    environ: Mapping[str, str] | None = None, directory: Path | None = None
+) -> tuple[str | Mapping[str, Any], str]:
+    """The configuration that holds when `connect` is given none, and where it was found.
+
+    First found wins: ``COORDLOCK_URL``; the file that ``COORDLOCK_CONFIG`` names, else
+    ``coordlock.toml`` in the working directory; ``[tool.coordlock]`` in ``pyproject.toml`` there;
+    the local backend. Raises `ConfigurationError` for a file that cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    directory = Path.cwd() if directory is None else directory
+    if url := environ.get("COORDLOCK_URL"):
+        return url, "COORDLOCK_URL"
+    if named := environ.get("COORDLOCK_CONFIG"):
+        return _read(Path(named)), named
+    if (file := directory / "coordlock.toml").is_file():
+        return _read(file), str(file)
+    if (file := directory / "pyproject.toml").is_file():
+        table = _read(file).get("tool", {}).get("coordlock")
+        if table is not None:
+            return table, f"[tool.coordlock] in {file}"
+    return DEFAULT_URL, "the default"
+
+
+def configure(target: Target = None, options: Mapping[str, object] | None = None) -> Settings:
+    """The settings for a URL, a mapping or what `find` finds, with ``options`` over them.
+
+    Raises `ConfigurationError` that names the offending part and what is accepted.
+    """
+    if isinstance(target, Settings):
+        if options:
+            raise ConfigurationError("Settings take no further options: use dataclasses.replace")
+        return target
+    origin = ""
+    if target is None:
+        target, origin = find()
+    fields: dict[str, Any] = {"url": target} if isinstance(target, str) else dict(target)
+    fields.update(options or {})
+    try:
+        return _from_mapping(fields)
+    except ConfigurationError as error:
+        if origin and type(error) is ConfigurationError:
+            raise ConfigurationError(f"{origin}: {error.problem}") from None
+        raise
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} is not TOML: {error}") from None
+
+
+def _from_mapping(fields: Mapping[str, Any]) -> Settings:
+    merged: dict[str, Any] = dict(_parse_url(fields["url"])) if "url" in fields else {}
+    merged.update((key, value) for key, value in fields.items() if key != "url")
+    scheme = merged.pop("backend", None)
+    if not isinstance(scheme, str) or not scheme:
+        raise ConfigurationError("neither 'url' nor 'backend' is given")
+    backend = backend_for_scheme(scheme)
+    hosts, root = merged.pop("hosts", ()), merged.pop("root", None)
+    username, password = merged.pop("username", None), merged.pop("password", None)
+    for key, value in (("username", username), ("password", password)):
+        if value is not None and not isinstance(value, str):
+            raise ConfigurationError(f"{key} must be a text")
+    if password is not None and username is None:
+        raise ConfigurationError("a password is given, and no username")
+    common, own = _options(backend, merged)
+    return Settings(
+        scheme=scheme,
+        hosts=_hosts(hosts, backend.default_port),
+        root=_root(root, backend.default_root),
+        username=username,
+        password=password,
+        options=MappingProxyType(own),
+        **common,
+    )
+
+
+def _parse_url(url: object) -> dict[str, Any]:
+    # By hand, because urllib knows neither several hosts nor unknown schemes, and shows passwords.
+    example = "such as etcd://host1:2379,host2:2379/payments?ttl=15s"
+    if not isinstance(url, str) or "://" not in url:
+        raise ConfigurationError(f"a URL is needed, {example}")
+    scheme, _, rest = url.partition("://")
+    if "#" in rest:
+        raise ConfigurationError("the URL has a '#': write it as %23")
+    rest, _, query = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    credentials, at, hosts = authority.rpartition("@")
+    if not at and "@" in path + query:
+        # Else a password with a slash in it would be shown as a port that is none.
+        raise ConfigurationError("the URL has an '@' behind its host: write / ? and @ as %2F %3F %40")
+    found: dict[str, Any] = {"backend": scheme.lower()}
+    if at:
+        username, colon, password = credentials.partition(":")
+        found["username"] = unquote(username)
+        if colon:
+            found["password"] = unquote(password)
+    if hosts:
+        found["hosts"] = [unquote(host) for host in hosts.split(",")]
+    if slash and path:
+        found["root"] = "/" + unquote(path)
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise ConfigurationError(f"the URL's options are not name=value pairs, {example}") from None
+    for name, value in pairs:
+        if name in found or name in _PLACE:
+            raise ConfigurationError(f"option {name!r} is given twice, or has its own place")
+        found[name] = value
+    return found
+
+
+def _hosts(value: object, port: int) -> tuple[str, ...]:
+    hosts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(hosts, list | tuple):
+        raise ConfigurationError("hosts must be a list of host:port")
+    return tuple(_host(host, port) for host in hosts)
+
+
+def _host(value: object, port: int) -> str:
+    host = value.strip() if isinstance(value, str) else ""
+    name, colon, number = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+    if not colon:
+        name, number = host, str(port)
+    bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    if not bare or (":" in bare and bare == name) or set(bare) & set("[]/@ \t\0"):
+        raise ConfigurationError(f"{value!r} is not host, host:port or [IPv6 address]:port")
+    if not port:
+        if colon:
+            raise ConfigurationError(f"{value!r}: this backend's hosts have no port")
+        return name
+    if not (number.isascii() and number.isdecimal() and 0 < int(number) < 65536):
+        raise ConfigurationError(f"{value!r}: the port must be a number from 1 to 65535")
+    return f"{name}:{int(number)}"
+
+
+def _root(value: object, default: str) -> str:
+    if value is None:
+        return default
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
+        raise ConfigurationError(f"root must be a path that starts with a slash, not {value!r}")
+    parts = [part for part in value.split("/") if part]
+    if any(part in (".", "..") for part in parts):
+        raise ConfigurationError(f"root must not contain '.' or '..', as {value!r} does")
+    return "/" + "/".join(parts) if parts else default
+
+
+def _options(
+    backend: type[Backend], given: Mapping[str, object]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    known = {option.name: option for option in (*COMMON_OPTIONS, *backend.options)}
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(
+                f"{backend.scheme}:// has no option {name!r}; it has: {', '.join(sorted(known))}"
+            )
+    values = {
+        name: option.read(given[name]) if name in given else option.default
+        for name, option in known.items()
+    }
+    common = {option.name: values.pop(option.name) for option in COMMON_OPTIONS}
+    return common, values

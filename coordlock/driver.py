@@ -1,0 +1,122 @@
+"""The drivers that run protocols: one blocks, one awaits, one goes on in the background.
+
+A protocol is a generator that yields futures and gets their results. It only advances in its
+driver, so whoever gives up has stopped it: nothing is granted to a caller that has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from coordlock.clock import Clock
+from coordlock.promise import Promise
+
+__all__ = ["DeadlineReached", "Steps", "run", "run_async", "run_in_background"]
+
+T = TypeVar("T")
+
+#: A protocol with a result of type T.
+Steps = Generator[Future[Any], Any, T]
+
+
+class DeadlineReached(Exception):
+    """Thrown into a protocol whose caller's time is up. ``__cause__`` is the last failure, if any."""
+
+
+def run(steps: Steps[T], clock: Clock, deadline: float | None = None) -> T:
+    """Run ``steps`` in the calling thread until ``deadline`` on ``clock``; its result.
+
+    The deadline and whatever interrupts the wait, Ctrl-C too, are thrown into the protocol. What
+    it does after that, to clean up, it must bound itself: the deadline is thrown once.
+    """
+    try:
+        future = next(steps)
+        while True:
+            try:
+                if not future.done():
+                    concurrent.futures.wait([future], _remaining(clock, deadline))
+                outcome = _outcome(future)
+            except BaseException as error:
+                if isinstance(error, DeadlineReached):
+                    deadline = None
+                future = steps.throw(error)
+            else:
+                future = steps.send(outcome)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+async def run_async(steps: Steps[T], clock: Clock, deadline: float | None = None) -> T:
+    """Run ``steps`` in the current task until ``deadline`` on ``clock``; its result.
+
+    The deadline, once, and the task's cancellation are thrown into the protocol, as in `run`.
+    """
+    try:
+        future = next(steps)
+        while True:
+            try:
+                if not future.done():
+                    await _done(future, _remaining(clock, deadline))
+                outcome = _outcome(future)
+            except BaseException as error:
+                if isinstance(error, DeadlineReached):
+                    deadline = None
+                future = steps.throw(error)
+            else:
+                future = steps.send(outcome)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def run_in_background(steps: Steps[T]) -> Promise[T]:
+    """Start ``steps`` here and go on in whichever thread completes its futures.
+
+    Its steps must not block. The promise takes the outcome.
+    """
+    promise: Promise[T] = Promise()
+
+    def advance(step: Callable[[], Future[Any]]) -> None:
+        try:
+            future = step()
+            while future.done():
+                future = _resume(steps, future)
+        except StopIteration as stop:
+            promise.resolve(stop.value)
+        except BaseException as error:
+            promise.fail(error)
+        else:
+            future.add_done_callback(lambda done: advance(lambda: _resume(steps, done)))
+
+    advance(lambda: next(steps))
+    return promise
+
+
+async def _done(future: Future[Any], timeout: float | None) -> None:
+    # `wait` leaves the future alone when the task is cancelled; the wrapper is dropped quietly.
+    wrapper = asyncio.wrap_future(future)
+    try:
+        await asyncio.wait([wrapper], timeout=timeout)
+    finally:
+        if not wrapper.cancel():
+            wrapper.exception()
+
+
+def _resume(steps: Steps[T], future: Future[Any]) -> Future[Any]:
+    error = future.exception()
+    return steps.send(future.result()) if error is None else steps.throw(error)
+
+
+def _outcome(future: Future[Any]) -> Any:
+    if not future.done():
+        raise DeadlineReached
+    return future.result()
+
+
+def _remaining(clock: Clock, deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - clock.now())

@@ -1,0 +1,273 @@
+"""What acquiring returns: the token, the deadline, the loss signal and the release."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from enum import Enum
+from types import TracebackType
+from typing import Final, Self
+
+from coordlock.claim import Claim
+from coordlock.clock import within
+from coordlock.driver import Steps, run, run_async
+from coordlock.errors import ForkedClient, LockLost
+from coordlock.link import Link
+from coordlock.promise import Promise, settled
+from coordlock.ticket import Ticket
+
+__all__ = ["AsyncGrant", "AsyncLossSignal", "Grant", "GrantState", "LossSignal"]
+
+
+class GrantState(Enum):
+    """Where a grant stands. It goes from HELD to SUSPECT and back, and never back from the rest."""
+
+    HELD = "held"  #: the service acknowledged the session's last heartbeat in time
+    SUSPECT = "suspect"  #: disconnected or late, but the deadline has not been reached
+    LOST = "lost"  #: another client may hold the lock
+    RELEASED = "released"  #: `release` was called while it was held
+
+
+class _Hold:
+    """What sync and async grants share: everything that needs no waiting."""
+
+    def __init__(self, link: Link, ticket: Ticket) -> None:
+        assert ticket.contender is not None and ticket.contender.token is not None
+        #: The lock's name.
+        self.name: Final = ticket.entry.queue
+        #: The mode, or the permit, that was granted.
+        self.claim: Final[Claim] = ticket.entry.claim
+        #: The fencing token, 1 to 2**63 - 1: greater than that of every grant this one waited for.
+        self.token: Final[int] = ticket.contender.token
+        self._link = link
+        self._ticket = ticket
+        self._released: bool | None = None
+
+    @property
+    def state(self) -> GrantState:
+        """The state now. Cheap: it looks at the clock and asks nobody."""
+        if self._ticket.session.ended is None and not self._ticket.loss.done():
+            if self._ticket.withdrawn:
+                return GrantState.RELEASED
+            doubt = self._ticket.session.suspicion
+            return GrantState.HELD if doubt is None else GrantState.SUSPECT
+        return GrantState.LOST if self._released is not True else GrantState.RELEASED
+
+    def remaining(self) -> float:
+        """Seconds for which the lock is certainly held, if this process reads them at once.
+
+        Heartbeats keep it between two thirds of the time-to-live and all of it; it runs down to 0
+        when they fail. Infinite on backends without leases; 0 when lost or released.
+        """
+        live = self.state in (GrantState.HELD, GrantState.SUSPECT)
+        return self._ticket.session.remaining if live else 0.0
+
+    def check(self) -> None:
+        """Raise `LockLost` unless the lock is held, before a step that must not happen otherwise.
+
+        A process can be paused between this check and the step: only the resource's own check of
+        the token is proof against that. Raises `ForkedClient` in a forked child.
+        """
+        if self._link.inherited:
+            self._link.check()
+        match self.state:
+            case GrantState.LOST:
+                raise self._lost_error()
+            case GrantState.RELEASED:
+                raise LockLost(self.name, self.token, "it was released")
+
+    def _lost_error(self) -> LockLost:
+        loss = self._ticket.loss
+        reason = str(loss.result()) if loss.done() else "its contender had left the queue"
+        return LockLost(self.name, self.token, reason)
+
+    def _release(self, bound: float | None) -> Steps[bool]:
+        """Withdraw, and wait up to ``bound`` seconds for the acknowledgement."""
+        if self._link.inherited:
+            self._link.check()
+        if self._released is None:
+            held = self.state is not GrantState.LOST
+            self._released = held
+            removal = self._ticket.withdraw()
+            seconds = self._link.settings.request_timeout if bound is None else bound
+            yield within(self._link.timers, removal, seconds if held else 0.0)
+            if removal.done() and removal.exception() is None:
+                # Not there any more: it was lost, and nobody had noticed.
+                self._released = held and removal.result()
+        return self._released
+
+    def _chain(self, body: BaseException | None) -> None:
+        """The lock was lost under ``body``: raise, or go under the body's own exception."""
+        lost = self._lost_error()
+        if body is None:
+            raise lost
+        if not isinstance(body, LockLost):
+            while body.__context__ is not None:
+                body = body.__context__
+            body.__context__ = lost
+
+    def __repr__(self) -> str:
+        state = self.state.value
+        return f"<{type(self).__name__} {self.name!r} token={self.token} {state}>"
+
+
+class _Signal:
+    def __init__(self, hold: _Hold) -> None:
+        self._hold = hold
+
+    def is_set(self) -> bool:
+        """Whether the lock was lost."""
+        return self._hold.state is GrantState.LOST
+
+    @property
+    def reason(self) -> str | None:
+        """Why the lock was lost, or None."""
+        return self._hold._lost_error().reason if self.is_set() else None
+
+
+class LossSignal(_Signal):
+    """Set at the moment when the lock is lost: at the deadline, or as soon as the service says so."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the lock is lost, for ``timeout`` seconds at most; whether it is."""
+        concurrent.futures.wait([self._hold._ticket.loss], timeout)
+        return self.is_set()
+
+
+class AsyncLossSignal(_Signal):
+    """Set at the moment when the lock is lost: at the deadline, or as soon as the service says so."""
+
+    async def wait(self) -> bool:
+        """Wait until the lock is lost. Bound it with ``asyncio.timeout`` as any other wait."""
+        await asyncio.wrap_future(settled(self._hold._ticket.loss))
+        return self.is_set()
+
+
+class Grant(_Hold):
+    """A lock that is held. A context manager that releases it.
+
+    Any thread of the process may use it: a lock belongs to its grant, not to a thread.
+    """
+
+    @property
+    def lost(self) -> LossSignal:
+        """The loss signal."""
+        return LossSignal(self)
+
+    def on_lost(self, callback: Callable[[Grant], object]) -> None:
+        """Call ``callback(grant)`` once if the lock is lost, in a thread for such callbacks.
+
+        It is called for a loss that has already happened, too, and not after a release. Its
+        exceptions are logged.
+        """
+
+        def tell() -> None:
+            if self.state is GrantState.LOST:
+                callback(self)
+
+        link = self._link
+        self._ticket.loss.add_done_callback(lambda _: link.call_back(tell))
+
+    def release(self, timeout: float | None = None) -> bool:
+        """Release the lock; whether it was still held.
+
+        Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
+        ``request_timeout``); the removal goes on in the background until it is certain. Called
+        again, it repeats its answer. Raises `ForkedClient` in a forked child.
+        """
+        return run(self._release(timeout), self._link.clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._released is None and not self.release():
+            self._chain(body)
+
+
+class AsyncGrant(_Hold):
+    """A lock that is held. An async context manager that releases it."""
+
+    @property
+    def lost(self) -> AsyncLossSignal:
+        """The loss signal."""
+        return AsyncLossSignal(self)
+
+    def on_lost(self, callback: Callable[[AsyncGrant], object]) -> None:
+        """Call ``callback(grant)`` once if the lock is lost, in the event loop of this call.
+
+        It is called for a loss that has already happened, too, and not after a release.
+        """
+        loop = asyncio.get_running_loop()
+
+        def tell() -> None:
+            if self.state is GrantState.LOST:
+                callback(self)
+
+        def schedule(_: object) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(tell)
+
+        self._ticket.loss.add_done_callback(schedule)
+
+    @asynccontextmanager
+    async def cancel_on_loss(self) -> AsyncIterator[Self]:
+        """Cancel the body when the lock is lost, and raise `LockLost` in its place.
+
+        As ``asyncio.timeout`` does it at a deadline: the body sees a ``CancelledError`` at its next
+        ``await``; a cancellation that comes from elsewhere stays one.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        inside, cancelled = True, False
+        before = task.cancelling()
+
+        def cancel(_: AsyncGrant) -> None:
+            nonlocal cancelled
+            if inside:
+                cancelled = task.cancel()
+
+        self.on_lost(cancel)
+        try:
+            self.check()
+            yield self
+        except BaseException as error:
+            inside = False
+            ours = cancelled and task.uncancel() <= before
+            if ours and isinstance(error, asyncio.CancelledError):
+                raise self._lost_error() from error
+            raise
+        inside = False
+        if cancelled:
+            task.uncancel()
+        if self.state is GrantState.LOST:
+            raise self._lost_error()
+
+    async def release(self, timeout: float | None = None) -> bool:
+        """Release the lock; whether it was still held.
+
+        Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
+        ``request_timeout``); the removal goes on in the background until it is certain, also when
+        this call is cancelled. Called again, it repeats its answer. Raises `ForkedClient` in a
+        forked child.
+        """
+        return await run_async(self._release(timeout), self._link.clock)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._released is None and not await self.release():
+            self._chain(body)

@@ -1,0 +1,200 @@
+"""One client's link to its service: the backend, the session of the moment, the live tickets."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from coordlock.backend import Backend
+from coordlock.claim import Claim
+from coordlock.clock import SystemTimers, Timers
+from coordlock.contender import Entry, Owner
+from coordlock.driver import DeadlineReached, Steps, run_in_background
+from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
+from coordlock.promise import Promise, settled
+from coordlock.retry import retried
+from coordlock.session import Session
+from coordlock.settings import Settings
+from coordlock.ticket import Ticket
+
+__all__ = ["Link"]
+
+log = logging.getLogger("coordlock")
+
+T = TypeVar("T")
+
+
+class Link:
+    """What the locks and grants of one client share. Belongs to the process that made it."""
+
+    def __init__(self, backend: Backend, settings: Settings, timers: Timers | None = None) -> None:
+        self.backend: Final = backend
+        self.settings: Final = settings
+        self.timers: Final = timers or SystemTimers("coordlock-timers")
+        self.clock: Final = self.timers.clock
+        #: Runs the user's callbacks, so that no thread of ours ever does.
+        self.callbacks: Final = SystemTimers("coordlock-callbacks")
+        self._pid: Final = os.getpid()
+        self._host: Final = socket.gethostname()
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._opening: Promise[Session] | None = None
+        self._tickets: set[Ticket] = set()
+        self._closing: Promise[None] | None = None
+        self._trouble: BackendUnavailable | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closing is not None
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is the child of a fork, and the link its parent's."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """Raise `ForkedClient` or `ClientClosed` where the link can no longer be used."""
+        if self.inherited:
+            raise ForkedClient(self._pid)
+        if self.closed:
+            raise ClientClosed
+
+    def session(self) -> Steps[Session]:
+        """The live session; opens one where there is none, once for all who ask meanwhile."""
+        self.check()
+        with self._lock:
+            session, opening = self._session, self._opening
+            if (session is None or session.ended is not None) and opening is None:
+                opening = self._opening = Promise()
+                starts = True
+            else:
+                starts = False
+        if opening is None:
+            assert session is not None
+            return session
+        if starts:
+            run_in_background(self._open(opening))
+        opened: Session = yield opening
+        return opened
+
+    def ticket(self, session: Session, queue: str, claim: Claim) -> Ticket:
+        """A new ticket for ``queue`` in ``session``; nothing is sent yet."""
+        owner = Owner(self._host, self._pid, self.settings.label, time.time())
+        entry = Entry(queue, uuid.uuid4().hex, claim, owner)
+        ticket = Ticket(self.backend, self.timers, session, entry, self._tickets.discard)
+        with self._lock:
+            self._tickets.add(ticket)
+        if self.closed:
+            ticket.lose(ClientClosed())
+        return ticket
+
+    def ask(self, request: Callable[[], Future[T]]) -> Steps[T]:
+        """The answer to an idempotent request, repeated within the caller's deadline."""
+        self.check()
+        try:
+            return (yield from retried(request, self.timers))
+        except DeadlineReached as late:
+            raise self.silent(late) from late.__cause__
+
+    def silent(self, late: DeadlineReached) -> BackendUnavailable:
+        """The error for a service that did not answer before ``late``."""
+        last = late.__cause__ or self._trouble
+        reason = last.reason if isinstance(last, BackendUnavailable) else "no answer in time"
+        return BackendUnavailable(str(self.settings), reason)
+
+    def call_back(self, action: Callable[[], object]) -> None:
+        """Call the user's ``action`` soon, in the thread for callbacks."""
+        with suppress(ClientClosed):
+            self.callbacks.call_at(self.clock.now(), action)
+
+    def deadline(self, seconds: float | None) -> float | None:
+        """The moment ``seconds`` from now; None stays None."""
+        return None if seconds is None else self.clock.now() + seconds
+
+    def close(self) -> Steps[None]:
+        """Withdraw what is left, end the session and the connection. Idempotent.
+
+        At the driver's deadline it stops waiting for the service. Needs no timers, because the
+        interpreter starts no threads at its exit.
+        """
+        if self.inherited:
+            return
+        with self._lock:
+            if self._closing is None:
+                self._closing = Promise()
+                first = True
+            else:
+                first = False
+            session, opening = self._session, self._opening
+        if not first:
+            with suppress(DeadlineReached):
+                yield self._closing
+            return
+        try:
+            with suppress(DeadlineReached):
+                yield from self._close(session, opening)
+        finally:
+            self.timers.close()
+            self.callbacks.close()
+            self._closing.resolve(None)
+
+    def _close(self, session: Session | None, opening: Promise[Session] | None) -> Steps[None]:
+        if opening is not None:
+            opening.fail(ClientClosed())
+        with self._lock:
+            tickets = list(self._tickets)
+        for ticket in tickets:
+            ticket.lose(ClientClosed())
+        if session is not None and session.shared:
+            # The session goes on without us: its contenders must go one by one.
+            with suppress(DeadlineReached):
+                for withdrawal in [ticket.withdraw() for ticket in tickets]:
+                    yield settled(withdrawal)
+        if session is not None:
+            session.end(ClientClosed())
+        yield settled(self.backend.close())
+
+    def _open(self, opening: Promise[Session]) -> Steps[None]:
+        try:
+            session = yield from retried(
+                self._start_session, self.timers, on_failure=self._note
+            )
+        except BaseException as error:
+            with self._lock:
+                self._opening = None
+            opening.fail(error)
+        else:
+            with self._lock:
+                self._opening = None
+                self._session = session
+                self._trouble = None
+            log.info("%s: session %s is open", self.settings, session.id)
+            opening.resolve(session)
+
+    def _note(self, error: BackendUnavailable) -> None:
+        if self._trouble is None:
+            log.warning("%s: %s", self.settings, error)
+        self._trouble = error
+
+    def _start_session(self) -> Promise[Session]:
+        if self.closed:
+            raise ClientClosed
+        session = Session(self.backend, self.timers, self._session_ended)
+        return run_in_background(session.open())
+
+    def _session_ended(self, session: Session, error: CoordlockError) -> None:
+        with self._lock:
+            tickets = [ticket for ticket in self._tickets if ticket.session is session]
+        if not isinstance(error, ClientClosed):
+            log.warning("%s: %s; %d contender(s) lost", self.settings, error, len(tickets))
+        for ticket in tickets:
+            ticket.lose(error)

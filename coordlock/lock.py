@@ -1,0 +1,224 @@
+"""The lock objects: a name, a claim and a default timeout; acquiring gives a grant."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import math
+import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from types import TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from coordlock.acquisition import acquisition
+from coordlock.claim import Claim
+from coordlock.clock import Clock
+from coordlock.driver import Steps, run, run_async
+from coordlock.errors import AcquireTimeout
+from coordlock.grant import AsyncGrant, Grant
+from coordlock.link import Link
+from coordlock.names import check_name
+from coordlock.standing import Standing, standings
+from coordlock.ticket import Ticket
+
+__all__ = ["DEFAULT", "AsyncLock", "Default", "Lock"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Default(Enum):
+    """The type of `DEFAULT`."""
+
+    DEFAULT = "default"
+
+    def __repr__(self) -> str:
+        return "DEFAULT"
+
+
+#: Stands for the client's configured timeout, because None means to wait forever.
+DEFAULT: Final = Default.DEFAULT
+
+Timeout = float | None | Default
+
+
+class _Lock:
+    """What sync and async locks share: everything that needs no waiting."""
+
+    def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
+        self.name: Final = check_name(name)
+        self.claim: Final = claim
+        self.timeout: Final = self._seconds(timeout, link.settings.timeout)
+        self._link = link
+
+    @staticmethod
+    def _seconds(timeout: Timeout, default: float | None) -> float | None:
+        seconds = default if isinstance(timeout, Default) else timeout
+        if seconds is None or seconds == math.inf:
+            return None
+        try:
+            valid = not isinstance(seconds, bool) and seconds >= 0
+        except TypeError:
+            valid = False
+        if not valid:
+            raise ValueError(f"timeout must be a number of seconds, 0 or more, or None: {seconds!r}")
+        return seconds
+
+    def _acquisition(self, timeout: Timeout) -> tuple[Steps[Ticket], Clock, float | None]:
+        """What a driver needs in order to acquire: the protocol, the clock and the deadline."""
+        link, seconds = self._link, self._seconds(timeout, self.timeout)
+        once = seconds == 0
+        deadline = link.deadline(link.settings.request_timeout if once else seconds)
+        return acquisition(link, self.name, self.claim, once=once), link.clock, deadline
+
+    def _standings(self) -> tuple[Steps[tuple[Standing, ...]], Clock, float | None]:
+        link = self._link
+        deadline = link.deadline(link.settings.request_timeout)
+        return standings(link, self.name), link.clock, deadline
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {self.claim} at {self._link.settings}>"
+
+
+class Lock(_Lock):
+    """A distributed lock by name. Made by `Client`; cheap, reusable, usable from any thread.
+
+    Not reentrant: who acquires it twice waits for itself. Each ``with`` block has its own grant::
+
+        with client.lock("nightly-migration", timeout=30) as grant:
+            ledger.append(entry, token=grant.token)
+
+    As a decorator it is held during each call of the function.
+    """
+
+    def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
+        super().__init__(link, name, claim, timeout)
+        self._entered = threading.local()
+
+    def acquire(self, timeout: Timeout = DEFAULT) -> Grant:
+        """Wait for the lock, first come first served; the grant.
+
+        ``timeout`` in seconds bounds the whole call, and defaults to the lock's: None waits
+        forever, 0 tries once. Raises `AcquireTimeout`; `QueueMismatch` when the name is in use as
+        another kind of lock; `SessionLost` or `Evicted` when the place in the queue was lost;
+        `AuthenticationFailed`; `ClientClosed`; `ForkedClient`; and with a timeout of 0
+        `BackendUnavailable`.
+        """
+        return Grant(self._link, run(*self._acquisition(timeout)))
+
+    def try_acquire(self) -> Grant | None:
+        """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
+
+        Raises what `acquire` raises; `BackendUnavailable` when no answer came within the client's
+        ``request_timeout``.
+        """
+        try:
+            return self.acquire(0)
+        except AcquireTimeout:
+            return None
+
+    def contenders(self) -> tuple[Standing, ...]:
+        """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
+        return run(*self._standings())
+
+    def __enter__(self) -> Grant:
+        grant = self.acquire()
+        self._grants().append(grant)
+        return grant
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._grants().pop().__exit__(kind, body, traceback)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate ``function``: hold the lock during each call."""
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function!r} is async: decorate it with a lock of connect_async()")
+
+        @functools.wraps(function)
+        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return locked
+
+    def _grants(self) -> list[Grant]:
+        grants: list[Grant] = self._entered.__dict__.setdefault("grants", [])
+        return grants
+
+
+class AsyncLock(_Lock):
+    """A distributed lock by name, for asyncio. Made by `AsyncClient`; cheap and reusable.
+
+    Not reentrant: a task that acquires it twice waits for itself. A waiting task takes no thread.
+    As a decorator it is held during each call of the coroutine function.
+    """
+
+    def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
+        super().__init__(link, name, claim, timeout)
+        self._entered: weakref.WeakKeyDictionary[asyncio.Task[Any], list[AsyncGrant]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    async def acquire(self, timeout: Timeout = DEFAULT) -> AsyncGrant:
+        """Wait for the lock, first come first served; the grant.
+
+        ``timeout`` in seconds bounds the whole call, and defaults to the lock's: None waits
+        forever, 0 tries once. A cancelled call leaves the queue and is never granted. Raises
+        `AcquireTimeout`; `QueueMismatch` when the name is in use as another kind of lock;
+        `SessionLost` or `Evicted` when the place in the queue was lost; `AuthenticationFailed`;
+        `ClientClosed`; `ForkedClient`; and with a timeout of 0 `BackendUnavailable`.
+        """
+        return AsyncGrant(self._link, await run_async(*self._acquisition(timeout)))
+
+    async def try_acquire(self) -> AsyncGrant | None:
+        """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
+
+        Raises what `acquire` raises; `BackendUnavailable` when no answer came within the client's
+        ``request_timeout``.
+        """
+        try:
+            return await self.acquire(0)
+        except AcquireTimeout:
+            return None
+
+    async def contenders(self) -> tuple[Standing, ...]:
+        """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
+        return await run_async(*self._standings())
+
+    async def __aenter__(self) -> AsyncGrant:
+        grant = await self.acquire()
+        self._grants().append(grant)
+        return grant
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._grants().pop().__aexit__(kind, body, traceback)
+
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        """Decorate the coroutine function ``function``: hold the lock during each call."""
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(f"{function!r} is not a coroutine function: decorate it with connect()'s")
+
+        @functools.wraps(function)
+        async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            async with self:
+                return await function(*args, **kwargs)
+
+        return locked
+
+    def _grants(self) -> list[AsyncGrant]:
+        task = asyncio.current_task()
+        assert task is not None
+        return self._entered.setdefault(task, [])

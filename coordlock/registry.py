@@ -1,0 +1,59 @@
+"""Finding backends: entry points name them, nothing is imported before it is chosen."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+
+from coordlock.backend import Backend
+from coordlock.errors import ConfigurationError, MissingExtra
+
+__all__ = ["backend_for_client", "backend_for_scheme", "schemes"]
+
+_BACKENDS = "coordlock.backends"
+_CLIENTS = "coordlock.clients"
+
+
+def schemes() -> tuple[str, ...]:
+    """The schemes of the backends that are registered, in alphabetical order."""
+    return tuple(sorted({point.name for point in entry_points(group=_BACKENDS)}))
+
+
+def backend_for_scheme(scheme: str) -> type[Backend]:
+    """The backend class that is registered for ``scheme``.
+
+    Raises `MissingExtra` when its dependencies are not installed, `ConfigurationError` when there
+    is none, naming those there are.
+    """
+    for point in entry_points(group=_BACKENDS, name=scheme):
+        return _load(point)
+    raise ConfigurationError(
+        f"there is no backend for {scheme + '://'!r}; there are: "
+        + ", ".join(f"{name}://" for name in schemes())
+    )
+
+
+def backend_for_client(client: object) -> type[Backend]:
+    """The backend class that can use an existing ``client`` of another library.
+
+    Raises `ConfigurationError` when there is none.
+    """
+    for kind in type(client).__mro__:
+        for point in entry_points(group=_CLIENTS, name=kind.__module__.partition(".")[0]):
+            return _load(point)
+    known = sorted({point.name for point in entry_points(group=_CLIENTS)})
+    raise ConfigurationError(
+        f"client is a {type(client).__module__}.{type(client).__qualname__}; "
+        f"clients of these libraries can be used: {', '.join(known)}"
+    )
+
+
+def _load(point: EntryPoint) -> type[Backend]:
+    try:
+        backend = point.load()
+    except MissingExtra:
+        raise
+    except ImportError as error:
+        raise MissingExtra(f"the backend {point.name!r} needs {error.name}", point.name) from error
+    if not (isinstance(backend, type) and issubclass(backend, Backend)):
+        raise ConfigurationError(f"{point.value!r} is registered as a backend and is none")
+    return backend

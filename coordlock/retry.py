@@ -1,0 +1,77 @@
+"""Repeating what is idempotent: tenacity decides when, the protocol's driver waits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import tenacity
+
+from coordlock.clock import Timers, sleep
+from coordlock.driver import DeadlineReached, Steps
+from coordlock.errors import BackendUnavailable
+
+__all__ = ["retried"]
+
+log = logging.getLogger("coordlock")
+
+T = TypeVar("T")
+
+
+class _Attempts(tenacity.Retrying):
+    """The attempts of one request, whose steps may run on several threads in turn."""
+
+    def __init__(self, longest: float) -> None:
+        self._counters: dict[str, Any] = {}
+        self.delay = 0.0
+        super().__init__(
+            sleep=self._put_off,
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=longest),
+            retry=tenacity.retry_if_exception_type(BackendUnavailable),
+            reraise=True,
+        )
+
+    def _put_off(self, seconds: float) -> None:
+        self.delay = seconds
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        # tenacity keeps these per thread, and misses them on the next one.
+        return self._counters
+
+
+def retried(
+    call: Callable[[], Future[T]],
+    timers: Timers,
+    *,
+    longest: float = 2.0,
+    on_failure: Callable[[BackendUnavailable], None] | None = None,
+) -> Steps[T]:
+    """The result of ``call``, repeated while the service is unavailable.
+
+    For idempotent requests only. It ends with the caller's deadline, whose `DeadlineReached` then
+    has the last failure as its cause. Waits up to 0.1 s before the second attempt, then up to
+    twice as long each time, to ``longest`` seconds, at random (full jitter). ``on_failure`` is told
+    of each failure.
+    """
+    last: BackendUnavailable | None = None
+    attempts = _Attempts(longest)
+    try:
+        for attempt in attempts:
+            if attempts.delay:
+                yield sleep(timers, attempts.delay)
+            with attempt:
+                try:
+                    answer: T = yield call()
+                    return answer
+                except BackendUnavailable as error:
+                    last = error
+                    if on_failure is not None:
+                        on_failure(error)
+                    log.debug("attempt %d: %s", attempt.retry_state.attempt_number, error)
+                    raise
+    except DeadlineReached as late:
+        raise late from last
+    raise AssertionError("unreachable: tenacity stops by result or by error")

@@ -1,0 +1,63 @@
+"""The queue as people see it: who holds, who waits, in which order."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from coordlock.admission import holders
+from coordlock.claim import Claim
+from coordlock.contender import Contender, Owner, Snapshot
+from coordlock.driver import Steps
+from coordlock.link import Link
+
+__all__ = ["Standing", "standings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One contender's place in a queue when the queue was read.
+
+    Attributes:
+        position: 0 for the first in line.
+        holding: whether the admission rule lets it hold the lock now.
+        claim: its mode, or its permit.
+        token: its fencing token; None where the service doesn't tell.
+        owner: who enqueued it, as it said of itself; None for programs that don't say.
+        age: seconds since it was enqueued, by the owner's and this machine's wall clocks; None
+            where the owner doesn't say.
+        session: the id of its session; "" where the service doesn't tell.
+        contender: what the backend knows, as `Client.evict` takes it.
+    """
+
+    position: int
+    holding: bool
+    claim: Claim
+    token: int | None
+    owner: Owner | None
+    age: float | None
+    session: str
+    contender: Contender
+
+
+def standings(link: Link, queue: str) -> Steps[tuple[Standing, ...]]:
+    """Read ``queue`` with all owners and tokens, by a linearizable read."""
+    snapshot = yield from link.ask(lambda: link.backend.snapshot(queue, owners=True))
+    return _rank(snapshot, time.time())
+
+
+def _rank(snapshot: Snapshot, now: float) -> tuple[Standing, ...]:
+    holding = holders(snapshot)
+    return tuple(
+        Standing(
+            position=position,
+            holding=one.id in holding,
+            claim=one.claim,
+            token=one.token,
+            owner=one.owner,
+            age=max(0.0, now - one.owner.since) if one.owner and one.owner.since else None,
+            session=one.session,
+            contender=one,
+        )
+        for position, one in enumerate(snapshot.contenders)
+    )

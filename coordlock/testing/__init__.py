@@ -1,0 +1,1 @@
+"""Parts for the tests of backends and of applications that use coordlock."""

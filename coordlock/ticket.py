@@ -1,0 +1,200 @@
+"""The client's side of one contender: from before it is sent until it is certainly gone."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import Final
+
+from coordlock.backend import Backend
+from coordlock.clock import Timer, Timers, sleep
+from coordlock.contender import Contender, Entry, Snapshot
+from coordlock.driver import Steps, run_in_background
+from coordlock.errors import (
+    BackendError,
+    BackendUnavailable,
+    ClientClosed,
+    CoordlockError,
+    Evicted,
+    SessionLost,
+)
+from coordlock.promise import Promise, failed, resolved, settled
+from coordlock.retry import retried
+from coordlock.session import Session
+
+__all__ = ["Ticket"]
+
+log = logging.getLogger("coordlock")
+
+#: A watch on the own contender is armed after this many seconds, so that short holds save its
+#: messages. It starts at a known revision, so nothing is missed; an eviction is only seen later.
+_GUARD_DELAY: Final = 0.2
+#: When a ticket in doubt is looked for again after its removal, in seconds from one to the next.
+_CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
+
+
+class Ticket:
+    """One entry on its way through a queue: sent, waiting, granted, withdrawn.
+
+    ``loss`` is kept with the error by which its contender was lost: the session ended, somebody
+    removed it, the client was closed.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        timers: Timers,
+        session: Session,
+        entry: Entry,
+        on_withdrawn: Callable[[Ticket], None],
+    ) -> None:
+        self.session: Final = session
+        self.entry: Final = entry
+        self.loss: Final[Promise[CoordlockError]] = Promise()
+        self.contender: Contender | None = None
+        #: The earlier contenders that were waited for and have departed.
+        self.departed: set[Contender] = set()
+        self._backend = backend
+        self._timers = timers
+        self._on_withdrawn = on_withdrawn
+        self._lock = threading.Lock()
+        self._attempts = 0
+        self._in_flight: Future[Snapshot] | None = None
+        self._waiting: Promise[None] | None = None
+        self._watches: dict[Contender, Callable[[], None]] = {}
+        self._guard: Callable[[], None] | None = None
+        self._withdrawal: Promise[bool] | None = None
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether `withdraw` was called."""
+        return self._withdrawal is not None
+
+    def enqueue(self) -> Steps[Snapshot]:
+        """Send the entry, again where no answer came; the queue with its contender in it."""
+        snapshot = yield from retried(self._send, self._timers)
+        self.contender = snapshot.find(self.entry.id)
+        if self.contender is None:
+            raise BackendError(self._backend.scheme, "the queue was read without the new contender")
+        return snapshot
+
+    def departure(self, blockers: Iterable[Contender], revision: int) -> Promise[None]:
+        """A promise that is kept when any of ``blockers`` has left the queue after ``revision``.
+
+        It fails when this ticket's own contender is lost.
+        """
+        waiting: Promise[None] = Promise()
+        with self._lock:
+            self._waiting = waiting
+        if self.loss.done():
+            waiting.fail(self.loss.result())
+        wanted = set(blockers)
+        for contender in self._watches.keys() - wanted:
+            self._watches.pop(contender)()
+        for contender in wanted - self._watches.keys():
+            self._watches[contender] = self._backend.watch(
+                contender, revision, partial(self._depart, contender)
+            )
+        if wanted & self.departed:
+            waiting.resolve(None)
+        return waiting
+
+    def guard(self, revision: int, *, at_once: bool = False) -> None:
+        """Watch the own contender from ``revision`` on, after a moment or ``at_once``."""
+        if self._guard is not None:
+            return
+        if at_once:
+            self._watch_own(revision)
+        else:
+            when = self._timers.clock.now() + _GUARD_DELAY
+            timer: Timer = self._timers.call_at(when, partial(self._watch_own, revision))
+            self._guard = timer.cancel
+
+    def lose(self, error: CoordlockError) -> None:
+        """The contender is gone, or counts as gone: whoever waits or holds is told."""
+        self.loss.resolve(error)
+        with self._lock:
+            waiting = self._waiting
+        if waiting is not None:
+            waiting.fail(error)
+
+    def withdraw(self) -> Promise[bool]:
+        """Remove the contender, now or as soon as it is known; whether it was there.
+
+        Safe at any moment, from any thread, and more than once: also while the entry is on its way
+        or after its reply was lost. It never blocks and is repeated until the service has answered
+        or the session is gone there.
+        """
+        with self._lock:
+            if self._withdrawal is not None:
+                return self._withdrawal
+            promise = self._withdrawal = Promise()
+        for cancel in self._watches.values():
+            cancel()
+        self._watches.clear()
+        if self._guard is not None:
+            self._guard()
+        run_in_background(self._withdraw(promise))
+        return promise
+
+    def _send(self) -> Future[Snapshot]:
+        if (ended := self.session.ended) is not None:
+            return failed(ended)
+        self._attempts += 1
+        self._in_flight = self._backend.enqueue(self.entry)
+        return self._in_flight
+
+    def _depart(self, contender: Contender) -> None:
+        with self._lock:
+            self.departed.add(contender)
+            waiting = self._waiting
+        if waiting is not None:
+            waiting.resolve(None)
+
+    def _watch_own(self, revision: int) -> None:
+        assert self.contender is not None
+        cancel = self._backend.watch(self.contender, revision, self._removed)
+        with self._lock:
+            self._guard = cancel
+            withdrawn = self._withdrawal is not None
+        if withdrawn:
+            cancel()
+
+    def _removed(self) -> None:
+        if not self.withdrawn:
+            self.lose(Evicted(self.entry.queue))
+            # A lease that was revoked looks the same; the next heartbeat tells.
+            self.session.recovered()
+
+    def _withdraw(self, promise: Promise[bool]) -> Steps[None]:
+        try:
+            if self._in_flight is None:
+                promise.resolve(False)
+                return
+            yield settled(self._in_flight)
+            promise.resolve((yield from self._remove()))
+            # A request whose reply was lost may still take effect, even after the removal.
+            unknown = isinstance(self._in_flight.exception(), BackendUnavailable)
+            for delay in _CONFIRMATIONS if unknown or self._attempts > 1 else ():
+                yield sleep(self._timers, delay)
+                if (yield from self._remove()):
+                    log.info("removed a late contender of %r", self.entry.queue)
+        except ClientClosed:
+            promise.resolve(False)
+        except CoordlockError as error:
+            log.error("could not withdraw from %r: %s", self.entry.queue, error)
+            promise.fail(error)
+        finally:
+            self._on_withdrawn(self)
+
+    def _remove(self) -> Steps[bool]:
+        try:
+            return (yield from retried(self._ask_removal, self._timers, longest=30.0))
+        except SessionLost:
+            return False
+
+    def _ask_removal(self) -> Future[bool]:
+        return resolved(False) if self.session.gone else self._backend.withdraw(self.entry)
