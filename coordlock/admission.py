@@ -50,7 +50,9 @@ def mismatch(snapshot: Snapshot, me: Contender) -> Contender | None:
     depend on who asks. Each contender checks those before it, so a queue in use stays of one kind.
     """
     for one in snapshot.before(me):
-        same = one.claim == me.claim if isinstance(me.claim, Permit) else isinstance(one.claim, Mode)
+        same = (
+            one.claim == me.claim if isinstance(me.claim, Permit) else isinstance(one.claim, Mode)
+        )
         if not same:
             return one
     return None

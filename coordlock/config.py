@@ -121,7 +121,9 @@ def _parse_url(url: object) -> dict[str, Any]:
     credentials, at, hosts = authority.rpartition("@")
     if not at and "@" in path + query:
         # Else a password with a slash in it would be shown as a port that is none.
-        raise ConfigurationError("the URL has an '@' behind its host: write / ? and @ as %2F %3F %40")
+        raise ConfigurationError(
+            "the URL has an '@' behind its host: write / ? and @ as %2F %3F %40"
+        )
     found: dict[str, Any] = {"backend": scheme.lower()}
     if at:
         username, colon, password = credentials.partition(":")

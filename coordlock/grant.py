@@ -13,9 +13,9 @@ from typing import Final, Self
 from coordlock.claim import Claim
 from coordlock.clock import within
 from coordlock.driver import Steps, run, run_async
-from coordlock.errors import ForkedClient, LockLost
+from coordlock.errors import LockLost
 from coordlock.link import Link
-from coordlock.promise import Promise, settled
+from coordlock.promise import settled
 from coordlock.ticket import Ticket
 
 __all__ = ["AsyncGrant", "AsyncLossSignal", "Grant", "GrantState", "LossSignal"]

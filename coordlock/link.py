@@ -165,9 +165,7 @@ class Link:
 
     def _open(self, opening: Promise[Session]) -> Steps[None]:
         try:
-            session = yield from retried(
-                self._start_session, self.timers, on_failure=self._note
-            )
+            session = yield from retried(self._start_session, self.timers, on_failure=self._note)
         except BaseException as error:
             with self._lock:
                 self._opening = None

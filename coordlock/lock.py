@@ -64,7 +64,9 @@ class _Lock:
         except TypeError:
             valid = False
         if not valid:
-            raise ValueError(f"timeout must be a number of seconds, 0 or more, or None: {seconds!r}")
+            raise ValueError(
+                f"timeout must be a number of seconds, 0 or more, or None: {seconds!r}"
+            )
         return seconds
 
     def _acquisition(self, timeout: Timeout) -> tuple[Steps[Ticket], Clock, float | None]:
@@ -209,7 +211,9 @@ class AsyncLock(_Lock):
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         """Decorate the coroutine function ``function``: hold the lock during each call."""
         if not inspect.iscoroutinefunction(function):
-            raise TypeError(f"{function!r} is not a coroutine function: decorate it with connect()'s")
+            raise TypeError(
+                f"{function!r} is not a coroutine function: decorate it with connect()'s"
+            )
 
         @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -30,7 +30,7 @@ def check_name(name: str) -> str:
     except UnicodeEncodeError:
         raise InvalidName(name, "holds a lone surrogate, which UTF-8 cannot encode") from None
     if size > MAX_NAME_BYTES:
-        raise InvalidName(name, f"takes {size} bytes as UTF-8, at most {MAX_NAME_BYTES} are allowed")
+        raise InvalidName(name, f"takes {size} bytes as UTF-8; the limit is {MAX_NAME_BYTES}")
     return name
 
 

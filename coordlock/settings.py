@@ -55,11 +55,11 @@ _UNITS: Final = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def duration(low: float = 0.0, high: float = 86_400.0) -> Parser:
-    """Parses seconds from ``low`` to ``high``, as a number or as ``500ms``, ``15s``, ``2m``, ``1h``."""
+    """Parses seconds from ``low`` to ``high``: a number, or ``500ms``, ``15s``, ``2m``, ``1h``."""
 
     def parse(value: object) -> float:
         match = _DURATION.fullmatch(str(value).strip().lower())
-        seconds = float(match[1]) * _UNITS[match[2]] if match and not isinstance(value, bool) else -1
+        seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
         if not low <= seconds <= high:
             raise ValueError(f"a duration from {low:g}s to {high:g}s, such as 15s, 500ms or 2m")
         return seconds
@@ -120,9 +120,7 @@ def text(value: object) -> str:
 
 #: The options of every backend.
 COMMON_OPTIONS: Final = (
-    Option(
-        "ttl", duration(1, 3600), 15.0, "How long the session outlives its last heartbeat (1s to 1h)."
-    ),
+    Option("ttl", duration(1, 3600), 15.0, "How long the session outlives its last heartbeat."),
     Option(
         "timeout", optional(duration()), None, "Default timeout of acquire; none waits forever."
     ),

@@ -27,7 +27,7 @@ _LATE: Final = 1.0
 
 
 class MemoryBackend(Backend):
-    """A client's connection to a `MemoryService`. Replies come at once, unless `faults` say else."""
+    """A client's connection to a `MemoryService`; replies come at once unless `faults` tell."""
 
     scheme: ClassVar[str] = "memory"
     capabilities: ClassVar[Capabilities] = Capabilities(reach="process", leased=True, durable=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from coordlock.backend import SessionListener
 from coordlock.clock import SystemTimers, Timer, Timers

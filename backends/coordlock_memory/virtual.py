@@ -63,7 +63,7 @@ class VirtualTimers:
         return self._held_back is not None
 
     def call_at(self, when: float, action: Callable[[], object]) -> Timer:
-        """Call ``action`` when the virtual time is ``when``. Raises `ClientClosed` after `close`."""
+        """Call ``action`` at the virtual time ``when``. Raises `ClientClosed` after `close`."""
         if self._closed:
             raise ClientClosed
         timer = Timer(when, action)
