@@ -70,7 +70,7 @@ class ServiceInfo:
 
 
 class SessionListener(Protocol):
-    """What a backend tells the kernel about its session, from any thread. Never blocks or raises."""
+    """What a backend tells the kernel about its session, from any thread; they never block."""
 
     def suspect(self, reason: str) -> None:
         """The connection is gone; the session may still live."""

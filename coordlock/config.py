@@ -117,22 +117,9 @@ def _parse_url(url: object) -> dict[str, Any]:
     if "#" in rest:
         raise ConfigurationError("the URL has a '#': write it as %23")
     rest, _, query = rest.partition("?")
-    authority, slash, path = rest.partition("/")
-    credentials, at, hosts = authority.rpartition("@")
-    if not at and "@" in path + query:
-        # Else a password with a slash in it would be shown as a port that is none.
-        raise ConfigurationError(
-            "the URL has an '@' behind its host: write / ? and @ as %2F %3F %40"
-        )
-    found: dict[str, Any] = {"backend": scheme.lower()}
-    if at:
-        username, colon, password = credentials.partition(":")
-        found["username"] = unquote(username)
-        if colon:
-            found["password"] = unquote(password)
-    if hosts:
-        found["hosts"] = [unquote(host) for host in hosts.split(",")]
-    if slash and path:
+    authority, _, path = rest.partition("/")
+    found = {"backend": scheme.lower()} | _parse_authority(authority, behind=path + query)
+    if path:
         found["root"] = "/" + unquote(path)
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
@@ -142,6 +129,20 @@ def _parse_url(url: object) -> dict[str, Any]:
         if name in found or name in _PLACE:
             raise ConfigurationError(f"option {name!r} is given twice, or has its own place")
         found[name] = value
+    return found
+
+
+def _parse_authority(authority: str, behind: str) -> dict[str, Any]:
+    credentials, at, hosts = authority.rpartition("@")
+    if not at and "@" in behind:
+        # Else a password with a slash in it would be shown as a port that is none.
+        raise ConfigurationError("the URL has an '@' behind its host: write / as %2F and @ as %40")
+    found: dict[str, Any] = {"hosts": [unquote(host) for host in hosts.split(",")]} if hosts else {}
+    if at:
+        username, colon, password = credentials.partition(":")
+        found["username"] = unquote(username)
+        if colon:
+            found["password"] = unquote(password)
     return found
 
 

@@ -24,7 +24,7 @@ Steps = Generator[Future[Any], Any, T]
 
 
 class DeadlineReached(Exception):
-    """Thrown into a protocol whose caller's time is up. ``__cause__`` is the last failure, if any."""
+    """Thrown into a protocol whose caller's time is up; ``__cause__`` is the last failure."""
 
 
 def run(steps: Steps[T], clock: Clock, deadline: float | None = None) -> T:

@@ -59,7 +59,7 @@ class CoordlockError(Exception):
 
 @dataclass(eq=False)
 class ConfigurationError(CoordlockError, ValueError):
-    """The configuration cannot be used; the message names the offending part and what is accepted."""
+    """The configuration cannot be used; the message names the part and what is accepted."""
 
     problem: str
 

@@ -34,7 +34,8 @@ class _Hold:
     """What sync and async grants share: everything that needs no waiting."""
 
     def __init__(self, link: Link, ticket: Ticket) -> None:
-        assert ticket.contender is not None and ticket.contender.token is not None
+        assert ticket.contender is not None
+        assert ticket.contender.token is not None
         #: The lock's name.
         self.name: Final = ticket.entry.queue
         #: The mode, or the permit, that was granted.
@@ -128,7 +129,7 @@ class _Signal:
 
 
 class LossSignal(_Signal):
-    """Set at the moment when the lock is lost: at the deadline, or as soon as the service says so."""
+    """Set when the lock is lost: at the deadline, or as soon as the service says so."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until the lock is lost, for ``timeout`` seconds at most; whether it is."""
@@ -137,7 +138,7 @@ class LossSignal(_Signal):
 
 
 class AsyncLossSignal(_Signal):
-    """Set at the moment when the lock is lost: at the deadline, or as soon as the service says so."""
+    """Set when the lock is lost: at the deadline, or as soon as the service says so."""
 
     async def wait(self) -> bool:
         """Wait until the lock is lost. Bound it with ``asyncio.timeout`` as any other wait."""
