@@ -15,6 +15,7 @@ from coordlock.testing.frames import Frame, Framer, Message
 
 __all__ = ["Connection", "Faults", "Pipe"]
 
+_Cut = Callable[[bytes], Iterator[Frame]]
 _CHUNK: Final = 64 * 1024
 # Lingering for no time makes `close` send a reset (RST) instead of an orderly end (FIN).
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
@@ -35,53 +36,72 @@ class Faults:
 
 
 class _End(Enum):
+    """How a stream ended."""
+
     ORDERLY = auto()
     RESET = auto()
+    CUT = auto()
 
 
 class Pipe:
     """One direction of a connection: what was read and is not written yet, in order."""
 
     def __init__(
-        self, source: socket.socket, target: socket.socket, faults: Faults, framer: _Cut
+        self, source: socket.socket, target: socket.socket, faults: Faults, cut: _Cut
     ) -> None:
-        self.source = source
-        self.target = target
-        self.faults = faults
-        self.cut = framer
         self.is_held = False
         self.is_reading = True
         self.is_blocked = False
         self.is_done = False
+        self.is_cut = False
+        self._source = source
+        self._target = target
+        self._faults = faults
+        self._cut = cut
         self._queue: deque[tuple[float, bytes | _End]] = deque()
 
     def read(self, now: float) -> Iterator[Frame]:
         """The frames that have come; the end of the stream is queued like data."""
         try:
-            data = self.source.recv(_CHUNK)
+            data = self._source.recv(_CHUNK)
         except BlockingIOError:
             return
         except OSError:
-            self._finish(_End.RESET, now)
+            self._end(_End.RESET, now)
             return
         if data:
-            yield from self.cut(data)
+            yield from self._cut(data)
         else:
-            self._finish(_End.ORDERLY, now)
+            self._end(_End.ORDERLY, now)
 
-    def _finish(self, how: _End, now: float) -> None:
+    def forward(self, data: bytes, now: float) -> None:
+        """Queue ``data``, as far as the allowance goes."""
+        allowance = self._faults.allowance
+        if allowance is None:
+            self._push(data, now)
+        elif len(data) <= allowance:
+            self._push(data, now)
+            self._faults.allowance = allowance - len(data)
+        else:
+            self._faults.allowance = None
+            self._push(data[:allowance], now)
+            self._end(_End.CUT, now)
+
+    def _end(self, how: _End, now: float) -> None:
         self.is_reading = False
-        self.push(how, now)
+        self._push(how, now)
 
-    def push(self, what: bytes | _End, now: float) -> None:
-        """Queue ``what``, to be written when the delay is over and never before what came earlier.
-
-        Everything is delayed by itself: that is latency, and costs no throughput.
-        """
-        due = now + self.faults.delay
+    def _push(self, what: bytes | _End, now: float) -> None:
+        # Everything is delayed by itself, so a delay costs no throughput, and never goes before
+        # what came earlier.
+        due = now + self._faults.delay
         if self._queue:
             due = max(due, self._queue[-1][0])
         self._queue.append((due, what))
+
+    def clear(self) -> None:
+        """Lose everything that waits."""
+        self._queue.clear()
 
     def release(self) -> None:
         """Everything that waits may go at once."""
@@ -91,22 +111,24 @@ class Pipe:
     @property
     def due(self) -> float | None:
         """When there will be something to write; None if nothing waits for time to pass."""
-        waits = self._queue and not (self.is_held or self.faults.is_held or self.is_blocked)
+        waits = self._queue and not (self.is_held or self._faults.is_held or self.is_blocked)
         return self._queue[0][0] if waits else None
 
     def flush(self, now: float) -> None:
-        """Write what is due; raises OSError when the target, or the source's end, is a reset."""
+        """Write what is due; raises OSError when the connection is to be reset."""
         self.is_blocked = False
         while (due := self.due) is not None and due <= now:
             what = self._queue[0][1]
             if what is _End.RESET:
                 raise ConnectionResetError
-            if what is _End.ORDERLY:
-                self.target.shutdown(socket.SHUT_WR)
+            if what is _End.CUT:
+                self.is_cut = True
+            elif what is _End.ORDERLY:
+                self._target.shutdown(socket.SHUT_WR)
                 self.is_done = True
             elif isinstance(what, bytes):
                 try:
-                    sent = self.target.send(what)
+                    sent = self._target.send(what)
                 except BlockingIOError:
                     self.is_blocked = True
                     return
@@ -114,9 +136,6 @@ class Pipe:
                     self._queue[0] = (due, what[sent:])
                     continue
             self._queue.popleft()
-
-
-_Cut = Callable[[bytes], Iterator[Frame]]
 
 
 class Connection:
@@ -138,14 +157,13 @@ class Connection:
         self.client = client
         self.server = server
         self.is_closed = False
+        #: The client is gone, while its requests are still under way.
+        self.is_orphan = False
         self.requests = Pipe(client, server, requests, framer.requests)
         self.replies = Pipe(server, client, replies, framer.replies)
         self._selector = selector
         self._is_connecting = True
-        self._is_orphan = False
         self._loses: Message | None = None
-
-    # Actions -------------------------------------------------------------------------------------
 
     def reset(self, _message: Message | None = None) -> None:
         """Reset both ends (RST); what was not forwarded yet is lost."""
@@ -180,13 +198,12 @@ class Connection:
     def postpone_request(self, message: Message) -> None:
         """The client is reset now; the request arrives at `heal`, when its sender is long gone."""
         self._loses = message
-        self._is_orphan = True
+        self.is_orphan = True
         self.requests.is_held = True
+        self.replies.clear()
         self._watch(self.client, 0)
         self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.client.close()
-
-    # The proxy's loop ----------------------------------------------------------------------------
 
     def loses(self, frame: Frame) -> bool:
         """Whether this frame of the server is the answer that must not arrive."""
@@ -195,13 +212,10 @@ class Connection:
         number = self._loses.number
         return number is None or any(message.number == number for message in frame.messages)
 
-    @property
-    def discards_replies(self) -> bool:
-        """Whether nobody is there to be answered."""
-        return self._is_orphan
-
     def release(self) -> None:
-        """Lift what actions did: forward what they held back."""
+        """Lift what actions did: forward what they held back, lose no reply any more."""
+        if not self.is_orphan:
+            self._loses = None
         self.requests.release()
         self.replies.release()
 
@@ -230,11 +244,12 @@ class Connection:
             except OSError:
                 self.reset()
             else:
-                if self.requests.is_done and self.replies.is_done:
+                done = self.requests.is_done and self.replies.is_done
+                if done or self.requests.is_cut or self.replies.is_cut:
                     self.close()
         if self.is_closed:
             return
-        if not self._is_orphan:
+        if not self.is_orphan:
             self._watch(self.client, _events(self.requests.is_reading, self.replies.is_blocked))
         self._watch(
             self.server,

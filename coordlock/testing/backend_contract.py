@@ -1,0 +1,305 @@
+"""What every backend promises the kernel, method by method of `coordlock.backend.Backend`.
+
+Subclass `BackendContract` in a test module with a fixture ``url`` and the class attribute
+``backend``, as for `coordlock.testing.lock_contract.LockContract`.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+import pytest
+
+from coordlock.backend import Backend, SessionInfo
+from coordlock.claim import Claim, Mode, Permit
+from coordlock.config import configure
+from coordlock.contender import Contender, Entry, Owner, Snapshot
+from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.testing.waiting import eventually
+
+__all__ = ["BackendContract"]
+
+#: No answer takes longer on a healthy service, however loaded the machine is.
+BOUND = 30.0
+OWNER = Owner(host="contract", pid=1, label="a test", since=1.0)
+
+
+class Listener:
+    """Remembers what a backend said of its session."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.ended = threading.Event()
+
+    def suspect(self, reason: str) -> None:
+        self.events.append(f"suspect: {reason}")
+
+    def recovered(self) -> None:
+        self.events.append("recovered")
+
+    def lost(self, reason: str) -> None:
+        self.events.append(f"lost: {reason}")
+        self.ended.set()
+
+
+class Party:
+    """One backend with an open session."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.listener = Listener()
+        self.info: SessionInfo = backend.open(self.listener).result(BOUND)
+
+    def enqueue(self, queue: str, claim: Claim = Mode.EX) -> tuple[Entry, Contender, Snapshot]:
+        """A new entry, its contender and the snapshot that came with it."""
+        entry = Entry(queue, uuid.uuid4().hex, claim, OWNER)
+        snapshot = self.backend.enqueue(entry).result(BOUND)
+        contender = snapshot.find(entry.id)
+        assert contender is not None
+        return entry, contender, snapshot
+
+
+class BackendContract:
+    """The suite."""
+
+    backend: ClassVar[type[Backend]]
+
+    @pytest.fixture
+    def party(self, url: str) -> Iterator[Callable[[], Party]]:
+        """Makes parties of the test's service; their backends are closed after the test."""
+        parties: list[Party] = []
+
+        def make() -> Party:
+            parties.append(Party(self.backend.configure(configure(url))))
+            return parties[-1]
+
+        yield make
+        for one in parties:
+            one.backend.close().result(BOUND)
+
+    @pytest.fixture
+    def one(self, party: Callable[[], Party]) -> Party:
+        return party()
+
+    @pytest.fixture
+    def two(self, party: Callable[[], Party]) -> Party:
+        return party()
+
+    # Sessions
+
+    def test_a_session_has_an_id_and_a_time_to_live(self, one: Party, two: Party) -> None:
+        assert one.info.id
+        assert one.info.id != two.info.id
+        assert (one.info.ttl == math.inf) is not self.backend.capabilities.leased
+
+    def test_a_heartbeat_is_answered_with_the_time_to_live(self, one: Party) -> None:
+        assert one.backend.heartbeat().result(BOUND) == one.info.ttl
+
+    def test_closing_ends_the_session_and_its_contenders(self, one: Party, two: Party) -> None:
+        one.enqueue("q")
+        one.backend.close().result(BOUND)
+        eventually(lambda: two.backend.snapshot("q").result(BOUND).contenders == ())
+
+    def test_closing_twice_is_closing_once(self, one: Party) -> None:
+        one.backend.close().result(BOUND)
+        one.backend.close().result(BOUND)
+
+    def test_a_closed_backend_fails_every_request(self, one: Party) -> None:
+        entry, contender, _ = one.enqueue("q")
+        one.backend.close().result(BOUND)
+        for request in (
+            lambda: one.backend.heartbeat(),
+            lambda: one.backend.enqueue(entry),
+            lambda: one.backend.snapshot("q"),
+            lambda: one.backend.withdraw(entry),
+            lambda: one.backend.queues(),
+            lambda: one.backend.evict(contender),
+            lambda: one.backend.describe(),
+        ):
+            with pytest.raises((BackendUnavailable, SessionLost)):
+                request().result(BOUND)  # type: ignore[no-untyped-call]
+
+    # Enqueueing
+
+    def test_a_contender_is_seen_with_its_claim_and_token(self, one: Party) -> None:
+        for claim in (*Mode, Permit(1), Permit(10_000)):
+            entry, contender, _ = one.enqueue(f"q {claim}", claim)
+            assert contender.id == entry.id
+            assert contender.claim == claim
+            assert contender.token is not None
+            assert 1 <= contender.token < 2**63
+
+    def test_contenders_stand_in_the_order_of_their_tokens(self, one: Party, two: Party) -> None:
+        made = [party.enqueue("q")[1] for party in (one, two, two, one, two)]
+        seen = one.backend.snapshot("q", owners=True).result(BOUND)
+        assert [c.id for c in seen.contenders] == [c.id for c in made]
+        tokens = [c.token for c in seen.contenders]
+        assert tokens == [c.token for c in made]
+        assert tokens == sorted(set(tokens))  # type: ignore[type-var]
+        orders = [c.order for c in seen.contenders]
+        assert orders == sorted(set(orders))
+        assert seen.omitted == 0
+
+    def test_enqueueing_again_finds_the_same_contender(self, one: Party) -> None:
+        entry, first, _ = one.enqueue("q")
+        again = one.backend.enqueue(entry).result(BOUND).find(entry.id)
+        assert again is not None
+        assert (again.key, again.order, again.token) == (first.key, first.order, first.token)
+        assert len(one.backend.snapshot("q").result(BOUND).contenders) == 1
+
+    def test_enqueueing_again_still_shows_the_nearest_before_it(
+        self, one: Party, two: Party
+    ) -> None:
+        _, ahead, _ = two.enqueue("q")
+        entry, _, _ = one.enqueue("q")
+        for _ in range(12):
+            two.enqueue("q")
+        snapshot = one.backend.enqueue(entry).result(BOUND)
+        contender = snapshot.find(entry.id)
+        assert contender is not None
+        assert [c.id for c in snapshot.before(contender)] == [ahead.id]
+
+    @pytest.mark.parametrize("claim", [Mode.EX, Mode.PR, Permit(3), Permit(20)], ids=str)
+    def test_a_snapshot_lists_the_nearest_before_and_counts_the_rest(
+        self, one: Party, two: Party, claim: Claim
+    ) -> None:
+        ahead = [two.enqueue("q", claim)[1].id for _ in range(14)]
+        entry, contender, snapshot = one.enqueue("q", claim)
+        two.enqueue("q", claim)
+        read = one.backend.snapshot("q", contender).result(BOUND)
+        for seen in (snapshot, read):
+            before = [c.id for c in seen.before(contender)]
+            assert before == ahead[len(ahead) - len(before) :]
+            assert len(before) >= min(claim.window, 14)
+            assert seen.omitted == 14 - len(before)
+        assert read.find(entry.id) is not None
+
+    def test_a_snapshot_up_to_one_who_has_left_shows_that(self, one: Party, two: Party) -> None:
+        _, ahead, _ = two.enqueue("q")
+        entry, contender, _ = one.enqueue("q")
+        one.backend.withdraw(entry).result(BOUND)
+        seen = one.backend.snapshot("q", contender).result(BOUND)
+        assert seen.find(entry.id) is None
+        assert [c.id for c in seen.before(contender)] == [ahead.id]
+
+    def test_a_full_snapshot_omits_nobody_and_names_owners(self, one: Party, two: Party) -> None:
+        ids = [party.enqueue("q")[0].id for party in (one, two) * 10]
+        seen = two.backend.snapshot("q", owners=True).result(BOUND)
+        assert [c.id for c in seen.contenders] == ids
+        assert seen.omitted == 0
+        assert {c.owner for c in seen.contenders} == {OWNER}
+        assert {c.session for c in seen.contenders} == {one.info.id, two.info.id}
+
+    def test_a_queue_that_never_was_is_empty(self, one: Party) -> None:
+        assert one.backend.snapshot("q", owners=True).result(BOUND).contenders == ()
+
+    def test_queues_are_apart(self, one: Party) -> None:
+        for queue in ("a", "a/b", "b"):
+            one.enqueue(queue)
+        assert len(one.backend.snapshot("a").result(BOUND).contenders) == 1
+        assert {"a", "a/b", "b"} <= set(one.backend.queues().result(BOUND))
+
+    def test_many_requests_at_a_time_are_all_answered(self, one: Party) -> None:
+        entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(200)]
+        futures = [one.backend.enqueue(entry) for entry in entries]
+        tokens = []
+        for entry, future in zip(entries, futures, strict=True):
+            contender = future.result(BOUND).find(entry.id)
+            assert contender is not None
+            tokens.append(contender.token)
+        assert len(set(tokens)) == 200
+        removals = [one.backend.withdraw(entry) for entry in entries]
+        assert all(removal.result(BOUND) for removal in removals)
+
+    # Leaving
+
+    def test_withdrawing_tells_whether_there_was_one(self, one: Party) -> None:
+        entry, _, _ = one.enqueue("q")
+        assert one.backend.withdraw(entry).result(BOUND) is True
+        assert one.backend.withdraw(entry).result(BOUND) is False
+        assert one.backend.snapshot("q").result(BOUND).contenders == ()
+
+    def test_withdrawing_what_was_never_enqueued_removes_nothing(self, one: Party) -> None:
+        entry = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
+        assert one.backend.withdraw(entry).result(BOUND) is False
+
+    def test_anybody_can_be_evicted(self, one: Party, two: Party) -> None:
+        one.enqueue("q")
+        [contender] = two.backend.snapshot("q", owners=True).result(BOUND).contenders
+        assert two.backend.evict(contender).result(BOUND) is True
+        assert two.backend.evict(contender).result(BOUND) is False
+        assert one.backend.snapshot("q").result(BOUND).contenders == ()
+
+    # Watching
+
+    def test_a_departure_is_told_once(self, one: Party, two: Party) -> None:
+        entry, _, _ = one.enqueue("q")
+        _, contender, snapshot = two.enqueue("q")
+        [ahead] = snapshot.before(contender)
+        told: list[int] = []
+        two.backend.watch(ahead, snapshot.revision, lambda: told.append(1))
+        two.enqueue("q")
+        assert told == []
+        one.backend.withdraw(entry).result(BOUND)
+        eventually(lambda: told)
+        two.backend.heartbeat().result(BOUND)
+        assert told == [1]
+
+    def test_a_departure_before_the_watch_is_told_at_once(self, one: Party, two: Party) -> None:
+        entry, _, _ = one.enqueue("q")
+        _, contender, snapshot = two.enqueue("q")
+        [ahead] = snapshot.before(contender)
+        one.backend.withdraw(entry).result(BOUND)
+        told = threading.Event()
+        two.backend.watch(ahead, snapshot.revision, told.set)
+        assert told.wait(BOUND)
+
+    def test_all_watchers_of_a_contender_are_told(self, one: Party, two: Party) -> None:
+        entry, ahead, snapshot = one.enqueue("q")
+        told = [threading.Event() for _ in range(50)]
+        for event in told:
+            two.backend.watch(ahead, snapshot.revision, event.set)
+        one.backend.withdraw(entry).result(BOUND)
+        assert all(event.wait(BOUND) for event in told)
+
+    def test_a_cancelled_watch_tells_nothing_and_leaves_the_others_alone(
+        self, one: Party, two: Party
+    ) -> None:
+        entry, ahead, snapshot = one.enqueue("q")
+        told: list[str] = []
+        cancel = two.backend.watch(ahead, snapshot.revision, lambda: told.append("cancelled"))
+        two.backend.watch(ahead, snapshot.revision, lambda: told.append("kept"))
+        cancel()
+        cancel()
+        one.backend.withdraw(entry).result(BOUND)
+        eventually(lambda: told)
+        assert told == ["kept"]
+
+    def test_a_watch_can_be_set_again_after_its_cancellation(self, one: Party, two: Party) -> None:
+        entry, ahead, snapshot = one.enqueue("q")
+        two.backend.watch(ahead, snapshot.revision, lambda: None)()
+        told = threading.Event()
+        two.backend.watch(ahead, snapshot.revision, told.set)
+        one.backend.withdraw(entry).result(BOUND)
+        assert told.wait(BOUND)
+
+    def test_the_end_of_a_session_is_a_departure(self, one: Party, two: Party) -> None:
+        _, ahead, snapshot = one.enqueue("q")
+        told = threading.Event()
+        two.backend.watch(ahead, snapshot.revision, told.set)
+        one.backend.close().result(BOUND)
+        assert told.wait(BOUND)
+
+    def test_the_own_eviction_is_a_departure(self, one: Party, two: Party) -> None:
+        _, contender, snapshot = one.enqueue("q")
+        told = threading.Event()
+        one.backend.watch(contender, snapshot.revision, told.set)
+        two.backend.evict(contender).result(BOUND)
+        assert told.wait(BOUND)
+
+    def test_the_service_tells_who_it_is(self, one: Party) -> None:
+        assert one.backend.describe().result(BOUND).service == self.backend.scheme

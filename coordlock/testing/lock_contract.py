@@ -1,0 +1,489 @@
+"""What every lock promises, whatever the backend, sync and async.
+
+Subclass `LockContract` in a test module, give it a fixture ``url`` (a session-wide service, a root
+of the test's own) and the class attribute ``backend``; pytest does the rest::
+
+    class TestLocks(LockContract):
+        backend = MyBackend
+
+        @pytest.fixture
+        def url(self, root: str) -> str:
+            return f"my://localhost{root}"
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import pytest
+
+import coordlock
+from coordlock import Mode
+from coordlock.backend import Backend
+from coordlock.testing.portal import Portal
+from coordlock.testing.waiting import eventually
+
+__all__ = ["LockContract"]
+
+HOSTILE_NAMES = [
+    "../x",
+    "..",
+    ".",
+    "a/b/c",
+    "/",
+    "//",
+    " ",
+    "nul\0byte",
+    "line\nbreak",
+    "100%",
+    "%2F",
+    "🔒 été",
+    "__lock__0000000001",
+    "x" * 255,
+    "🔒" * 63,
+    "\x7f\x01",
+    "CON",
+    "*?[a]",
+    "~root",
+    "-rf",
+]
+
+#: A process that holds the lock until its input ends.
+HOLDER = """
+import sys, coordlock
+with coordlock.connect(sys.argv[1]) as client, client.lock(sys.argv[2]) as grant:
+    print(grant.token, flush=True)
+    sys.stdin.read()
+"""
+
+
+class LockContract:
+    """The suite. Every test runs with a sync and with an async client."""
+
+    backend: ClassVar[type[Backend]]
+
+    @pytest.fixture(params=["sync", "async"])
+    def connect(self, request: pytest.FixtureRequest, url: str) -> Iterator[Callable[..., Any]]:
+        """Connects a client to the test's service; all are closed after the test."""
+        clients: list[Any] = []
+        portal = Portal() if request.param == "async" else None
+
+        def connect(**options: Any) -> Any:
+            client = (portal or coordlock).connect(url, **options)
+            clients.append(client)
+            return client
+
+        yield connect
+        for client in clients:
+            client.close()
+        if portal:
+            portal.close()
+
+    @pytest.fixture
+    def client(self, connect: Callable[..., Any]) -> Any:
+        return connect()
+
+    @pytest.fixture
+    def other(self, connect: Callable[..., Any]) -> Any:
+        return connect()
+
+    @pytest.fixture
+    def start(self) -> Iterator[Callable[..., Future[Any]]]:
+        """Starts a call in a thread; its outcome is a future."""
+        with ThreadPoolExecutor(32) as pool:
+            yield pool.submit
+
+    # Exclusive locks
+
+    def test_a_free_lock_is_granted_with_a_token(self, client: Any) -> None:
+        with client.lock("orders") as grant:
+            assert grant.name == "orders"
+            assert 1 <= grant.token < 2**63
+            assert grant.state is coordlock.GrantState.HELD
+            grant.check()
+            assert not grant.lost.is_set()
+
+    def test_remaining_is_at_most_the_ttl_and_infinite_without_leases(self, client: Any) -> None:
+        with client.lock("orders") as grant:
+            if self.backend.capabilities.leased:
+                assert 0 < grant.remaining() <= 3600
+            else:
+                assert grant.remaining() == math.inf
+        assert grant.remaining() == 0
+
+    def test_a_busy_lock_is_refused_by_try_acquire(self, client: Any, other: Any) -> None:
+        with client.lock("orders"):
+            assert other.lock("orders").try_acquire() is None
+            assert client.lock("orders").try_acquire() is None
+            assert len(client.contenders("orders")) == 1
+        assert other.lock("orders").try_acquire().release()
+
+    def test_a_timeout_of_zero_tries_once(self, client: Any, other: Any) -> None:
+        with client.lock("orders"), pytest.raises(coordlock.AcquireTimeout):
+            other.lock("orders").acquire(timeout=0)
+        assert other.lock("orders", timeout=0).acquire().release()
+
+    def test_a_timeout_names_the_position_and_who_is_ahead_and_leaves_the_queue(
+        self, client: Any, other: Any
+    ) -> None:
+        with client.lock("orders"):
+            with pytest.raises(coordlock.AcquireTimeout) as caught:
+                other.lock("orders").acquire(timeout=0.3)
+            assert caught.value.name == "orders"
+            assert caught.value.position == 1
+            assert str(os.getpid()) in str(caught.value.holder)
+            assert caught.value.waited >= 0.3
+            eventually(lambda: len(client.contenders("orders")) == 1)
+
+    def test_tokens_grow_with_every_grant(self, client: Any, other: Any) -> None:
+        tokens = []
+        for turn in range(10):
+            with (client, other)[turn % 2].lock("orders") as grant:
+                tokens.append(grant.token)
+        assert tokens == sorted(set(tokens))
+
+    def test_tokens_go_on_growing_when_every_client_has_gone(
+        self, connect: Callable[..., Any]
+    ) -> None:
+        tokens = []
+        keeper = connect()
+        for _ in range(3):
+            client = connect()
+            with client.lock("orders") as grant:
+                tokens.append(grant.token)
+            client.close()
+            if self.backend.capabilities.durable:
+                keeper.close()
+        assert tokens == sorted(set(tokens))
+
+    def test_waiters_are_granted_in_the_order_of_their_arrival(
+        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+    ) -> None:
+        granted: list[int] = []
+
+        def wait(number: int) -> None:
+            with (client, other)[number % 2].lock("orders"):
+                granted.append(number)
+
+        with client.lock("orders"):
+            waiters = []
+            for number in range(8):
+                waiters.append(start(wait, number))
+                eventually(lambda n=number: len(client.contenders("orders")) == n + 2)
+        for waiter in waiters:
+            waiter.result(30)
+        assert granted == list(range(8))
+
+    def test_a_waiter_in_the_middle_that_gives_up_is_passed_over(
+        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+    ) -> None:
+        grant = client.lock("orders").acquire()
+        quitter = start(other.lock("orders").acquire, 1.0)
+        eventually(lambda: len(client.contenders("orders")) == 2)
+        last = start(client.lock("orders").acquire)
+        with pytest.raises(coordlock.AcquireTimeout):
+            quitter.result(30)
+        assert not last.done()
+        grant.release()
+        assert last.result(30).release()
+
+    def test_release_is_idempotent_and_repeats_its_answer(self, client: Any) -> None:
+        grant = client.lock("orders").acquire()
+        assert grant.release() is True
+        assert grant.release() is True
+        assert grant.state is coordlock.GrantState.RELEASED
+        with pytest.raises(coordlock.LockLost, match="released"):
+            grant.check()
+        eventually(lambda: client.contenders("orders") == ())
+
+    def test_releasing_an_old_grant_leaves_a_newer_one_alone(self, client: Any) -> None:
+        old = client.lock("orders").acquire()
+        old.release()
+        new = client.lock("orders").acquire()
+        old.release()
+        assert [one.token for one in client.contenders("orders")] == [new.token]
+        assert new.release()
+
+    def test_a_lock_is_released_when_the_body_raises(self, client: Any) -> None:
+        with pytest.raises(ZeroDivisionError), client.lock("orders"):
+            raise ZeroDivisionError
+        assert client.lock("orders").try_acquire().release()
+
+    def test_a_decorated_function_runs_under_the_lock(self, client: Any) -> None:
+        @client.lock("orders")  # type: ignore[untyped-decorator]
+        def count(number: int) -> int:
+            return number + 1
+
+        assert count(1) == 2
+        assert client.lock("orders").try_acquire().release()
+
+    # Loss
+
+    def test_an_evicted_holder_is_told(self, client: Any, other: Any) -> None:
+        told: list[Any] = []
+        called = threading.Event()
+        grant = client.lock("orders").acquire()
+        grant.on_lost(lambda lost: (told.append(lost), called.set()))
+        assert other.evict(other.contenders("orders")[0])
+        assert grant.lost.wait()
+        assert called.wait(30)
+        assert [one.token for one in told] == [grant.token]
+        assert grant.remaining() == 0
+        with pytest.raises(coordlock.LockLost) as caught:
+            grant.check()
+        assert caught.value.token == grant.token
+        assert grant.release() is False
+        assert grant.state is coordlock.GrantState.LOST
+
+    def test_leaving_the_body_of_a_lost_lock_raises(self, client: Any, other: Any) -> None:
+        with pytest.raises(coordlock.LockLost), client.lock("orders"):
+            other.evict(other.contenders("orders")[0])
+
+    def test_a_loss_never_masks_the_exception_of_the_body(self, client: Any, other: Any) -> None:
+        with pytest.raises(ZeroDivisionError) as caught, client.lock("orders"):
+            other.evict(other.contenders("orders")[0])
+            raise ZeroDivisionError
+        assert isinstance(caught.value.__context__, coordlock.LockLost)
+
+    def test_on_lost_is_not_called_after_a_release(self, client: Any) -> None:
+        told: list[Any] = []
+        grant = client.lock("orders").acquire()
+        grant.on_lost(told.append)
+        grant.release()
+        client.close()
+        assert told == []
+
+    def test_an_evicted_waiter_gets_an_error_and_the_next_one_waits_on(
+        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+    ) -> None:
+        grant = client.lock("orders").acquire()
+        first = start(other.lock("orders").acquire)
+        eventually(lambda: len(client.contenders("orders")) == 2)
+        second = start(other.lock("orders").acquire)
+        eventually(lambda: len(client.contenders("orders")) == 3)
+        assert client.evict(client.contenders("orders")[1])
+        with pytest.raises(coordlock.Evicted):
+            first.result(30)
+        assert not second.done()
+        grant.release()
+        assert second.result(30).release()
+
+    # Clients
+
+    def test_closing_a_client_frees_its_locks_and_fails_its_waiters(
+        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+    ) -> None:
+        held = client.lock("held").acquire()
+        with other.lock("busy"):
+            waiter = start(client.lock("busy").acquire)
+            eventually(lambda: len(other.contenders("busy")) == 2)
+            client.close()
+            with pytest.raises(coordlock.ClientClosed):
+                waiter.result(30)
+            assert other.lock("held").acquire(30).token > held.token
+            eventually(lambda: len(other.contenders("busy")) == 1)
+        assert held.lost.is_set()
+
+    def test_a_closed_client_says_so(self, client: Any) -> None:
+        client.close()
+        client.close()
+        for call in (client.lock("orders").acquire, client.queues, client.describe):
+            with pytest.raises(coordlock.ClientClosed):
+                call()
+
+    def test_another_process_is_excluded_unless_the_backend_reaches_no_further(
+        self, client: Any, url: str
+    ) -> None:
+        if self.backend.capabilities.reach == "process":
+            return
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDER, url, "orders"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdin
+            assert process.stdout
+            token = int(process.stdout.readline())
+            assert client.lock("orders").try_acquire() is None
+            [holder] = client.contenders("orders")
+            assert holder.owner is not None
+            assert (holder.owner.pid, holder.token) == (process.pid, token)
+            process.stdin.close()
+            with client.lock("orders", timeout=60) as grant:
+                assert grant.token > token
+
+    # The queue as people see it
+
+    def test_the_queue_shows_who_holds_and_who_waits(
+        self, connect: Callable[..., Any], start: Callable[..., Future[Any]]
+    ) -> None:
+        client, other = connect(label="first"), connect(label="second")
+        with client.read_lock("orders") as grant:
+            with other.read_lock("orders"):
+                writer = start(other.write_lock("orders").acquire)
+                eventually(lambda: len(client.contenders("orders")) == 3)
+                standings = client.contenders("orders")
+            writer_grant_pending = not writer.done()
+        assert writer_grant_pending
+        assert [one.position for one in standings] == [0, 1, 2]
+        assert [one.holding for one in standings] == [True, True, False]
+        assert [one.claim for one in standings] == [Mode.PR, Mode.PR, Mode.EX]
+        assert [one.owner.label for one in standings] == ["first", "second", "second"]
+        assert {one.owner.host for one in standings} == {socket.gethostname()}
+        assert {one.owner.pid for one in standings} == {os.getpid()}
+        assert all(0 <= one.age < 120 for one in standings)
+        tokens = [one.token for one in standings]
+        assert tokens[0] == grant.token
+        assert tokens == sorted(set(tokens))
+        assert writer.result(30).release()
+
+    def test_the_queues_in_use_are_listed(self, client: Any) -> None:
+        with client.lock("a/b"), client.lock("🔒"):
+            assert {"a/b", "🔒"} <= set(client.queues())
+        assert client.contenders("never used") == ()
+
+    def test_evicting_who_has_gone_tells_so(self, client: Any) -> None:
+        with client.lock("orders"):
+            [standing] = client.contenders("orders")
+        eventually(lambda: client.contenders("orders") == ())
+        assert client.evict(standing) is False
+
+    def test_the_service_describes_itself(self, client: Any) -> None:
+        assert client.describe().service == self.backend.scheme
+
+    # Names
+
+    @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=ascii)
+    def test_a_hostile_name_is_a_name_like_any_other(self, client: Any, name: str) -> None:
+        with client.lock(name) as grant:
+            assert [one.token for one in client.contenders(name)] == [grant.token]
+            assert name in client.queues()
+            assert client.lock(name).try_acquire() is None
+
+    def test_names_that_look_alike_are_different_locks(self, client: Any) -> None:
+        names = ["a", "A", "a/b", "a%2Fb", "a%2fb", "a b", "a+b", "a\u0301", "á", ".", "%2E"]
+        grants = [client.lock(name).try_acquire() for name in names]
+        assert None not in grants
+        assert all(grant.release() for grant in grants)
+
+    @pytest.mark.parametrize("name", ["", "x" * 256, "x" * 4096, "\ud800", b"x", None], ids=ascii)
+    def test_a_name_that_cannot_be_stored_is_refused_at_once(self, client: Any, name: Any) -> None:
+        with pytest.raises(coordlock.InvalidName):
+            client.lock(name)
+
+    # Modes
+
+    @pytest.mark.parametrize("held", Mode, ids=lambda mode: mode.name)
+    def test_two_modes_are_held_at_once_exactly_if_compatible(
+        self, client: Any, other: Any, held: Mode
+    ) -> None:
+        compatible = {
+            Mode.NL: "NL CR CW PR PW EX",
+            Mode.CR: "NL CR CW PR PW",
+            Mode.CW: "NL CR CW",
+            Mode.PR: "NL CR PR",
+            Mode.PW: "NL CR",
+            Mode.EX: "NL",
+        }[held].split()
+        with client.lock("orders", mode=held):
+            for mode in Mode:
+                grant = other.lock("orders", mode=mode).try_acquire()
+                assert (grant is not None) is (mode.name in compatible)
+                if grant is not None:
+                    grant.release()
+
+    def test_a_reader_behind_a_waiting_writer_waits_its_turn(
+        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+    ) -> None:
+        reading = client.read_lock("orders").acquire()
+        writer = start(other.write_lock("orders").acquire)
+        eventually(lambda: len(client.contenders("orders")) == 2)
+        reader = start(client.read_lock("orders").acquire)
+        eventually(lambda: len(client.contenders("orders")) == 3)
+        assert client.read_lock("orders").try_acquire() is None
+        reading.release()
+        writing = writer.result(30)
+        assert not reader.done()
+        writing.release()
+        assert reader.result(30).release()
+
+    def test_a_writer_waits_for_every_earlier_reader(
+        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+    ) -> None:
+        readers = [client.read_lock("orders").acquire() for _ in range(12)]
+        writer = start(other.write_lock("orders").acquire)
+        eventually(lambda: len(client.contenders("orders")) == 13)
+        for reader in readers[::2] + readers[1::2]:
+            assert not writer.done()
+            reader.release()
+        assert writer.result(30).release()
+
+    def test_a_late_reader_sees_a_writer_far_ahead(self, client: Any, other: Any) -> None:
+        with client.write_lock("orders"):
+            shadows = [client.lock("orders", mode=Mode.NL).acquire() for _ in range(20)]
+            assert other.read_lock("orders").try_acquire() is None
+            assert all(shadow.release() for shadow in shadows)
+
+    # Semaphores
+
+    def test_a_semaphore_grants_its_permits_and_no_more(
+        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+    ) -> None:
+        grants = [client.semaphore("pool", 3).acquire() for _ in range(3)]
+        assert other.semaphore("pool", 3).try_acquire() is None
+        waiter = start(other.semaphore("pool", 3).acquire)
+        eventually(lambda: len(client.contenders("pool")) == 4)
+        assert [one.holding for one in client.contenders("pool")] == [True] * 3 + [False]
+        assert not waiter.done()
+        grants[1].release()
+        late = waiter.result(30)
+        assert late.token > max(grant.token for grant in grants)
+        late.release()
+
+    def test_a_semaphore_never_has_too_many_holders(
+        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+    ) -> None:
+        holding, most, lock = 0, 0, threading.Lock()
+
+        def work(turn: int) -> None:
+            nonlocal holding, most
+            with (client, other)[turn % 2].semaphore("pool", 4):
+                with lock:
+                    holding += 1
+                    most = max(most, holding)
+                time.sleep(0.002)
+                with lock:
+                    holding -= 1
+
+        for worker in [start(work, turn) for turn in range(40)]:
+            worker.result(60)
+        assert 1 <= most <= 4
+
+    def test_clients_that_disagree_about_a_name_get_an_error(self, client: Any, other: Any) -> None:
+        with client.semaphore("pool", 3):
+            for asking in (other.semaphore("pool", 2), other.lock("pool"), other.read_lock("pool")):
+                with pytest.raises(coordlock.QueueMismatch) as caught:
+                    asking.acquire(timeout=30)
+                assert caught.value.name == "pool"
+        with client.lock("orders"), pytest.raises(coordlock.QueueMismatch):
+            other.semaphore("orders", 2).acquire(timeout=30)
+
+    @pytest.mark.parametrize("permits", [0, -1, 10_001, True, 1.5, "3", None], ids=repr)
+    def test_permits_out_of_range_are_refused_at_once(self, client: Any, permits: Any) -> None:
+        with pytest.raises(ValueError, match="permits"):
+            client.semaphore("pool", permits)
+
+    @pytest.mark.parametrize("timeout", [-1, math.nan, "soon", True], ids=repr)
+    def test_a_timeout_that_is_none_is_refused_at_once(self, client: Any, timeout: Any) -> None:
+        with pytest.raises(ValueError, match="timeout"):
+            client.lock("orders", timeout=timeout)
