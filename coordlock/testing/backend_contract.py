@@ -121,7 +121,7 @@ class BackendContract:
             lambda: one.backend.describe(),
         ):
             with pytest.raises((BackendUnavailable, SessionLost)):
-                request().result(BOUND)  # type: ignore[no-untyped-call]
+                request().result(BOUND)
 
     # Enqueueing
 

@@ -22,7 +22,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Final
 
 import pytest
 
@@ -34,7 +35,9 @@ from coordlock.testing.waiting import eventually
 
 __all__ = ["LockContract"]
 
-HOSTILE_NAMES = [
+DRIVERS: Final = ("sync", "async")
+
+HOSTILE_NAMES: Final = [
     "../x",
     "..",
     ".",
@@ -58,7 +61,7 @@ HOSTILE_NAMES = [
 ]
 
 #: A process that holds the lock until its input ends.
-HOLDER = """
+HOLDER: Final = """
 import sys, coordlock
 with coordlock.connect(sys.argv[1]) as client, client.lock(sys.argv[2]) as grant:
     print(grant.token, flush=True)
@@ -71,7 +74,7 @@ class LockContract:
 
     backend: ClassVar[type[Backend]]
 
-    @pytest.fixture(params=["sync", "async"])
+    @pytest.fixture(params=DRIVERS)
     def connect(self, request: pytest.FixtureRequest, url: str) -> Iterator[Callable[..., Any]]:
         """Connects a client to the test's service; all are closed after the test."""
         clients: list[Any] = []
@@ -101,6 +104,10 @@ class LockContract:
         """Starts a call in a thread; its outcome is a future."""
         with ThreadPoolExecutor(32) as pool:
             yield pool.submit
+
+    @staticmethod
+    def _length_is(client: Any, name: str, length: int) -> bool:
+        return len(client.contenders(name)) == length
 
     # Exclusive locks
 
@@ -178,7 +185,7 @@ class LockContract:
             waiters = []
             for number in range(8):
                 waiters.append(start(wait, number))
-                eventually(lambda n=number: len(client.contenders("orders")) == n + 2)
+                eventually(partial(self._length_is, client, "orders", number + 2))
         for waiter in waiters:
             waiter.result(30)
         assert granted == list(range(8))
@@ -232,7 +239,12 @@ class LockContract:
         told: list[Any] = []
         called = threading.Event()
         grant = client.lock("orders").acquire()
-        grant.on_lost(lambda lost: (told.append(lost), called.set()))
+
+        def tell(lost: Any) -> None:
+            told.append(lost)
+            called.set()
+
+        grant.on_lost(tell)
         assert other.evict(other.contenders("orders")[0])
         assert grant.lost.wait()
         assert called.wait(30)

@@ -8,17 +8,14 @@ from coordlock.testing.lock_contract import LockContract
 from tests.servers.etcd import Etcd
 
 
-class _Etcd:
+@pytest.fixture
+def url(etcd: Etcd, root: str) -> str:
+    return etcd.url_for(root)
+
+
+class TestBackend(BackendContract):
     backend = EtcdBackend
 
-    @pytest.fixture
-    def url(self, etcd: Etcd, root: str) -> str:
-        return etcd.url_for(root)
 
-
-class TestBackend(_Etcd, BackendContract):
-    """The etcd backend keeps the contract."""
-
-
-class TestLocks(_Etcd, LockContract):
-    """Locks over it keep theirs."""
+class TestLocks(LockContract):
+    backend = EtcdBackend

@@ -7,17 +7,14 @@ from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.lock_contract import LockContract
 
 
-class _Memory:
+@pytest.fixture
+def url(root: str) -> str:
+    return f"memory://{root}"
+
+
+class TestBackend(BackendContract):
     backend = MemoryBackend
 
-    @pytest.fixture
-    def url(self, root: str) -> str:
-        return f"memory://{root}"
 
-
-class TestBackend(_Memory, BackendContract):
-    """The memory backend keeps the contract."""
-
-
-class TestLocks(_Memory, LockContract):
-    """Locks in memory keep theirs."""
+class TestLocks(LockContract):
+    backend = MemoryBackend

@@ -8,17 +8,14 @@ from coordlock.testing.lock_contract import LockContract
 from tests.servers.zookeeper import ZooKeeper
 
 
-class _Zookeeper:
+@pytest.fixture
+def url(zookeeper: ZooKeeper, root: str) -> str:
+    return zookeeper.url_for(root)
+
+
+class TestBackend(BackendContract):
     backend = ZookeeperBackend
 
-    @pytest.fixture
-    def url(self, zookeeper: ZooKeeper, root: str) -> str:
-        return zookeeper.url_for(root)
 
-
-class TestBackend(_Zookeeper, BackendContract):
-    """The zookeeper backend keeps the contract."""
-
-
-class TestLocks(_Zookeeper, LockContract):
-    """Locks over it keep theirs."""
+class TestLocks(LockContract):
+    backend = ZookeeperBackend

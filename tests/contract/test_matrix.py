@@ -1,0 +1,40 @@
+"""The suites run for every backend there is, sync and async; nothing is left out silently."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import pytest
+
+from coordlock.client import _Client
+from coordlock.registry import backend_for_scheme, schemes
+from coordlock.testing.backend_contract import BackendContract
+from coordlock.testing.lock_contract import DRIVERS, LockContract
+
+
+@pytest.mark.parametrize("suite", [BackendContract, LockContract])
+def test_every_registered_backend_runs_the_suite(suite: type) -> None:
+    tested: dict[str, object] = {}
+    for scheme in schemes():
+        module = importlib.import_module(f"tests.contract.test_{scheme}")
+        for kind in vars(module).values():
+            if isinstance(kind, type) and issubclass(kind, suite) and kind is not suite:
+                tested[scheme] = vars(kind)["backend"]
+    assert tested == {scheme: backend_for_scheme(scheme) for scheme in schemes()}
+
+
+def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
+    primitives = {"lock", "read_lock", "write_lock", "semaphore"}
+    assert primitives == {name for name, value in vars(_Client).items() if _makes_a_lock(value)}
+    source = inspect.getsource(LockContract)
+    assert all(f".{primitive}(" in source for primitive in primitives)
+    assert DRIVERS == ("sync", "async")
+
+
+def _makes_a_lock(value: object) -> bool:
+    return (
+        inspect.isfunction(value)
+        and value.__name__[0] != "_"
+        and value.__annotations__["return"] == "L"
+    )
