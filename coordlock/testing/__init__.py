@@ -1,1 +1,15 @@
-"""Parts for the tests of backends and of applications that use coordlock."""
+"""Parts for the tests of backends and of applications that use coordlock.
+
+* `coordlock.testing.backend_contract`, `coordlock.testing.lock_contract`: the suites that every
+  backend passes; they need pytest.
+* `coordlock.testing.proxy`: a TCP proxy that loses, delays, cuts and counts.
+* `coordlock.testing.waiting`: waiting for a condition.
+"""
+
+import sys
+
+if "pytest" in sys.modules:
+    # So that a failed assertion of a suite shows its values.
+    sys.modules["pytest"].register_assert_rewrite(
+        f"{__name__}.backend_contract", f"{__name__}.lock_contract"
+    )

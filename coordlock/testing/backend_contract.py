@@ -302,4 +302,4 @@ class BackendContract:
         assert told.wait(BOUND)
 
     def test_the_service_tells_who_it_is(self, one: Party) -> None:
-        assert one.backend.describe().result(BOUND).service == self.backend.scheme
+        assert one.backend.describe().result(BOUND).service.lower() == self.backend.scheme

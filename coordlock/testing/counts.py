@@ -12,7 +12,7 @@ __all__ = ["Counts"]
 
 @dataclass
 class Counts:
-    """What passed the proxy: counted on arrival, whether it was forwarded or not.
+    """What passed the proxy: counted on arrival, frame by frame, whether forwarded or not.
 
     Attributes:
         connections: how many were accepted.

@@ -46,7 +46,10 @@ class Direction:
         self._faults = faults
 
     def black_hole(self) -> None:
-        """Hold back everything, ends of connections too, until `FaultProxy.heal`."""
+        """Hold back everything, ends of connections too, until `FaultProxy.heal`.
+
+        New connections are accepted, and nothing comes of them.
+        """
         self._set("is_held", True)
 
     def delay(self, seconds: float) -> None:
@@ -70,7 +73,7 @@ class FaultProxy:
     Args:
         host, port: the server's.
         framer: the protocol to count and to wait for: `ZooKeeperFrames`, `GrpcFrames`, or a
-            class of your own. None where bytes suffice, and with TLS.
+            class of your own. Left out where bytes suffice, and with TLS.
     """
 
     host: Final = "127.0.0.1"

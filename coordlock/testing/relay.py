@@ -34,6 +34,7 @@ class Relay:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         self._family: socket.AddressFamily = found[0]
         self._server = found[4]
+        framer()  # one that cannot be made fails here, not in the thread
         self._framer = framer
         self.requests = Faults()
         self.replies = Faults()

@@ -1,0 +1,154 @@
+"""What crosses the wire: as few messages as the protocol needs, counted by a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+import coordlock
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from tests.servers.etcd import Etcd
+from tests.servers.zookeeper import ZooKeeper
+
+#: Sent at intervals, whatever the locks do.
+KEEPING_ALIVE = {"ping", "LeaseKeepAlive"}
+
+READS = {"Range", "getChildren", "getChildren2", "getData"}
+
+
+@dataclass
+class Wire:
+    """A service behind a counting proxy."""
+
+    proxy: FaultProxy
+    url: str
+
+    def requests(self, action: Callable[[], object]) -> Counter[str]:
+        """The requests sent while ``action`` ran, but for heartbeats."""
+        with self.proxy.counting() as sent:
+            action()
+        return Counter({k: n for k, n in sent.requests.items() if k not in KEEPING_ALIVE})
+
+
+@pytest.fixture(params=["etcd", "zookeeper"])
+def wire(request: pytest.FixtureRequest, root: str) -> Iterator[Wire]:
+    server: Etcd | ZooKeeper = request.getfixturevalue(request.param)
+    framer = GrpcFrames if request.param == "etcd" else ZooKeeperFrames
+    with FaultProxy(server.host, server.port, framer) as proxy:
+        yield Wire(proxy, f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s")
+
+
+@pytest.fixture
+def client(wire: Wire) -> Iterator[coordlock.Client]:
+    with coordlock.connect(wire.url) as client:
+        client.lock("warm").acquire().release()
+        client.lock("orders").acquire().release()
+        yield client
+
+
+def length_is(client: coordlock.Client, length: int) -> bool:
+    return len(client.contenders("orders")) == length
+
+
+def round_trips(requests: Counter[str]) -> int:
+    """How often the client waited: on ZooKeeper a create and the list behind it are one."""
+    return sum(n for kind, n in requests.items() if not kind.startswith("getChildren"))
+
+
+def test_an_uncontended_acquire_is_one_round_trip_and_a_release_is_one(
+    wire: Wire, client: coordlock.Client
+) -> None:
+    lock = client.lock("orders")
+    grants: list[coordlock.Grant] = []
+    acquiring = wire.requests(lambda: grants.append(lock.acquire()))
+    releasing = wire.requests(lambda: grants.pop().release())
+    assert round_trips(acquiring) == 1, acquiring
+    assert sum(releasing.values()) == 1, releasing
+
+
+def test_round_trips_show_as_time_through_a_slow_network(
+    wire: Wire, client: coordlock.Client
+) -> None:
+    wire.proxy.delay(0.25)
+    waited = []
+    for _ in range(3):
+        started = time.monotonic()
+        grant = client.lock("orders").acquire()
+        acquired = time.monotonic()
+        grant.release()
+        waited.append((acquired - started, time.monotonic() - acquired))
+    wire.proxy.heal()
+    # One round trip takes half a second; a second one would take a second in every turn.
+    assert 0.5 <= min(acquire for acquire, _ in waited) < 1.0
+    assert 0.5 <= min(release for _, release in waited) < 1.0
+
+
+def test_the_second_in_line_is_granted_without_a_read(wire: Wire, client: coordlock.Client) -> None:
+    with coordlock.connect(wire.url) as other, ThreadPoolExecutor() as pool:
+        holding = other.lock("orders").acquire()
+        waiting = pool.submit(client.lock("orders").acquire)
+        eventually(lambda: length_is(other, 2))
+
+        def hand_over() -> None:
+            holding.release()
+            waiting.result(30)
+
+        requests = wire.requests(hand_over)
+        assert not [kind for kind in requests if kind in READS], requests
+        waiting.result().release()
+
+
+def test_a_release_wakes_one_waiter_of_many(wire: Wire, client: coordlock.Client) -> None:
+    woken: list[int] = []
+
+    async def wait(client: coordlock.AsyncClient, number: int) -> None:
+        async with client.lock("orders"):
+            woken.append(number)
+            await asyncio.sleep(0)
+
+    async def main() -> tuple[int, int]:
+        async with coordlock.connect_async(wire.url) as waiters:
+            holding = await asyncio.to_thread(client.lock("orders").acquire)
+            await waiters.lock("warm").try_acquire()
+            tasks, threads = [], []
+            for number in range(30):
+                tasks.append(asyncio.create_task(wait(waiters, number)))
+                queued = partial(length_is, client, number + 2)
+                await asyncio.to_thread(eventually, queued)
+                threads.append(threading.active_count())
+            with wire.proxy.counting() as sent:
+                await asyncio.to_thread(holding.release)
+                await asyncio.gather(*tasks)
+            # The first ones start what the client shares: timers, a watch stream.
+            more = max(threads[10:]) - threads[10]
+            return more, sum(n for kind, n in sent.requests.items() if kind in READS)
+
+    more_threads, reads = asyncio.run(main())
+    assert more_threads <= 1, "waiting tasks must not take threads"
+    assert woken == list(range(30))
+    # A herd would read the queue 30 + 29 + 28 + ... times.
+    assert reads <= 30 * 2
+
+
+def test_waiting_sends_nothing_but_heartbeats(wire: Wire, client: coordlock.Client) -> None:
+    with coordlock.connect(wire.url) as other, ThreadPoolExecutor() as pool:
+        holding = other.lock("orders").acquire()
+        waiting = pool.submit(client.lock("orders").acquire)
+        eventually(lambda: length_is(other, 2))
+        # The holder's and the waiter's own watches are set a moment later.
+        marker = threading.Event()
+        marker.wait(1.0)
+        assert wire.requests(lambda: marker.wait(2.0)) == Counter()
+        holding.release()
+        waiting.result(30).release()
