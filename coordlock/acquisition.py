@@ -46,6 +46,11 @@ class _Acquisition:
                     # Without a place in the queue there is nothing to lose: a new session may try.
                     if ticket.contender is not None or attempt == _SESSIONS - 1:
                         raise
+                except Evicted:
+                    ticket.withdraw()
+                    # The end of a session removes its contenders too: ask which it was.
+                    yield within(self.link.timers, session.beat(), _PATIENCE)
+                    raise session.ended or Evicted(self.queue) from None
                 except BaseException:
                     ticket.withdraw()
                     raise
@@ -67,8 +72,7 @@ class _Acquisition:
             waiting_for = blockers(snapshot, me)
             if not waiting_for and not snapshot.omitted:
                 # Nobody enters before me, so nobody who is not in this snapshot can be in my way,
-                # and who has departed never returns. I am still in the queue: I was when it was
-                # read, and `departure` fails as soon as my own contender is removed.
+                # and who has departed never returns. And I am still in the queue: see `_wait`.
                 ticket.guard(snapshot.revision)
                 return
             if not waiting_for:
@@ -79,16 +83,30 @@ class _Acquisition:
             if once:
                 yield within(self.link.timers, ticket.withdraw(), _PATIENCE)
                 raise self._timeout()
-            ticket.guard(snapshot.revision, at_once=True)
-            try:
-                yield ticket.departure(waiting_for, snapshot.revision)
-            except Evicted:
-                # Revoking a lease removes its contenders too: ask which it was.
-                yield within(self.link.timers, ticket.session.beat(), _PATIENCE)
-                raise ticket.session.ended or Evicted(self.queue) from None
-            snapshot = snapshot.without(ticket.departed)
-            if snapshot.omitted or blockers(snapshot, me):
-                snapshot = yield from self._read(ticket, me)
+            snapshot = yield from self._wait(ticket, me, snapshot, waiting_for)
+
+    def _wait(
+        self,
+        ticket: Ticket,
+        me: Contender,
+        snapshot: Snapshot,
+        waiting_for: tuple[Contender, ...],
+    ) -> Steps[Snapshot]:
+        """Wait until one of ``waiting_for`` has left; the queue after that, with me in it.
+
+        No read is needed when the old snapshot, less who has left, shows that I am next. That I am
+        still there, the watch on my own contender tells: it was set before, and departures are told
+        in the order in which they happen. Only what happens at once can be told in any order: the
+        end of my own session takes all of its contenders. So when one of this client's others is
+        gone that was not withdrawn, the queue is read.
+        """
+        ticket.guard(snapshot.revision, at_once=True)
+        yield ticket.departure(waiting_for, snapshot.revision)
+        snapshot = snapshot.without(ticket.departed)
+        unexplained = any(self.link.holds(one) for one in ticket.departed)
+        if unexplained or snapshot.omitted or blockers(snapshot, me):
+            return (yield from self._read(ticket, me))
+        return snapshot
 
     def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
         backend, timers = self.link.backend, self.link.timers

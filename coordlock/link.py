@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from coordlock.backend import Backend
 from coordlock.claim import Claim
 from coordlock.clock import SystemTimers, Timers
-from coordlock.contender import Entry, Owner
+from coordlock.contender import Contender, Entry, Owner
 from coordlock.driver import DeadlineReached, Steps, run_in_background
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
 from coordlock.promise import Promise, settled
@@ -47,7 +47,7 @@ class Link:
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._opening: Promise[Session] | None = None
-        self._tickets: set[Ticket] = set()
+        self._tickets: dict[str, Ticket] = {}
         self._closing: Promise[None] | None = None
         self._trouble: BackendUnavailable | None = None
 
@@ -90,12 +90,17 @@ class Link:
         """A new ticket for ``queue`` in ``session``; nothing is sent yet."""
         owner = Owner(self._host, self._pid, self.settings.label, time.time())
         entry = Entry(queue, uuid.uuid4().hex, claim, owner)
-        ticket = Ticket(self.backend, self.timers, session, entry, self._tickets.discard)
+        ticket = Ticket(self.backend, self.timers, session, entry, self._forget)
         with self._lock:
-            self._tickets.add(ticket)
+            self._tickets[entry.id] = ticket
         if self.closed:
             ticket.lose(ClientClosed())
         return ticket
+
+    def holds(self, contender: Contender) -> bool:
+        """Whether ``contender`` is one of this client's own, not withdrawn."""
+        ticket = self._tickets.get(contender.id)
+        return ticket is not None and not ticket.withdrawn
 
     def ask(self, request: Callable[[], Future[T]]) -> Steps[T]:
         """The answer to an idempotent request, repeated within the caller's deadline."""
@@ -151,7 +156,7 @@ class Link:
         if opening is not None:
             opening.fail(ClientClosed())
         with self._lock:
-            tickets = list(self._tickets)
+            tickets = list(self._tickets.values())
         for ticket in tickets:
             ticket.lose(ClientClosed())
         if session is not None and session.shared:
@@ -189,9 +194,13 @@ class Link:
         session = Session(self.backend, self.timers, self._session_ended)
         return run_in_background(session.open())
 
+    def _forget(self, ticket: Ticket) -> None:
+        with self._lock:
+            self._tickets.pop(ticket.entry.id, None)
+
     def _session_ended(self, session: Session, error: CoordlockError) -> None:
         with self._lock:
-            tickets = [ticket for ticket in self._tickets if ticket.session is session]
+            tickets = [ticket for ticket in self._tickets.values() if ticket.session is session]
         if not isinstance(error, ClientClosed):
             log.warning("%s: %s; %d contender(s) lost", self.settings, error, len(tickets))
         for ticket in tickets:

@@ -1,0 +1,508 @@
+"""What goes wrong in production, on real servers: clear errors within bounds, and nothing lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+import coordlock
+from coordlock.testing.connection import Connection
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from tests.servers.etcd import Etcd, EtcdServer
+from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
+
+Start = Callable[..., Future[Any]]
+Server = EtcdServer | ZooKeeperServer
+
+both = pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool.submit
+
+
+@pytest.fixture(scope="module", params=["etcd", "zookeeper"])
+def own_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A server that the tests may stop, kill and pause; it runs when a test begins."""
+    request.getfixturevalue(request.param)  # so that --without leaves it out
+    kind = {"etcd": EtcdServer, "zookeeper": ZooKeeperServer}[request.param]
+    with kind(tmp_path_factory.mktemp("own")) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(own_server: Server) -> Iterator[FaultProxy]:
+    framer = GrpcFrames if isinstance(own_server, EtcdServer) else ZooKeeperFrames
+    with FaultProxy(own_server.host, own_server.port, framer) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def shared(request: pytest.FixtureRequest, scheme: str) -> Etcd | ZooKeeper:
+    """The run's server, which nobody stops."""
+    server: Etcd | ZooKeeper = request.getfixturevalue(scheme)
+    return server
+
+
+def through(proxy: FaultProxy, server: Server, root: str, options: str) -> str:
+    return f"{server.endpoint.scheme}://127.0.0.1:{proxy.port}{root}?{options}"
+
+
+def length(client: coordlock.Client, name: str = "orders") -> int:
+    return len(client.contenders(name))
+
+
+# Connecting
+
+
+@both
+def test_an_unreachable_server_is_an_error_within_the_timeout(scheme: str) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(coordlock.BackendUnavailable) as caught:
+        coordlock.connect(f"{scheme}://127.0.0.1:{port}", connect_timeout=1)
+    assert time.monotonic() - started < 20
+    assert str(port) in str(caught.value)
+
+
+@both
+@pytest.mark.parametrize("behaviour", ["silent", "another protocol"])
+def test_a_server_of_another_kind_is_an_error_within_the_timeout(
+    scheme: str, behaviour: str, request: pytest.FixtureRequest
+) -> None:
+    started = time.monotonic()
+    if behaviour == "silent":
+        with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+            port = silent.getsockname()[1]
+            with pytest.raises(coordlock.BackendUnavailable):
+                coordlock.connect(f"{scheme}://127.0.0.1:{port}", connect_timeout=1)
+    else:
+        other: Etcd | ZooKeeper = request.getfixturevalue(
+            {"etcd": "zookeeper", "zookeeper": "etcd"}[scheme]
+        )
+        with pytest.raises(coordlock.BackendUnavailable):
+            coordlock.connect(f"{scheme}://127.0.0.1:{other.port}", connect_timeout=1)
+    assert time.monotonic() - started < 20
+
+
+@both
+def test_a_host_that_does_not_exist_is_an_error_within_the_timeout(scheme: str) -> None:
+    with pytest.raises(coordlock.BackendUnavailable, match=r"nowhere\.invalid"):
+        coordlock.connect(f"{scheme}://nowhere.invalid", connect_timeout=1)
+
+
+# Restarts and outages
+
+
+@pytest.mark.parametrize("how", ["restart", "kill and start"])
+def test_holders_and_waiters_survive_a_server_that_comes_back_within_the_ttl(
+    own_server: Server, root: str, how: str, start: Start
+) -> None:
+    with coordlock.connect(own_server.url_for(root, ttl="60s")) as client:
+        holding = client.lock("orders").acquire()
+        waiting = start(client.lock("orders").acquire)
+        eventually(lambda: length(client) == 2)
+        if how == "restart":
+            own_server.restart()
+        else:
+            own_server.kill()
+            own_server.start()
+        eventually(lambda: holding.state is coordlock.GrantState.HELD)
+        assert not waiting.done()
+        assert holding.release()
+        grant = waiting.result(60)
+        assert grant.token > holding.token
+        assert grant.release()
+
+
+def test_an_outage_longer_than_the_ttl_loses_the_lock_at_the_local_deadline(
+    own_server: Server, root: str, start: Start
+) -> None:
+    with coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="2s")) as client:
+        holding = client.lock("orders").acquire()
+        waiting = start(client.lock("orders").acquire)
+        eventually(lambda: length(client) == 2)
+        own_server.pause()
+        try:
+            paused = time.monotonic()
+            deadline = paused + holding.remaining()
+            assert holding.lost.wait(30)
+            assert holding.state is coordlock.GrantState.LOST
+            # An acknowledgement that was on its way when the server stopped may have renewed it.
+            assert time.monotonic() < deadline + 2 + 5
+            with pytest.raises(coordlock.SessionLost):
+                waiting.result(30)
+            with pytest.raises(coordlock.LockLost):
+                holding.check()
+            with pytest.raises(coordlock.BackendUnavailable):
+                client.lock("orders").try_acquire()
+            with pytest.raises(coordlock.AcquireTimeout):
+                client.lock("orders").acquire(timeout=0.3)
+        finally:
+            own_server.resume()
+        # The same client goes on with a new session.
+        grant = client.lock("orders").acquire(timeout=60)
+        assert grant.token > holding.token
+        assert holding.release() is False
+        assert holding.state is coordlock.GrantState.LOST
+        assert grant.release()
+        eventually(lambda: length(client) == 0)
+
+
+def test_a_release_is_bounded_while_the_server_is_silent_and_is_made_up_for(
+    own_server: Server, root: str
+) -> None:
+    with coordlock.connect(own_server.url_for(root, ttl="60s", request_timeout="1s")) as client:
+        grant = client.lock("orders").acquire()
+        own_server.pause()
+        try:
+            started = time.monotonic()
+            assert grant.release()
+            assert time.monotonic() - started < 20
+        finally:
+            own_server.resume()
+        with coordlock.connect(own_server.url_for(root)) as other:
+            assert other.lock("orders").acquire(60).release()
+
+
+def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root: str) -> None:
+    client = coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="1s"))
+    client.lock("orders").acquire()
+    own_server.pause()
+    try:
+        started = time.monotonic()
+        client.close()
+        assert time.monotonic() - started < 20
+    finally:
+        own_server.resume()
+
+
+# Lost messages
+
+
+def create_kind(server: Server) -> str:
+    return "Txn" if isinstance(server, EtcdServer) else "create2"
+
+
+def test_a_create_whose_reply_was_lost_makes_one_contender(
+    own_server: Server, proxy: FaultProxy, root: str
+) -> None:
+    with (
+        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
+        coordlock.connect(own_server.url_for(root)) as observer,
+    ):
+        client.lock("warm").acquire().release()
+        trap = proxy.on_request(create_kind(own_server), Connection.lose_reply)
+        grant = client.lock("orders").acquire(timeout=60)
+        assert trap.sprung
+        assert [one.token for one in observer.contenders("orders")] == [grant.token]
+        assert grant.release()
+        assert length(observer) == 0
+
+
+def test_a_waiter_that_gave_up_on_a_lost_reply_leaves_no_contender(
+    own_server: Server, proxy: FaultProxy, root: str
+) -> None:
+    with (
+        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
+        coordlock.connect(own_server.url_for(root)) as observer,
+    ):
+        client.lock("warm").acquire().release()
+        proxy.replies.black_hole()
+        with pytest.raises(coordlock.AcquireTimeout, match="did not answer"):
+            client.lock("orders").acquire(timeout=1)
+        eventually(lambda: length(observer) == 1, "the create has arrived")
+        proxy.drop_connections()
+        proxy.heal()
+        eventually(lambda: length(observer) == 0)
+
+
+def test_a_release_whose_reply_was_lost_is_a_release(
+    own_server: Server, proxy: FaultProxy, root: str
+) -> None:
+    kind = "DeleteRange" if isinstance(own_server, EtcdServer) else "delete"
+    with (
+        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
+        coordlock.connect(own_server.url_for(root)) as observer,
+    ):
+        grant = client.lock("orders").acquire()
+        trap = proxy.on_request(kind, Connection.lose_reply)
+        grant.release()
+        assert trap.sprung
+        eventually(lambda: length(observer) == 0)
+
+
+def test_a_waiter_sees_a_departure_that_happened_while_it_was_cut_off(
+    own_server: Server, proxy: FaultProxy, root: str, start: Start
+) -> None:
+    with (
+        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
+        coordlock.connect(own_server.url_for(root)) as other,
+    ):
+        holding = other.lock("orders").acquire()
+        waiting = start(client.lock("orders").acquire)
+        eventually(lambda: length(other) == 2)
+        proxy.refuse()
+        proxy.drop_connections()
+        assert holding.release()
+        assert not waiting.done()
+        proxy.heal()
+        assert waiting.result(60).release()
+
+
+def test_a_partitioned_holder_stops_before_the_next_one_starts(
+    own_server: Server, proxy: FaultProxy, root: str, start: Start
+) -> None:
+    with (
+        coordlock.connect(through(proxy, own_server, root, "ttl=3s&request_timeout=2s")) as client,
+        coordlock.connect(own_server.url_for(root)) as other,
+    ):
+        holding = client.lock("orders").acquire()
+        waiting = start(other.lock("orders").acquire)
+        eventually(lambda: length(other) == 2)
+        lost_at: list[float] = []
+        holding.on_lost(lambda _: lost_at.append(time.monotonic()))
+        proxy.black_hole()
+        grant = waiting.result(120)
+        granted_at = time.monotonic()
+        assert holding.state is coordlock.GrantState.LOST
+        eventually(lambda: lost_at)
+        # The callback's thread may be late on a loaded machine; the deadline itself is not.
+        assert lost_at[0] < granted_at + 1
+        assert grant.token > holding.token
+        proxy.drop_connections()
+        proxy.heal()
+        assert grant.release()
+
+
+# Operators
+
+
+def test_an_operator_deletes_the_contender_in_the_service(own_server: Server, root: str) -> None:
+    with coordlock.connect(own_server.url_for(root, ttl="60s")) as client:
+        grant = client.lock("orders").acquire()
+        [standing] = client.contenders("orders")
+        if isinstance(own_server, EtcdServer):
+            own_server.etcdctl("del", standing.contender.key)
+        else:
+            with own_server.kazoo() as kazoo:
+                [node] = kazoo.get_children(f"{root}/orders")
+                kazoo.delete(f"{root}/orders/{node}")
+        assert grant.lost.wait(30)
+        with pytest.raises(coordlock.LockLost, match="removed"):
+            grant.check()
+        assert client.lock("orders").acquire(30).token > grant.token
+
+
+def test_an_operator_revokes_the_lease_under_holder_and_waiter(
+    etcd: Etcd, root: str, start: Start
+) -> None:
+    with coordlock.connect(etcd.url_for(root, ttl="60s")) as client:
+        lose_the_session(client, start, lambda session: etcd.etcdctl("lease", "revoke", session))
+
+
+def test_an_operator_ends_the_session_under_holder_and_waiter(
+    zookeeper: ZooKeeper, root: str, start: Start
+) -> None:
+    def end(session: str) -> None:
+        # Whoever knows a session's id and password may close it.
+        with zookeeper.kazoo(client_id=kazoo.client_id):
+            pass
+
+    with zookeeper.kazoo(timeout=60) as kazoo, coordlock.connect(client=kazoo, root=root) as client:
+        lose_the_session(client, start, end)
+
+
+def lose_the_session(client: coordlock.Client, start: Start, end: Callable[[str], object]) -> None:
+    """Hold and wait, end the session, and see that both are told."""
+    grant = client.lock("orders").acquire()
+    waiting = start(client.lock("orders").acquire)
+    eventually(lambda: length(client) == 2)
+    sessions = {standing.session for standing in client.contenders("orders")}
+    end(next(iter(sessions)))
+    assert grant.lost.wait(60)
+    with pytest.raises(coordlock.SessionLost):
+        waiting.result(60)
+    assert client.lock("orders").acquire(60).token > grant.token
+
+
+# Processes
+
+WAITER = """
+import sys, coordlock
+client = coordlock.connect(sys.argv[1])
+print("connected", flush=True)
+client.lock("orders").acquire()
+"""
+
+PAUSED = """
+import sys, coordlock
+with coordlock.connect(sys.argv[1]) as client:
+    grant = client.lock("orders").acquire()
+    print(grant.token, flush=True)
+    sys.stdin.readline()
+    try:
+        grant.check()
+    except coordlock.LockLost as lost:
+        print("lost:", lost, flush=True)
+    else:
+        print("still believes", flush=True)
+"""
+
+FORKER = """
+import os, sys, coordlock
+client = coordlock.connect(sys.argv[1])
+grant = client.lock("orders").acquire()
+child = os.fork()
+if child == 0:
+    for use in (client.lock("other").acquire, client.queues, grant.check, grant.release):
+        try:
+            use()
+        except coordlock.ForkedClient:
+            continue
+        os._exit(1)
+    with coordlock.connect(sys.argv[1]) as own:
+        os._exit(0 if own.lock("orders").try_acquire() is None else 2)
+assert os.waitpid(child, 0)[1] == 0
+grant.check()
+assert grant.release()
+client.close()
+"""
+
+
+def script(code: str, url: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@both
+def test_ctrl_c_leaves_the_queue(scheme: str, shared: Etcd | ZooKeeper, root: str) -> None:
+    url = shared.url_for(root, ttl="60s")
+    with coordlock.connect(url) as client, client.lock("orders"):
+        with script(WAITER, url) as process:
+            eventually(lambda: length(client) == 2)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        assert "KeyboardInterrupt" in errors
+        eventually(lambda: length(client) == 1, within=20)  # far less than the time-to-live
+
+
+@both
+def test_a_killed_waiter_is_passed_over_when_its_session_ends(
+    scheme: str, shared: Etcd | ZooKeeper, root: str
+) -> None:
+    url = shared.url_for(root, ttl="2s")
+    with coordlock.connect(url) as client:
+        holding = client.lock("orders").acquire()
+        with script(WAITER, url) as process:
+            eventually(lambda: length(client) == 2)
+            process.kill()
+            process.communicate()
+        holding.release()
+        assert client.lock("orders").acquire(timeout=60).release()
+
+
+@both
+def test_a_process_that_was_paused_past_its_lease_knows_as_soon_as_it_looks(
+    scheme: str, shared: Etcd | ZooKeeper, root: str
+) -> None:
+    with (
+        coordlock.connect(shared.url_for(root, ttl="60s")) as client,
+        script(PAUSED, shared.url_for(root, ttl="2s")) as process,
+    ):
+        assert process.stdout is not None
+        token = int(process.stdout.readline())
+        os.kill(process.pid, signal.SIGSTOP)
+        grant = client.lock("orders").acquire(timeout=60)
+        assert grant.token > token
+        # The line is there before the process runs again, so it looks before its threads do.
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.stdout.readline().startswith("lost:")
+        process.communicate(timeout=60)
+        assert grant.state is coordlock.GrantState.HELD
+
+
+@both
+def test_a_forked_child_is_refused_and_harms_nothing(
+    scheme: str, shared: Etcd | ZooKeeper, root: str
+) -> None:
+    with script(FORKER, shared.url_for(root, ttl="60s")) as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+
+
+# What only one of them can do
+
+
+def test_the_parent_is_deleted_under_waiters(zookeeper: ZooKeeper, root: str, start: Start) -> None:
+    with coordlock.connect(zookeeper.url_for(root, ttl="60s")) as client:
+        holding = client.lock("orders").acquire()
+        waiting = start(client.lock("orders").acquire)
+        eventually(lambda: length(client) == 2)
+        with zookeeper.kazoo() as kazoo:
+            kazoo.delete(f"{root}/orders", recursive=True)
+        assert holding.lost.wait(60)
+        with pytest.raises(coordlock.Evicted):
+            waiting.result(60)
+        # Its sequence starts again at 0; tokens go on growing.
+        grant = client.lock("orders").acquire(60)
+        assert grant.token > holding.token
+        assert grant.release()
+
+
+def test_history_is_compacted_under_waiters(etcd: Etcd, root: str, start: Start) -> None:
+    with coordlock.connect(etcd.url_for(root, ttl="60s")) as client:
+        holding = client.lock("orders").acquire()
+        waiting = start(client.lock("orders").acquire)
+        eventually(lambda: length(client) == 2)
+        etcd.etcdctl("put", "/elsewhere", "x")
+        etcd.compact()
+        assert not waiting.done()
+        holding.release()
+        assert waiting.result(60).release()
+
+
+def test_history_is_compacted_while_a_waiter_is_cut_off(
+    tmp_path: Any, etcd: Etcd, root: str, start: Start
+) -> None:
+    with (
+        FaultProxy(etcd.host, etcd.port) as proxy,
+        coordlock.connect(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s") as client,
+        coordlock.connect(etcd.url_for(root)) as other,
+    ):
+        holding = other.lock("orders").acquire()
+        waiting = start(client.lock("orders").acquire)
+        eventually(lambda: length(other) == 2)
+        proxy.refuse()
+        proxy.drop_connections()
+        holding.release()
+        etcd.etcdctl("put", "/elsewhere", "x")
+        etcd.compact()
+        proxy.heal()
+        assert waiting.result(60).release()
