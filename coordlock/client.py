@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import weakref
 from collections.abc import Generator
 from contextlib import suppress
 from types import TracebackType
@@ -125,6 +124,10 @@ class _Client(Generic[L]):
         link = self._link
         return steps, link.clock, link.deadline(link.settings.request_timeout)
 
+    def _close(self) -> Steps[None]:
+        _open_links.discard(self._link)
+        yield from self._link.close()
+
     def _queues(self) -> Steps[list[str]]:
         names = yield from self._link.ask(self._link.backend.queues)
         return sorted(names)
@@ -172,7 +175,7 @@ class Client(_Client[Lock]):
         Takes up to ``request_timeout`` when the service is silent; its session then ends by its
         time-to-live. Done at the interpreter's exit for clients that were not closed.
         """
-        run(*self._asking(self._link.close()))
+        run(*self._asking(self._close()))
 
     def __enter__(self) -> Self:
         return self
@@ -222,7 +225,7 @@ class AsyncClient(_Client[AsyncLock]):
         Takes up to ``request_timeout`` when the service is silent; its session then ends by its
         time-to-live. Done at the interpreter's exit for clients that were not closed.
         """
-        await run_async(*self._asking(self._link.close()))
+        await run_async(*self._asking(self._close()))
 
     async def __aenter__(self) -> Self:
         return self
@@ -258,8 +261,9 @@ def _opening(link: Link) -> Steps[None]:
         raise
 
 
-#: Closed at the interpreter's exit, so that nobody waits for the sessions' time-to-live.
-_open_links: Final[weakref.WeakSet[Link]] = weakref.WeakSet()
+#: Closed at the interpreter's exit, so that nobody waits for the sessions' time-to-live. Until then
+#: they live, whoever has forgotten them: a lock that is held is not lost to garbage collection.
+_open_links: Final[set[Link]] = set()
 
 
 @atexit.register

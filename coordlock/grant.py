@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from types import TracebackType
 from typing import Final, Self
@@ -213,7 +213,7 @@ class AsyncGrant(_Hold):
                 callback(self)
 
         def schedule(_: object) -> None:
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(tell)
 
         self._ticket.loss.add_done_callback(schedule)

@@ -95,9 +95,7 @@ class Ticket:
         for contender in self._watches.keys() - wanted:
             self._watches.pop(contender)()
         for contender in wanted - self._watches.keys():
-            self._watches[contender] = self._backend.watch(
-                contender, revision, partial(self._depart, contender)
-            )
+            self._watch(contender, revision)
         if wanted & self.departed:
             waiting.resolve(None)
         return waiting
@@ -132,11 +130,12 @@ class Ticket:
             if self._withdrawal is not None:
                 return self._withdrawal
             promise = self._withdrawal = Promise()
-        for cancel in self._watches.values():
+            watches, self._watches = self._watches, {}
+            guard = self._guard
+        for cancel in watches.values():
             cancel()
-        self._watches.clear()
-        if self._guard is not None:
-            self._guard()
+        if guard is not None:
+            guard()
         run_in_background(self._withdraw(promise))
         return promise
 
@@ -146,6 +145,15 @@ class Ticket:
         self._attempts += 1
         self._in_flight = self._backend.enqueue(self.entry)
         return self._in_flight
+
+    def _watch(self, contender: Contender, revision: int) -> None:
+        cancel = self._backend.watch(contender, revision, partial(self._depart, contender))
+        with self._lock:
+            withdrawn = self._withdrawal is not None
+            if not withdrawn:
+                self._watches[contender] = cancel
+        if withdrawn:
+            cancel()
 
     def _depart(self, contender: Contender) -> None:
         with self._lock:
