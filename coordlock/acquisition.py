@@ -55,9 +55,10 @@ class _Acquisition:
                     ticket.withdraw()
                     raise
         except DeadlineReached as late:
-            if once or self.position is None:
-                error = self.link.silent(late)
-                raise (error if once else self._timeout()) from error
+            if once:
+                raise self.link.silent(late) from late.__cause__
+            if self.position is None:
+                raise self._timeout() from self.link.silent(late)
             yield from self._identify()
             raise self._timeout() from None
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -66,13 +67,14 @@ class _Acquisition:
         snapshot = yield from ticket.enqueue()
         me = ticket.contender
         assert me is not None
-        if (other := mismatch(snapshot, me)) is not None:
-            raise QueueMismatch(self.queue, str(self.claim), str(other.claim), str(other))
         while True:
+            if (other := mismatch(snapshot, me)) is not None:
+                raise QueueMismatch(self.queue, str(self.claim), str(other.claim), str(other))
             waiting_for = blockers(snapshot, me)
             if not waiting_for and not snapshot.omitted:
                 # Nobody enters before me, so nobody who is not in this snapshot can be in my way,
                 # and who has departed never returns. And I am still in the queue: see `_wait`.
+                ticket.check()
                 ticket.guard(snapshot.revision)
                 return
             if not waiting_for:
@@ -110,9 +112,9 @@ class _Acquisition:
 
     def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
         backend, timers = self.link.backend, self.link.timers
-        snapshot = yield from retried(lambda: backend.snapshot(self.queue, upto), timers)
-        if ticket.loss.done():
-            raise ticket.loss.result()
+        snapshot = yield from retried(
+            lambda: ticket.unless_lost(backend.snapshot(self.queue, upto)), timers
+        )
         if snapshot.find(ticket.entry.id) is None:
             raise Evicted(self.queue)
         return snapshot

@@ -6,6 +6,7 @@ lock managers since have kept (Snaman and Thiel, "The VAX/VMS Distributed Lock M
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -82,10 +83,9 @@ Claim = Mode | Permit
 
 def parse_marker(marker: str) -> Claim:
     """The claim that ``marker`` stands for; what nobody knows counts as exclusive."""
-    if marker.startswith("permit") and marker[6:].isdecimal() and marker.isascii():
-        number = int(marker[6:])
-        if 1 <= number <= MAX_PERMITS and marker == f"permit{number}":
-            return Permit(number)
+    permits = re.fullmatch(r"permit([1-9]\d{0,4})", marker, re.ASCII)
+    if permits and int(permits[1]) <= MAX_PERMITS:
+        return Permit(int(permits[1]))
     try:
         return Mode(marker)
     except ValueError:

@@ -134,7 +134,7 @@ class _Client(Generic[L]):
 
     def _evict(self, contender: Standing | Contender) -> Steps[bool]:
         target = contender.contender if isinstance(contender, Standing) else contender
-        return (yield from self._link.ask(lambda: self._link.backend.evict(target)))
+        return (yield from self._link.remove(lambda: self._link.backend.evict(target)))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._link.settings}>"

@@ -57,8 +57,9 @@ class Timer:
         if action is not None:
             try:
                 action()
-            except Exception:
-                log.exception("a coordlock timer failed")
+            except BaseException:
+                # SystemExit too: it ends a thread, and this one serves others.
+                log.exception("a coordlock timer or callback failed")
 
 
 class Timers(Protocol):

@@ -37,15 +37,16 @@ def find(
     the local backend. Raises `ConfigurationError` for a file that cannot be read.
     """
     environ = os.environ if environ is None else environ
-    directory = Path.cwd() if directory is None else directory
     if url := environ.get("COORDLOCK_URL"):
         return url, "COORDLOCK_URL"
     if named := environ.get("COORDLOCK_CONFIG"):
         return _read(Path(named)), named
+    directory = Path() if directory is None else directory
     if (file := directory / "coordlock.toml").is_file():
         return _read(file), str(file)
     if (file := directory / "pyproject.toml").is_file():
-        table = _read(file).get("tool", {}).get("coordlock")
+        tools = _read(file).get("tool", {})
+        table = tools.get("coordlock") if isinstance(tools, dict) else None
         if table is not None:
             return table, f"[tool.coordlock] in {file}"
     return DEFAULT_URL, "the default"
@@ -60,10 +61,8 @@ def configure(target: Target = None, options: Mapping[str, object] | None = None
         if options:
             raise ConfigurationError("Settings take no further options: use dataclasses.replace")
         return target
-    origin = ""
-    if target is None:
-        target, origin = find()
-    fields: dict[str, Any] = {"url": target} if isinstance(target, str) else dict(target)
+    source, origin = find() if target is None else (target, "")
+    fields: dict[str, Any] = {"url": source} if isinstance(source, str) else _table(source, origin)
     fields.update(options or {})
     try:
         return _from_mapping(fields)
@@ -71,6 +70,13 @@ def configure(target: Target = None, options: Mapping[str, object] | None = None
         if origin and type(error) is ConfigurationError:
             raise ConfigurationError(f"{origin}: {error.problem}") from None
         raise
+
+
+def _table(value: object, origin: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        kind = type(value).__name__
+        raise ConfigurationError(f"{origin or 'target'}: a URL or a mapping is needed, not {kind}")
+    return {str(key): given for key, given in value.items()}
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -134,8 +140,8 @@ def _parse_url(url: object) -> dict[str, Any]:
 
 def _parse_authority(authority: str, behind: str) -> dict[str, Any]:
     credentials, at, hosts = authority.rpartition("@")
-    if not at and "@" in behind:
-        # Else a password with a slash in it would be shown as a port that is none.
+    if "@" in behind:
+        # Else a password with a slash in it would be shown as a host or a port that is none.
         raise ConfigurationError("the URL has an '@' behind its host: write / as %2F and @ as %40")
     found: dict[str, Any] = {"hosts": [unquote(host) for host in hosts.split(",")]} if hosts else {}
     if at:
@@ -155,18 +161,21 @@ def _hosts(value: object, port: int) -> tuple[str, ...]:
 
 def _host(value: object, port: int) -> str:
     host = value.strip() if isinstance(value, str) else ""
+    if "@" in host:
+        raise ConfigurationError("credentials are in a host: give username and password apart")
     name, colon, number = host.rpartition(":") if not host.endswith("]") else (host, "", "")
     if not colon:
         name, number = host, str(port)
     bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
-    if not bare or (":" in bare and bare == name) or set(bare) & set("[]/@ \t\0"):
-        raise ConfigurationError(f"{value!r} is not host, host:port or [IPv6 address]:port")
+    if not bare or (":" in bare and bare == name) or set(bare) & set("[]/ \t\0"):
+        raise ConfigurationError("a host is not host, host:port or [IPv6 address]:port")
+    # What stands for the port is not shown: in a URL without a host it is a password.
     if not port:
         if colon:
-            raise ConfigurationError(f"{value!r}: this backend's hosts have no port")
+            raise ConfigurationError(f"host {name!r}: this backend's hosts have no port")
         return name
-    if not (number.isascii() and number.isdecimal() and 0 < int(number) < 65536):
-        raise ConfigurationError(f"{value!r}: the port must be a number from 1 to 65535")
+    if not (number.isascii() and number.isdecimal() and 0 < int(number[:6]) < 65536):
+        raise ConfigurationError(f"host {name!r}: the port must be a number from 1 to 65535")
     return f"{name}:{int(number)}"
 
 

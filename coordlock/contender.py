@@ -26,7 +26,7 @@ class Owner:
     def encode(self) -> bytes:
         """The bytes that a backend stores with the contender."""
         fields = {"host": self.host, "pid": self.pid, "label": self.label, "since": self.since}
-        return json.dumps(fields, ensure_ascii=False).encode()
+        return json.dumps(fields).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Owner | None:
@@ -39,7 +39,7 @@ class Owner:
                 label=str(fields["label"]),
                 since=float(fields["since"]),
             )
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             label = data.decode("utf-8", "replace").strip()
             return cls(host="", pid=0, label=label) if label else None
 

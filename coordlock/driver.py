@@ -37,9 +37,9 @@ def run(steps: Steps[T], clock: Clock, deadline: float | None = None) -> T:
         future = next(steps)
         while True:
             try:
-                if not future.done():
+                while not future.done():
                     concurrent.futures.wait([future], _remaining(clock, deadline))
-                outcome = _outcome(future)
+                outcome = future.result()
             except BaseException as error:
                 if isinstance(error, DeadlineReached):
                     deadline = None
@@ -60,9 +60,9 @@ async def run_async(steps: Steps[T], clock: Clock, deadline: float | None = None
         future = next(steps)
         while True:
             try:
-                if not future.done():
+                while not future.done():
                     await _done(future, _remaining(clock, deadline))
-                outcome = _outcome(future)
+                outcome = future.result()
             except BaseException as error:
                 if isinstance(error, DeadlineReached):
                     deadline = None
@@ -112,11 +112,13 @@ def _resume(steps: Steps[T], future: Future[Any]) -> Future[Any]:
     return steps.send(future.result()) if error is None else steps.throw(error)
 
 
-def _outcome(future: Future[Any]) -> Any:
-    if not future.done():
-        raise DeadlineReached
-    return future.result()
-
-
 def _remaining(clock: Clock, deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - clock.now())
+    """How long to wait before looking again; raises `DeadlineReached`.
+
+    No wait is longer than a minute: none counts the time of a suspend, which the clock does.
+    """
+    if deadline is None:
+        return None
+    if (seconds := deadline - clock.now()) <= 0:
+        raise DeadlineReached
+    return min(seconds, 60.0)

@@ -15,7 +15,6 @@ from coordlock.clock import within
 from coordlock.driver import Steps, run, run_async
 from coordlock.errors import LockLost
 from coordlock.link import Link
-from coordlock.promise import settled
 from coordlock.ticket import Ticket
 
 __all__ = ["AsyncGrant", "AsyncLossSignal", "Grant", "GrantState", "LossSignal"]
@@ -45,16 +44,17 @@ class _Hold:
         self._link = link
         self._ticket = ticket
         self._released: bool | None = None
+        self._finished_in: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
 
     @property
     def state(self) -> GrantState:
         """The state now. Cheap: it looks at the clock and asks nobody."""
-        if self._ticket.session.ended is None and not self._ticket.loss.done():
-            if self._ticket.withdrawn:
-                return GrantState.RELEASED
-            doubt = self._ticket.session.suspicion
-            return GrantState.HELD if doubt is None else GrantState.SUSPECT
-        return GrantState.LOST if self._released is not True else GrantState.RELEASED
+        if self._released is not None:
+            return GrantState.RELEASED if self._released else GrantState.LOST
+        if self._ticket.session.ended is not None or self._ticket.loss.done():
+            return GrantState.LOST
+        doubt = self._ticket.session.suspicion
+        return GrantState.HELD if doubt is None else GrantState.SUSPECT
 
     def remaining(self) -> float:
         """Seconds for which the lock is certainly held, if this process reads them at once.
@@ -132,8 +132,11 @@ class LossSignal(_Signal):
     """Set when the lock is lost: at the deadline, or as soon as the service says so."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until the lock is lost, for ``timeout`` seconds at most; whether it is."""
-        concurrent.futures.wait([self._hold._ticket.loss], timeout)
+        """Block until the lock is lost, for ``timeout`` seconds at most; whether it is.
+
+        A release ends the wait too, with False.
+        """
+        concurrent.futures.wait([self._hold._ticket.finished], timeout)
         return self.is_set()
 
 
@@ -141,8 +144,16 @@ class AsyncLossSignal(_Signal):
     """Set when the lock is lost: at the deadline, or as soon as the service says so."""
 
     async def wait(self) -> bool:
-        """Wait until the lock is lost. Bound it with ``asyncio.timeout`` as any other wait."""
-        await asyncio.wrap_future(settled(self._hold._ticket.loss))
+        """Wait until the lock is lost; whether it is. A release ends the wait too, with False.
+
+        Bound it with ``asyncio.timeout`` as any other wait.
+        """
+        # One wrapper for all waits in this loop: a wrapper cannot be taken off the promise again.
+        loop = asyncio.get_running_loop()
+        wrappers = self._hold._finished_in
+        if loop not in wrappers:
+            wrappers[loop] = asyncio.wrap_future(self._hold._ticket.finished)
+        await asyncio.wait([wrappers[loop]])
         return self.is_set()
 
 

@@ -20,7 +20,7 @@ from coordlock.contender import Contender, Entry, Owner
 from coordlock.driver import DeadlineReached, Steps, run_in_background
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
 from coordlock.promise import Promise, settled
-from coordlock.retry import retried
+from coordlock.retry import removal, retried
 from coordlock.session import Session
 from coordlock.settings import Settings
 from coordlock.ticket import Ticket
@@ -71,20 +71,17 @@ class Link:
     def session(self) -> Steps[Session]:
         """The live session; opens one where there is none, once for all who ask meanwhile."""
         self.check()
-        with self._lock:
-            session, opening = self._session, self._opening
-            if (session is None or session.ended is not None) and opening is None:
-                opening = self._opening = Promise()
-                starts = True
-            else:
-                starts = False
-        if opening is None:
-            assert session is not None
-            return session
-        if starts:
-            run_in_background(self._open(opening))
-        opened: Session = yield opening
-        return opened
+        # `ended` looks at the clock and may end the session, so it is not asked under the lock.
+        while (session := self._session) is None or session.ended is not None:
+            with self._lock:
+                if self._session is not session:
+                    continue
+                starts = self._opening is None
+                opening = self._opening = self._opening or Promise()
+            if starts:
+                run_in_background(self._open(opening))
+            yield opening
+        return session
 
     def ticket(self, session: Session, queue: str, claim: Claim) -> Ticket:
         """A new ticket for ``queue`` in ``session``; nothing is sent yet."""
@@ -104,9 +101,16 @@ class Link:
 
     def ask(self, request: Callable[[], Future[T]]) -> Steps[T]:
         """The answer to an idempotent request, repeated within the caller's deadline."""
+        return (yield from self._answered(retried(request, self.timers)))
+
+    def remove(self, request: Callable[[], Future[bool]]) -> Steps[bool]:
+        """The answer to a request that removes something, likewise."""
+        return (yield from self._answered(removal(request, self.timers)))
+
+    def _answered(self, steps: Steps[T]) -> Steps[T]:
         self.check()
         try:
-            return (yield from retried(request, self.timers))
+            return (yield from steps)
         except DeadlineReached as late:
             raise self.silent(late) from late.__cause__
 

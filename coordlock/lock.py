@@ -143,6 +143,8 @@ class Lock(_Lock):
         """Decorate ``function``: hold the lock during each call."""
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{function!r} is async: decorate it with a lock of connect_async()")
+        if inspect.isgeneratorfunction(function):
+            raise TypeError(f"{function!r} is a generator: take the lock inside of it")
 
         @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:

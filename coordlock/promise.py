@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, InvalidStateError
 from typing import TypeVar
 
-__all__ = ["Promise", "failed", "resolved", "settled"]
+__all__ = ["Promise", "copied", "failed", "resolved", "settled"]
 
 T = TypeVar("T")
 
@@ -56,4 +56,19 @@ def settled(future: Future[T]) -> Promise[None]:
     """A promise that is kept when ``future`` is done, however it ends."""
     promise: Promise[None] = Promise()
     future.add_done_callback(lambda _: promise.resolve(None))
+    return promise
+
+
+def copied(future: Future[T]) -> Promise[T]:
+    """A promise that takes the outcome of ``future``, unless something else comes first."""
+    promise: Promise[T] = Promise()
+
+    def copy(_: Future[T]) -> None:
+        error = future.exception()
+        if error is None:
+            promise.resolve(future.result())
+        else:
+            promise.fail(error)
+
+    future.add_done_callback(copy)
     return promise

@@ -13,7 +13,7 @@ from coordlock.clock import Timers, sleep
 from coordlock.driver import DeadlineReached, Steps
 from coordlock.errors import BackendUnavailable
 
-__all__ = ["retried"]
+__all__ = ["removal", "retried"]
 
 log = logging.getLogger("coordlock")
 
@@ -75,3 +75,16 @@ def retried(
     except DeadlineReached as late:
         raise late from last
     raise AssertionError("unreachable: tenacity stops by result or by error")
+
+
+def removal(
+    call: Callable[[], Future[bool]], timers: Timers, *, longest: float = 2.0
+) -> Steps[bool]:
+    """The answer of ``call``, which removes something and tells whether it was there.
+
+    When an earlier attempt was left without an answer, "not there" means that it was the one.
+    """
+    doubts: list[BackendUnavailable] = []
+    steps = retried(call, timers, longest=longest, on_failure=doubts.append)
+    removed = yield from steps
+    return removed or bool(doubts)

@@ -50,8 +50,9 @@ class Session:
         self._timers = timers
         self._on_end = on_end
         self._lock = threading.Lock()
-        self._deadline = math.inf
+        self._sent = -math.inf
         self._ttl = math.inf
+        self._deadline = math.inf
         self._suspicion: str | None = None
         self._end: CoordlockError | None = None
         self._next_beat: Timer | None = None
@@ -68,6 +69,8 @@ class Session:
             yield from retried(self.beat, self._timers)
         except SessionLost as error:
             raise BackendUnavailable(error.service, f"a new session: {error.reason}") from error
+        if (ended := self.ended) is not None:
+            raise BackendUnavailable(self._backend.scheme, f"a new session: {ended}")
         return self
 
     @property
@@ -146,17 +149,19 @@ class Session:
 
     def _renew(self, sent: float, ttl: float) -> None:
         with self._lock:
-            deadline = sent + ttl
-            too_late = self._timers.clock.now() >= min(deadline, self._deadline)
-            if self._end is not None or too_late or ttl == math.inf:
+            too_late = self._timers.clock.now() >= self._deadline
+            if self._end is not None or too_late or sent < self._sent:
                 return
-            first = self._deadline == math.inf
-            self._deadline = deadline if first else max(self._deadline, deadline)
-            self._ttl = ttl
             self._suspicion = None
+            self._sent, self._ttl, self._deadline = sent, ttl, sent + ttl
             self._schedule(sent + ttl / _BEATS_PER_TTL)
-            if first:
-                self._watchdog = self._timers.call_at(self._deadline, self._watch)
+            if ttl < math.inf and (self._watchdog is None or self._watchdog.when > self._deadline):
+                self._rearm()
+
+    def _rearm(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._watchdog = self._timers.call_at(self._deadline, self._watch)
 
     def _schedule(self, when: float) -> None:
         if self._next_beat is not None:
@@ -177,4 +182,5 @@ class Session:
     def _watch(self) -> None:
         if self.ended is None:
             with self._lock:
-                self._watchdog = self._timers.call_at(self._deadline, self._watch)
+                if self._end is None:
+                    self._rearm()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.clock import Timer, Timers, sleep
@@ -21,13 +21,15 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
 )
-from coordlock.promise import Promise, failed, resolved, settled
-from coordlock.retry import retried
+from coordlock.promise import Promise, copied, failed, resolved, settled
+from coordlock.retry import removal, retried
 from coordlock.session import Session
 
 __all__ = ["Ticket"]
 
 log = logging.getLogger("coordlock")
+
+T = TypeVar("T")
 
 #: A watch on the own contender is armed after this many seconds, so that short holds save its
 #: messages. It starts at a known revision, so nothing is missed; an eviction is only seen later.
@@ -54,6 +56,8 @@ class Ticket:
         self.session: Final = session
         self.entry: Final = entry
         self.loss: Final[Promise[CoordlockError]] = Promise()
+        #: Kept when the contender is lost or withdrawn.
+        self.finished: Final[Promise[None]] = Promise()
         self.contender: Contender | None = None
         #: The earlier contenders that were waited for and have departed.
         self.departed: set[Contender] = set()
@@ -75,11 +79,26 @@ class Ticket:
 
     def enqueue(self) -> Steps[Snapshot]:
         """Send the entry, again where no answer came; the queue with its contender in it."""
-        snapshot = yield from retried(self._send, self._timers)
+        snapshot = yield from retried(lambda: self.unless_lost(self._send()), self._timers)
         self.contender = snapshot.find(self.entry.id)
         if self.contender is None:
             raise BackendError(self._backend.scheme, "the queue was read without the new contender")
         return snapshot
+
+    def unless_lost(self, future: Future[T]) -> Future[T]:
+        """``future``, but failing when the contender is lost, whether it is answered or not."""
+        if future.done():
+            return future
+        promise = copied(future)
+        self.loss.add_done_callback(lambda loss: promise.fail(loss.result()))
+        return promise
+
+    def check(self) -> None:
+        """Raise why the contender is lost, if it is. Looks at the clock."""
+        if (ended := self.session.ended) is not None:
+            raise ended
+        if self.loss.done():
+            raise self.loss.result()
 
     def departure(self, blockers: Iterable[Contender], revision: int) -> Promise[None]:
         """A promise that is kept when any of ``blockers`` has left the queue after ``revision``.
@@ -114,6 +133,7 @@ class Ticket:
     def lose(self, error: CoordlockError) -> None:
         """The contender is gone, or counts as gone: whoever waits or holds is told."""
         self.loss.resolve(error)
+        self.finished.resolve(None)
         with self._lock:
             waiting = self._waiting
         if waiting is not None:
@@ -136,6 +156,7 @@ class Ticket:
             cancel()
         if guard is not None:
             guard()
+        self.finished.resolve(None)
         run_in_background(self._withdraw(promise))
         return promise
 
@@ -188,8 +209,7 @@ class Ticket:
             unknown = isinstance(self._in_flight.exception(), BackendUnavailable)
             for delay in _CONFIRMATIONS if unknown or self._attempts > 1 else ():
                 yield sleep(self._timers, delay)
-                if (yield from self._remove()):
-                    log.info("removed a late contender of %r", self.entry.queue)
+                yield from self._remove()
         except ClientClosed:
             promise.resolve(False)
         except CoordlockError as error:
@@ -200,7 +220,7 @@ class Ticket:
 
     def _remove(self) -> Steps[bool]:
         try:
-            return (yield from retried(self._ask_removal, self._timers, longest=30.0))
+            return (yield from removal(self._ask_removal, self._timers, longest=30.0))
         except SessionLost:
             return False
 

@@ -56,7 +56,7 @@ class MemoryBackend(Backend):
 
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
         def start() -> SessionInfo:
-            self._session = self.service.open(self._ttl, listener)
+            self._session = self.service.open(self._ttl, partial(self._tell_loss, listener))
             return SessionInfo(self._session, self._ttl)
 
         return self._ask("open", start)
@@ -83,18 +83,10 @@ class MemoryBackend(Backend):
             stop()
 
         def tell() -> None:
-            if self.faults.partitioned:
-                self._later(_LATE, tell)
-            elif live and not self._closed:
+            if live:
                 departed()
 
-        def deliver() -> None:
-            if self.faults.latency is None and not self.faults.partitioned:
-                tell()
-            else:
-                self._later(self.faults.latency() if self.faults.latency else _LATE, tell)
-
-        stop = self.service.watch(contender, deliver)
+        stop = self.service.watch(contender, lambda: self._deliver(tell))
         return cancel
 
     def withdraw(self, entry: Entry) -> Future[bool]:
@@ -119,6 +111,7 @@ class MemoryBackend(Backend):
             self._closed = True
             if not self.faults.partitioned:
                 self.service.close(self._session)
+            self.faults.heal()
             self._timers.close()
         return resolved(None)
 
@@ -126,8 +119,10 @@ class MemoryBackend(Backend):
         """Let the service do ``action``; its reply, as the network lets it through."""
         if self._closed:
             return failed(BackendUnavailable("memory", "the connection is closed"))
-        if self.faults.partitioned:
-            return Promise()
+        reply: Promise[T] = Promise()
+        lost = BackendUnavailable("memory", "the network was partitioned")
+        if self.faults.hold_back(partial(reply.fail, lost)):
+            return reply
         match self.faults.take(method):
             case Fault.LOSE_REQUEST:
                 return failed(BackendUnavailable("memory", "the request was lost"))
@@ -140,9 +135,25 @@ class MemoryBackend(Backend):
         outcome = self._perform(action)
         if self.faults.latency is None:
             return outcome
-        reply: Promise[T] = Promise()
         self._later(self.faults.latency(), lambda: _copy(outcome, reply))
         return reply
+
+    def _tell_loss(self, listener: SessionListener, reason: str) -> None:
+        self._deliver(partial(listener.lost, reason))
+
+    def _deliver(self, news: Callable[[], object]) -> None:
+        """Bring news to the client, as the network lets it through."""
+
+        def arrive() -> None:
+            if not self._closed and not self.faults.hold_back(arrive):
+                news()
+
+        if self._closed or self.faults.hold_back(arrive):
+            return
+        if self.faults.latency is None:
+            news()
+        else:
+            self._later(self.faults.latency(), arrive)
 
     def _perform(self, action: Callable[[], T]) -> Promise[T]:
         try:

@@ -22,14 +22,35 @@ class Faults:
     Attributes:
         latency: gives the seconds that a reply or a departure takes; None for none at all. Random
             ones reorder departures.
-        partitioned: requests vanish without an answer, and no departures arrive, until it is False
-            again; then the departures come.
     """
 
     def __init__(self) -> None:
         self.latency: Callable[[], float] | None = None
-        self.partitioned = False
         self._next: list[tuple[str, Fault]] = []
+        self._held_back: list[Callable[[], object]] | None = None
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether nothing gets through, in either direction."""
+        return self._held_back is not None
+
+    def partition(self) -> None:
+        """Let nothing through: requests get no answer, departures and news are held back."""
+        if self._held_back is None:
+            self._held_back = []
+
+    def heal(self) -> None:
+        """Let everything through again: what was held back arrives, unanswered requests fail."""
+        held_back, self._held_back = self._held_back or [], None
+        for action in held_back:
+            action()
+
+    def hold_back(self, action: Callable[[], object]) -> bool:
+        """Keep ``action`` for the end of the partition; False when there is none."""
+        if self._held_back is None:
+            return False
+        self._held_back.append(action)
+        return True
 
     def inject(self, method: str, fault: Fault, times: int = 1) -> None:
         """Let ``fault`` happen to the next ``times`` requests of the contract's ``method``."""

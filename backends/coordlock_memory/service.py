@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from coordlock.backend import SessionListener
 from coordlock.clock import SystemTimers, Timer, Timers
 from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.errors import SessionLost
@@ -19,7 +18,7 @@ __all__ = ["MemoryService"]
 class _Session:
     id: str
     ttl: float
-    listener: SessionListener
+    on_loss: Callable[[str], object]
     expiry: Timer | None = None
     deadline: float = 0.0
 
@@ -48,12 +47,15 @@ class MemoryService:
         self._numbers = itertools.count(1)
         self._revision = 0
 
-    def open(self, ttl: float, listener: SessionListener) -> str:
-        """Start a session that lives ``ttl`` seconds from its last heartbeat; its id."""
+    def open(self, ttl: float, on_loss: Callable[[str], object]) -> str:
+        """Start a session that lives ``ttl`` seconds from its last heartbeat; its id.
+
+        ``on_loss`` is called with the reason when it expires.
+        """
         with self._lock:
             if not self._state.sessions and self._given is None:
                 self._timers = SystemTimers("coordlock-memory")
-            session = _Session(f"memory-{next(self._numbers)}", ttl, listener)
+            session = _Session(f"memory-{next(self._numbers)}", ttl, on_loss)
             self._state.sessions[session.id] = session
             self._extend(session)
         return session.id
@@ -149,30 +151,34 @@ class MemoryService:
             return list(self._state.sessions)
 
     def expire(self, id: str, reason: str = "it expired") -> None:
-        """End a session as its time-to-live would: its contenders leave, its client is told."""
+        """End a session as its time-to-live would: its client is told, its contenders leave."""
         session = self._end(id)
         if session is not None:
-            session.listener.lost(reason)
+            session.on_loss(reason)
+            self._clear(session)
 
     def close(self, id: str) -> None:
         """End a session at its client's wish."""
-        self._end(id)
+        session = self._end(id)
+        if session is not None:
+            self._clear(session)
 
     def _end(self, id: str) -> _Session | None:
         with self._lock:
             session = self._state.sessions.pop(id, None)
-            if session is None:
-                return None
-            if session.expiry is not None:
+            if session is not None and session.expiry is not None:
                 session.expiry.cancel()
-            contenders = [c for queue in self._state.queues.values() for c in queue.values()]
             idle = self._timers if not self._state.sessions and self._given is None else None
-        for contender in contenders:
-            if contender.session == id:
-                self.remove(contender)
         if idle is not None:
             idle.close()
         return session
+
+    def _clear(self, session: _Session) -> None:
+        with self._lock:
+            queues = list(self._state.queues.values())
+            contenders = [c for queue in queues for c in queue.values() if c.session == session.id]
+        for contender in contenders:
+            self.remove(contender)
 
     def _session(self, id: str) -> _Session:
         session = self._state.sessions.get(id)

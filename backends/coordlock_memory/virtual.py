@@ -43,9 +43,21 @@ class VirtualTime:
     def advance(self, seconds: float) -> None:
         """Let ``seconds`` pass, with all that happens in them."""
         until = self._now + seconds
-        while self._heap and self._heap[0][0] <= until:
-            self.step()
+        while self._heap:
+            when, _, timer, _ = self._heap[0]
+            if timer.action is None:
+                heapq.heappop(self._heap)
+            elif when <= until:
+                self.step()
+            else:
+                break
         self._now = until
+
+    def flush(self, timers: VirtualTimers) -> None:
+        """Fire what is still to come of one party."""
+        mine = sorted(entry[:3] for entry in self._heap if entry[3] is timers)
+        for _, _, timer in mine:
+            timer.fire()
 
 
 class VirtualTimers:
@@ -89,5 +101,6 @@ class VirtualTimers:
             self._time.schedule(timer, self)
 
     def close(self) -> None:
-        """Take no more timers."""
+        """Take no more timers; call what is still due later now."""
         self._closed = True
+        self._time.flush(self)
