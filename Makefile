@@ -1,0 +1,44 @@
+# Needs make, a POSIX shell and Python 3.11 or later; everything else is set up from here.
+
+python := .venv/bin/python
+URL ?= $(COORDLOCK_URL)
+export URL
+
+# The extra that the demo's URL needs, after a comma; the embedded backends need none.
+comma := ,
+demo_backend = $(addprefix $(comma),$(filter zookeeper etcd,$(firstword $(subst :, ,$(URL)))))
+
+.PHONY: help demo test check fmt setup servers test-install clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+demo: ## Show locks, waiters and a crash; URL=... to use a running etcd or ZooKeeper
+	@scripts/setup cli$(demo_backend)
+	@.venv/bin/coordlock demo $${URL:+--url "$$URL"}
+
+test: check servers ## Set everything up, then run the linters and all the tests; ARGS=... for pytest
+	$(python) -m pytest $(ARGS)
+
+check: setup ## Run the linters and the type checker
+	$(python) -m ruff check
+	$(python) -m ruff format --check
+	$(python) -m mypy
+
+fmt: setup ## Format the code and fix what the linter can
+	$(python) -m ruff check --fix
+	$(python) -m ruff format
+
+setup: ## Make .venv with coordlock, all extras and the development tools
+	@scripts/setup dev
+
+servers: ## Install the etcd and ZooKeeper servers that the tests start (Debian, as root)
+	@scripts/servers
+
+test-install: setup ## Build the packages and try every extra in an environment of its own
+	@COORDLOCK_TEST_ETCD_URL= COORDLOCK_TEST_ZOOKEEPER_URL= scripts/servers
+	$(python) scripts/install_matrix.py $(ARGS)
+
+clean: ## Remove .venv and everything that was built
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

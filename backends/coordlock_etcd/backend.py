@@ -1,0 +1,298 @@
+"""The backend contract on etcd: requests in, what they mean out."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import ClassVar, Self
+
+import grpc
+
+from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
+from coordlock.contender import Contender, Entry, Snapshot
+from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
+from coordlock.promise import Promise, failed, resolved
+from coordlock.settings import TLS_OPTIONS, Option, Settings
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd import requests, rpc
+from coordlock_etcd.connection import Connection
+from coordlock_etcd.endpoints import Endpoint, Endpoints
+from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.futures import chained, mapped
+from coordlock_etcd.keys import Layout
+from coordlock_etcd.status import status
+from coordlock_etcd.tls import channel_credentials
+from coordlock_etcd.watcher import Watcher
+
+__all__ = ["EtcdBackend"]
+
+log = logging.getLogger("coordlock")
+
+#: How many contenders a reading of a queue's part lists at least, so that it rarely takes another
+#: request to count the others.
+_LISTED = 16
+
+
+class EtcdBackend(Backend):
+    """Locks in an etcd cluster, version 3.4 or later: see `coordlock_etcd`."""
+
+    scheme: ClassVar[str] = "etcd"
+    capabilities: ClassVar[Capabilities] = Capabilities(reach="cluster", leased=True, durable=True)
+    options: ClassVar[Sequence[Option]] = TLS_OPTIONS
+    default_port: ClassVar[int] = 2379
+
+    def __init__(self, layout: Layout, connection: Connection, ttl: float) -> None:
+        self._layout = layout
+        self._connection = connection
+        # etcd counts in whole seconds.
+        self._ttl = math.ceil(ttl)
+        self._watcher = Watcher(connection, self)
+        connection.moved = self._watcher.restart
+        # Re-entrant, because a call may be answered before `call` returns.
+        self._lock = threading.RLock()
+        self._lease = 0
+        self._listener: SessionListener | None = None
+        self._opening: Future[SessionInfo] | None = None
+        self._closing: Promise[None] | None = None
+
+    @classmethod
+    def configure(cls, settings: Settings, client: object | None = None) -> Self:
+        """A backend for ``settings``.
+
+        ``client`` is an ``etcd3.Etcd3Client``: its channel is used and its token, unless the
+        settings name a user. Neither is closed.
+        """
+        if client is None:
+            credentials = channel_credentials(settings.options)
+            # All hosts get their chance within one request.
+            connect_within = settings.request_timeout / (len(settings.hosts) + 1)
+            endpoints = [Endpoint(host, credentials, connect_within) for host in settings.hosts]
+        else:
+            endpoints = [Endpoint("the given client", given=_channel(client))]
+        if not endpoints:
+            raise ConfigurationError("etcd needs a host: etcd://host:2379")
+        login = None
+        if settings.username is not None:
+            login = (settings.username, settings.password or "")
+        connection = Connection(
+            Endpoints(endpoints), settings.request_timeout, login, partial(_token, client)
+        )
+        return cls(Layout(settings.root), connection, settings.ttl)
+
+    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+        self._watcher.reset()
+        with self._lock:
+            if self._closing is not None:
+                return failed(_closed())
+            # What it left behind would otherwise stand in queues until it expires.
+            forsaken, self._lease = self._lease, 0
+            self._listener = None
+            if forsaken:
+                self._connection.call(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=forsaken))
+            grant = self._connection.call(rpc.LEASE_GRANT, pb.LeaseGrantRequest(TTL=self._ttl))
+            self._opening = mapped(grant, partial(self._opened, listener))
+            return self._opening
+
+    def heartbeat(self) -> Future[float]:
+        if not (lease := self._session):
+            return failed(_no_session())
+        self._watcher.recheck_when_due()
+        request = pb.LeaseKeepAliveRequest(ID=lease)
+        # A member that hangs is left in time for another one to be asked.
+        timeout = min(self._connection.timeout, self._ttl / 3)
+        answer = self._connection.call(rpc.LEASE_KEEP_ALIVE, request, timeout=timeout)
+        return mapped(answer, partial(self._beaten, lease))
+
+    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+        if not (lease := self._session):
+            return failed(_no_session())
+        request = requests.enqueue(self._layout, entry, lease)
+        answer = self._connection.call(rpc.TXN, request)
+        answer.add_done_callback(partial(self._notice_loss, lease))
+        return chained(answer, partial(self._enqueued, entry, lease))
+
+    def snapshot(
+        self, queue: str, upto: Contender | None = None, *, owners: bool = False
+    ) -> Future[Snapshot]:
+        # Every read is linearizable, and owners come with the keys.
+        prefix = self._layout.queue(queue)
+        if upto is None:
+            request = requests.nearest(prefix)
+        else:
+            limit = max(upto.claim.window + 1, _LISTED)
+            request = requests.nearest(prefix, limit, upto.order)
+        return chained(self._connection.call(rpc.RANGE, request), partial(self._read, queue, upto))
+
+    def watch(
+        self, contender: Contender, revision: int, departed: Callable[[], None]
+    ) -> Callable[[], None]:
+        return self._watcher.watch(contender, revision, departed)
+
+    def withdraw(self, entry: Entry) -> Future[bool]:
+        request = pb.DeleteRangeRequest(key=self._layout.key(entry))
+        answer = self._connection.call(rpc.DELETE_RANGE, request)
+        return mapped(answer, lambda reply: reply.deleted > 0)
+
+    def queues(self) -> Future[list[str]]:
+        request = requests.keys_under(self._layout.prefix)
+        return mapped(self._connection.call(rpc.RANGE, request), self._names)
+
+    def evict(self, contender: Contender) -> Future[bool]:
+        key = contender.key.encode("utf-8", "surrogateescape")
+        request = requests.delete_created(key, contender.order)
+        return mapped(self._connection.call(rpc.TXN, request), lambda reply: reply.succeeded)
+
+    def describe(self) -> Future[ServiceInfo]:
+        return status(self._connection)
+
+    def close(self) -> Future[None]:
+        with self._lock:
+            if self._closing is not None:
+                return self._closing
+            closing = self._closing = Promise()
+            self._listener = None
+        self._watcher.close()
+        try:
+            threading.Thread(
+                target=self._shut_down, name="coordlock-etcd-close", daemon=True
+            ).start()
+        except RuntimeError:
+            # The interpreter ends and starts no threads any more; this is bounded all the same.
+            self._shut_down()
+        return closing
+
+    @property
+    def _session(self) -> int:
+        """The lease, while it is to be used."""
+        return 0 if self._closing is not None else self._lease
+
+    # What the watcher tells.
+
+    def suspect(self, reason: str) -> None:
+        """The watch stream is broken."""
+        if (listener := self._listener) is not None:
+            listener.suspect(reason)
+
+    def recovered(self) -> None:
+        """The watch stream is back."""
+        if (listener := self._listener) is not None:
+            listener.recovered()
+
+    # What answers mean; called by gRPC's threads.
+
+    def _opened(self, listener: SessionListener, reply: pb.LeaseGrantResponse) -> SessionInfo:
+        with self._lock:
+            self._lease = reply.ID
+            if self._closing is not None:
+                raise _closed()
+            self._listener = listener
+        return SessionInfo(id=f"{reply.ID:x}", ttl=float(reply.TTL))
+
+    def _beaten(self, lease: int, reply: pb.LeaseKeepAliveResponse) -> float:
+        if reply.TTL <= 0:
+            raise self._lost(lease, "its lease has expired or was revoked")
+        return float(reply.TTL)
+
+    def _notice_loss(self, lease: int, answer: Future[pb.TxnResponse]) -> None:
+        error = answer.exception()
+        if isinstance(error, SessionLost):
+            self._lost(lease, error.reason)
+
+    def _lost(self, lease: int, reason: str) -> SessionLost:
+        with self._lock:
+            listener = self._listener
+            if self._lease == lease:
+                self._lease, self._listener = 0, None
+            else:
+                listener = None
+        if listener is not None:
+            self._watcher.reset()
+            listener.lost(reason)
+        return SessionLost(SERVICE, reason)
+
+    def _enqueued(self, entry: Entry, lease: int, reply: pb.TxnResponse) -> Future[Snapshot]:
+        revision = reply.header.revision
+        if reply.succeeded:
+            found = reply.responses[1].response_range
+            omitted = found.count - len(found.kvs)
+            return resolved(
+                requests.snapshot(self._layout, entry.queue, found.kvs, revision, omitted)
+            )
+        mine = reply.responses[0].response_range.kvs[0]
+        if mine.lease != lease:
+            # An attempt of an earlier session: it dies with that session, so it can't be adopted.
+            removal = self._connection.call(
+                rpc.TXN, requests.delete_created(mine.key, mine.create_revision)
+            )
+            return mapped(removal, _refuse_other_lease)
+        # Others may stand behind it by now, so the end of the queue is not what is wanted.
+        me = requests.snapshot(self._layout, entry.queue, [mine], revision).contenders[0]
+        return self.snapshot(entry.queue, me)
+
+    def _read(
+        self, queue: str, upto: Contender | None, reply: pb.RangeResponse
+    ) -> Future[Snapshot]:
+        revision = reply.header.revision
+        if upto is not None and revision < upto.order:
+            # Servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause.
+            return failed(BackendUnavailable(SERVICE, "the answer is older than the contender"))
+        described = partial(requests.snapshot, self._layout, queue, reply.kvs, revision)
+        if upto is None or not reply.more:
+            return resolved(described())
+        # The count has no upper bound, so it includes those that stand behind.
+        request = requests.behind(self._layout.queue(queue), upto.order, revision)
+        return mapped(
+            self._connection.call(rpc.RANGE, request),
+            lambda others: described(reply.count - len(reply.kvs) - len(others.kvs)),
+        )
+
+    def _names(self, reply: pb.RangeResponse) -> list[str]:
+        names = {self._layout.name(kv.key) for kv in reply.kvs}
+        return [name for name in names if name is not None]
+
+    def _shut_down(self) -> None:
+        try:
+            if self._opening is not None:
+                self._opening.exception()  # a lease that is granted meanwhile is revoked as well
+            if lease := self._lease:
+                revoked = self._connection.call(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease))
+                if (error := revoked.exception()) is not None:
+                    log.warning("etcd: lease %x was not revoked and will expire: %s", lease, error)
+            self._connection.close()
+            self._watcher.join(self._connection.timeout)
+        except Exception:
+            log.exception("etcd: closing failed")
+        finally:
+            assert self._closing is not None
+            self._closing.resolve(None)
+
+
+def _closed() -> BackendUnavailable:
+    return BackendUnavailable(SERVICE, "the client is closed")
+
+
+def _no_session() -> SessionLost:
+    return SessionLost(SERVICE, "there is no session")
+
+
+def _refuse_other_lease(_: pb.TxnResponse) -> Snapshot:
+    raise SessionLost(SERVICE, "the contender was made in an earlier session")
+
+
+def _channel(client: object) -> grpc.Channel:
+    channel = getattr(client, "channel", None)
+    if not isinstance(channel, grpc.Channel):
+        raise ConfigurationError(
+            f"client must be an etcd3.Etcd3Client, not {type(client).__qualname__}"
+        )
+    return channel
+
+
+def _token(client: object | None) -> str | None:
+    """The token with which an ``etcd3.Etcd3Client`` is logged in, if it is."""
+    metadata: Sequence[tuple[str, str]] = getattr(client, "metadata", None) or ()
+    return dict(metadata).get("token")

@@ -1,0 +1,107 @@
+"""etcd's errors, as coordlock's. The only place where gRPC status codes are judged."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grpc import StatusCode
+
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendError,
+    BackendUnavailable,
+    SessionLost,
+)
+
+__all__ = ["SERVICE", "had_no_effect", "is_elsewhere", "needs_login", "translate"]
+
+SERVICE: Final = "etcd"
+
+#: What gRPC says when no connection came about, so that nothing was sent.
+_UNSENT: Final = ("failed to connect", "errors resolving", "dns resolution", "name resolution")
+#: What gRPC says of a failed connection, and what a person may have to do about it.
+_HINTS: Final = (
+    ("certificate_verify_failed", "the option ca must name who signed the server's certificate"),
+    ("peer name", "the server's certificate is for another host"),
+    ("bad_certificate", "the server wants a client certificate: the options cert and key"),
+    ("data_corrupted", "the server may want a client certificate: the options cert and key"),
+    ("handshake", "is this an etcd endpoint, and does it speak TLS?"),
+    ("settings frame", "is this an etcd endpoint, and does it want tls=true?"),
+    ("socket closed", "is this an etcd endpoint, and does it want tls=true?"),
+    ("connection reset", "is this an etcd endpoint, and does it want tls=true?"),
+    ("http", "is this an etcd endpoint, and does it want tls=true?"),
+)
+_SILENT_CODES: Final = frozenset(
+    {
+        StatusCode.UNAVAILABLE,
+        StatusCode.DEADLINE_EXCEEDED,
+        StatusCode.CANCELLED,
+        StatusCode.INTERNAL,
+        StatusCode.UNKNOWN,
+        StatusCode.ABORTED,
+    }
+)
+
+
+def had_no_effect(code: StatusCode, details: str) -> bool:
+    """Whether the request certainly reached no etcd, so that any may be sent to another host."""
+    return code is StatusCode.UNIMPLEMENTED or (
+        code is StatusCode.UNAVAILABLE and details.lower().startswith(_UNSENT)
+    )
+
+
+def is_elsewhere(code: StatusCode, details: str) -> bool:
+    """Whether another member of the cluster may do better."""
+    return (
+        code in _SILENT_CODES - {StatusCode.CANCELLED}
+        or code is StatusCode.UNIMPLEMENTED
+        or "not supported for learner" in details
+    )
+
+
+def needs_login(code: StatusCode, details: str) -> bool:
+    """Whether etcd wants a new token. It refused the request before it did anything."""
+    return code is StatusCode.UNAUTHENTICATED or any(
+        text in details
+        for text in ("invalid auth token", "user name is empty", "revision of auth store is old")
+    )
+
+
+def translate(code: StatusCode, details: str, host: str = "") -> BackendError:
+    """The error for a call to ``host`` that ended with ``code`` and ``details``."""
+    at = f"{host}: " if host else ""
+    text = details.removeprefix("etcdserver: ") or code.name
+    if "lease not found" in text:
+        return SessionLost(SERVICE, "etcd does not know the lease any more")
+    if needs_login(code, details) or "authentication failed" in text:
+        return AuthenticationFailed(SERVICE, at + text)
+    if code is StatusCode.PERMISSION_DENIED:
+        return AuthenticationFailed(
+            SERVICE, f"{at}{text}; the user must be allowed to read and write below the root"
+        )
+    if code is StatusCode.UNIMPLEMENTED:
+        return BackendUnavailable(SERVICE, f"{at}{text}; is this an etcd endpoint of 3.4 or later?")
+    if code is StatusCode.RESOURCE_EXHAUSTED:
+        return _exhausted(at, text)
+    if code in _SILENT_CODES or "not supported for learner" in text:
+        # gRPC reports on the one address that was tried in the words of one of many.
+        return BackendUnavailable(SERVICE, at + text.rpartition("last error: ")[2] + _hint(text))
+    return BackendError(SERVICE, f"{at}{text} ({code.name})")
+
+
+def _exhausted(at: str, text: str) -> BackendError:
+    if "space exceeded" in text:
+        # Writes fail until an operator acts, so trying again does not help.
+        return BackendError(
+            SERVICE,
+            f"{at}{text}: compact and defragment it, or raise its quota, "
+            "then disarm the alarm with `etcdctl alarm disarm`",
+        )
+    return BackendUnavailable(SERVICE, at + text)
+
+
+def _hint(text: str) -> str:
+    said = text.lower()
+    if not said.startswith(_UNSENT):
+        return ""
+    return next((f"; {hint}" for word, hint in _HINTS if word in said), "")

@@ -1,0 +1,132 @@
+"""What is asked of etcd, and what its answers mean. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from coordlock.contender import Contender, Entry, Owner, Snapshot
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.keys import Layout, prefix_end
+
+__all__ = [
+    "MAX_OPERATIONS",
+    "behind",
+    "delete_created",
+    "enqueue",
+    "keys_under",
+    "nearest",
+    "presence",
+    "snapshot",
+    "unwatch",
+    "watch",
+]
+
+#: How many operations one transaction may hold, by etcd's default (--max-txn-ops).
+MAX_OPERATIONS: Final = 128
+
+
+def enqueue(layout: Layout, entry: Entry, lease: int) -> pb.TxnRequest:
+    """Create the contender and read the queue's end; where it is there already, read only it.
+
+    The creation revision says whether the key exists. The range comes after the put and so shows
+    it: it is the newest, and the ``window`` before it are the nearest.
+    """
+    key = layout.key(entry)
+    put = pb.PutRequest(key=key, value=entry.owner.encode(), lease=lease)
+    queue = nearest(layout.queue(entry.queue), entry.claim.window + 1)
+    return pb.TxnRequest(
+        compare=[_created(key, 0)],
+        success=[pb.RequestOp(request_put=put), pb.RequestOp(request_range=queue)],
+        failure=[pb.RequestOp(request_range=pb.RangeRequest(key=key))],
+    )
+
+
+def nearest(prefix: bytes, limit: int = 0, upto: int = 0) -> pb.RangeRequest:
+    """Read the newest ``limit`` keys under ``prefix`` that were created at ``upto`` or before.
+
+    Zero stands for no bound.
+    """
+    return pb.RangeRequest(
+        key=prefix,
+        range_end=prefix_end(prefix),
+        limit=limit,
+        sort_order=pb.RangeRequest.DESCEND,
+        sort_target=pb.RangeRequest.CREATE,
+        max_create_revision=upto,
+    )
+
+
+def behind(prefix: bytes, order: int, revision: int) -> pb.RangeRequest:
+    """Read the keys, at ``revision``, that were created after ``order``: to count them."""
+    return pb.RangeRequest(
+        key=prefix,
+        range_end=prefix_end(prefix),
+        revision=revision,
+        min_create_revision=order + 1,
+        keys_only=True,
+    )
+
+
+def keys_under(prefix: bytes) -> pb.RangeRequest:
+    """Read all keys under ``prefix``, without values."""
+    return pb.RangeRequest(key=prefix, range_end=prefix_end(prefix), keys_only=True)
+
+
+def delete_created(key: bytes, order: int) -> pb.TxnRequest:
+    """Delete ``key`` if it is the one created at ``order``, not a later one of that name."""
+    delete = pb.DeleteRangeRequest(key=key)
+    return pb.TxnRequest(
+        compare=[_created(key, order)], success=[pb.RequestOp(request_delete_range=delete)]
+    )
+
+
+def presence(keys: Sequence[bytes]) -> pb.TxnRequest:
+    """Read up to `MAX_OPERATIONS` single keys at one revision, without values."""
+    ranges = (pb.RangeRequest(key=key, keys_only=True) for key in keys)
+    return pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in ranges])
+
+
+def watch(id: int, key: bytes, start: int) -> pb.WatchRequest:
+    """Watch ``key`` for deletions from the revision ``start`` on, that one included."""
+    return pb.WatchRequest(
+        create_request=pb.WatchCreateRequest(
+            key=key,
+            start_revision=start,
+            filters=[pb.WatchCreateRequest.NOPUT],
+            watch_id=id,
+        )
+    )
+
+
+def unwatch(id: int) -> pb.WatchRequest:
+    """End the watch ``id``."""
+    return pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=id))
+
+
+def snapshot(
+    layout: Layout, queue: str, kvs: Iterable[pb.KeyValue], revision: int, omitted: int = 0
+) -> Snapshot:
+    """The queue in ``kvs``, which are in descending order of creation."""
+    contenders = [_contender(layout, queue, kv) for kv in kvs]
+    contenders.reverse()
+    return Snapshot(queue, tuple(contenders), revision, omitted)
+
+
+def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
+    id, claim = layout.contender(queue, kv.key)
+    return Contender(
+        id=id,
+        key=kv.key.decode("utf-8", "surrogateescape"),
+        claim=claim,
+        order=kv.create_revision,
+        token=kv.create_revision,
+        session=f"{kv.lease:x}" if kv.lease else "",
+        owner=Owner.decode(kv.value),
+    )
+
+
+def _created(key: bytes, revision: int) -> pb.Compare:
+    return pb.Compare(
+        target=pb.Compare.CREATE, result=pb.Compare.EQUAL, key=key, create_revision=revision
+    )

@@ -1,0 +1,65 @@
+"""The methods of etcd's gRPC services that are called here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from coordlock_etcd import messages_pb2 as pb
+
+__all__ = [
+    "AUTHENTICATE",
+    "DELETE_RANGE",
+    "LEASE_GRANT",
+    "LEASE_KEEP_ALIVE",
+    "LEASE_REVOKE",
+    "RANGE",
+    "STATUS",
+    "TXN",
+    "WATCH",
+    "Method",
+]
+
+Request = TypeVar("Request", bound=Message)
+Reply = TypeVar("Reply", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Request, Reply]):
+    """A method: where it is, and the types of its messages."""
+
+    path: str
+    request: type[Request]
+    reply: type[Reply]
+
+    def encode(self, request: Request) -> bytes:
+        """The bytes of ``request``."""
+        return request.SerializeToString()
+
+    def decode(self, data: bytes) -> Reply:
+        """The reply in ``data``."""
+        return self.reply.FromString(data)
+
+
+AUTHENTICATE: Final = Method(
+    "/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse
+)
+DELETE_RANGE: Final = Method(
+    "/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse
+)
+LEASE_GRANT: Final = Method(
+    "/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse
+)
+#: A stream for etcd, called here with one request at a time: see `Connection.call`.
+LEASE_KEEP_ALIVE: Final = Method(
+    "/etcdserverpb.Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse
+)
+LEASE_REVOKE: Final = Method(
+    "/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse
+)
+RANGE: Final = Method("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse)
+STATUS: Final = Method("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
+TXN: Final = Method("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)
+WATCH: Final = Method("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse)

@@ -1,0 +1,64 @@
+"""Who the cluster is: every member is asked, and one answer is enough."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from coordlock.backend import ServiceInfo
+from coordlock.promise import Promise
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.connection import Connection
+from coordlock_etcd.endpoints import Endpoint
+from coordlock_etcd.rpc import STATUS
+from coordlock_etcd.versions import warnings
+
+__all__ = ["status"]
+
+_Answers = list[tuple[Endpoint, Future[pb.StatusResponse]]]
+
+
+def status(connection: Connection) -> Promise[ServiceInfo]:
+    """Ask all endpoints for their status; fails when none answers."""
+    answers: _Answers = [
+        (endpoint, connection.call(STATUS, pb.StatusRequest(), at=endpoint))
+        for endpoint in connection.endpoints.all
+    ]
+    promise: Promise[ServiceInfo] = Promise()
+
+    def done(_: Future[pb.StatusResponse]) -> None:
+        # The last ones may see it complete at the same time; the promise is kept once.
+        if all(answer.done() for _, answer in answers):
+            try:
+                promise.resolve(_describe(answers))
+            except Exception as error:
+                promise.fail(error)
+
+    for _, answer in answers:
+        answer.add_done_callback(done)
+    return promise
+
+
+def _describe(answers: _Answers) -> ServiceInfo:
+    if all(answer.exception() is not None for _, answer in answers):
+        answers[0][1].result()
+    endpoints: list[str] = []
+    versions: set[str] = set()
+    notes: list[str] = []
+    for endpoint, answer in answers:
+        if (error := answer.exception()) is not None:
+            endpoints.append(f"{endpoint.host} (no answer)")
+            notes.append(str(error))
+            continue
+        reply = answer.result()
+        leads = reply.leader == reply.header.member_id
+        endpoints.append(f"{endpoint.host} ({'leader' if leads else 'follower'})")
+        versions.add(reply.version)
+        if not reply.leader:
+            notes.append(f"{endpoint.host} knows no leader: its cluster has no majority")
+    known = sorted(versions)
+    return ServiceInfo(
+        service="etcd",
+        version=", ".join(known),
+        endpoints=tuple(endpoints),
+        warnings=tuple(notes) + tuple(text for one in known for text in warnings(one)),
+    )

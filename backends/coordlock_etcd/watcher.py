@@ -1,0 +1,287 @@
+"""Departures: one stream carries the watches of all contenders and outlives its connections.
+
+Why no departure is missed. A watch starts at the revision after the one at which its contender was
+seen, wherever the stream is opened and however often: etcd replays the deletions since. Where it
+cannot, because that history is compacted, the key itself is read. The contender has departed if
+and only if no key with its creation revision is there. Since servers have lost watch events, all
+watched keys are also read after every reconnect and now and then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol
+
+from coordlock.contender import Contender
+from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd import requests
+from coordlock_etcd.connection import Connection
+from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.rpc import TXN
+from coordlock_etcd.stream import Stream
+
+__all__ = ["Observer", "Watcher"]
+
+log = logging.getLogger("coordlock")
+
+#: Seconds between attempts to open a stream: the first doubles up to the last.
+_BACKOFF: Final = (0.1, 2.0)
+#: Seconds after which the watched keys are read, whatever the stream says.
+_RECHECK: Final = 60.0
+
+
+class Observer(Protocol):
+    """Who is told how the stream is; called from the watcher's thread."""
+
+    def suspect(self, reason: str) -> None:
+        """The stream is broken."""
+
+    def recovered(self) -> None:
+        """The stream is back."""
+
+
+@dataclass(eq=False, slots=True)
+class _Watch:
+    """One contender's watch, shared by all who wait for it."""
+
+    key: bytes
+    order: int
+    #: Where the watch starts when it is next sent: the contender was there just before.
+    start: int
+    #: Its id on the current stream; 0 while it is on none.
+    id: int = 0
+    callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)
+
+
+class Watcher:
+    """The watches of one client. Its thread starts with the first watch."""
+
+    def __init__(self, connection: Connection, observer: Observer) -> None:
+        self._connection = connection
+        self._observer = observer
+        self._changed = threading.Condition()
+        self._watches: dict[tuple[bytes, int], _Watch] = {}
+        self._by_id: dict[int, _Watch] = {}
+        self._ids = itertools.count(1)
+        self._stream: Stream | None = None
+        self._thread: threading.Thread | None = None
+        self._delay = _BACKOFF[0]
+        self._broken = False
+        self._checked = time.monotonic()
+        self._closed = False
+
+    def watch(
+        self, contender: Contender, revision: int, departed: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Call ``departed`` when ``contender`` has left after ``revision``; what cancels that."""
+        key = contender.key.encode("utf-8", "surrogateescape")
+        place = (key, contender.order)
+        me = object()
+        with self._changed:
+            if self._closed:
+                return lambda: None
+            watch = self._watches.get(place)
+            if watch is None:
+                watch = self._watches[place] = _Watch(key, contender.order, revision + 1)
+                self._send(watch)
+                self._changed.notify()
+            watch.callbacks[me] = departed
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="coordlock-etcd-watch", daemon=True
+                )
+                self._thread.start()
+        return partial(self._cancel, watch, me)
+
+    def recheck_when_due(self) -> None:
+        """Read the watched keys if that was long ago. Never blocks."""
+        with self._changed:
+            if time.monotonic() - self._checked < _RECHECK:
+                return
+            watches = list(self._watches.values())
+        self._recheck(watches)
+
+    def restart(self) -> None:
+        """Open a new stream, on the endpoint that is now in use. Never blocks."""
+        with self._changed:
+            if self._stream is not None:
+                self._stream.cancel()
+
+    def reset(self) -> None:
+        """Drop all watches: their session has ended. Never blocks."""
+        with self._changed:
+            self._watches.clear()
+            self._by_id.clear()
+            self._broken = False
+            if self._stream is not None:
+                self._stream.cancel()
+
+    def close(self) -> None:
+        """Drop all watches and let the thread end. Never blocks."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self.reset()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread's end, up to ``timeout`` seconds."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _cancel(self, watch: _Watch, me: object) -> None:
+        with self._changed:
+            watch.callbacks.pop(me, None)
+            if not watch.callbacks:
+                self._remove(watch)
+
+    # The following four are called with the lock held.
+
+    def _send(self, watch: _Watch) -> None:
+        if self._stream is not None:
+            watch.id = next(self._ids)
+            self._by_id[watch.id] = watch
+            self._stream.send(requests.watch(watch.id, watch.key, watch.start))
+
+    def _unsent(self, watch: _Watch) -> None:
+        self._by_id.pop(watch.id, None)
+        watch.id = 0
+
+    def _is_live(self, watch: _Watch) -> bool:
+        return self._watches.get((watch.key, watch.order)) is watch
+
+    def _remove(self, watch: _Watch) -> None:
+        if self._is_live(watch):
+            del self._watches[watch.key, watch.order]
+        if self._by_id.pop(watch.id, None) is not None and self._stream is not None:
+            self._stream.send(requests.unwatch(watch.id))
+
+    # The thread of the stream.
+
+    def _run(self) -> None:
+        while self._wait_for_watches():
+            try:
+                self._serve()
+            except CoordlockError as error:
+                self._break(str(error))
+            except Exception as error:
+                # Whatever it is, waiters depend on this thread.
+                if not self._closed:
+                    log.exception("etcd: the watch stream failed")
+                self._break(repr(error))
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed, self._delay)
+                self._delay = min(2 * self._delay, _BACKOFF[1])
+
+    def _wait_for_watches(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._watches)
+            return not self._closed
+
+    def _serve(self) -> None:
+        token = self._connection.token().result()
+        stream = Stream(self._connection, self._connection.endpoints.current, token)
+        try:
+            with self._changed:
+                if self._closed:
+                    return
+                self._stream = stream
+                for watch in self._watches.values():
+                    self._send(watch)
+            if stream.endpoint is not self._connection.endpoints.current:
+                return  # `restart` came before there was a stream to cancel
+            for response in stream.responses():
+                self._handle(stream, response)
+            raise BackendUnavailable(SERVICE, "the server ended the watch stream")
+        finally:
+            with self._changed:
+                self._stream = None
+                for watch in self._watches.values():
+                    self._unsent(watch)
+                self._by_id.clear()
+            stream.close()
+
+    def _break(self, reason: str) -> None:
+        with self._changed:
+            if self._broken or not self._watches:
+                return
+            self._broken = True
+        self._observer.suspect(reason)
+
+    def _mend(self) -> None:
+        with self._changed:
+            self._delay = _BACKOFF[0]
+            broken, self._broken = self._broken, False
+            watches = list(self._watches.values())
+        if broken:
+            self._observer.recovered()
+            self._recheck(watches)
+
+    def _handle(self, stream: Stream, response: pb.WatchResponse) -> None:
+        if response.created and response.canceled:
+            # Without the right to read, or with a token that has ended meanwhile.
+            stream.refuse_token()
+            raise BackendUnavailable(SERVICE, response.cancel_reason or "the watch was refused")
+        if response.created:
+            self._mend()
+            return
+        with self._changed:
+            watch = self._by_id.get(response.watch_id)
+            if watch is None:
+                return  # cancelled meanwhile
+            if response.canceled:
+                self._unsent(watch)
+        if response.canceled:
+            self._recheck([watch])
+        elif any(event.type == pb.Event.DELETE for event in response.events):
+            self._depart(watch)
+
+    def _depart(self, watch: _Watch) -> None:
+        with self._changed:
+            callbacks = list(watch.callbacks.values()) if self._is_live(watch) else []
+            self._remove(watch)
+        for departed in callbacks:
+            try:
+                departed()
+            except Exception:
+                log.exception("etcd: the callback of a watch failed")
+
+    # Reading the keys, by calls whose answers come on gRPC's threads.
+
+    def _recheck(self, watches: Sequence[_Watch]) -> None:
+        with self._changed:
+            self._checked = time.monotonic()
+        for start in range(0, len(watches), requests.MAX_OPERATIONS):
+            batch = watches[start : start + requests.MAX_OPERATIONS]
+            request = requests.presence([watch.key for watch in batch])
+            answer = self._connection.call(TXN, request)
+            answer.add_done_callback(partial(self._rechecked, batch))
+
+    def _rechecked(self, batch: Sequence[_Watch], answer: Future[pb.TxnResponse]) -> None:
+        if answer.exception() is not None:
+            with self._changed:
+                unwatched = any(self._is_live(watch) and not watch.id for watch in batch)
+            if unwatched:
+                self.restart()  # which sends them again, after a while
+            return
+        reply = answer.result()
+        revision = reply.header.revision
+        for watch, operation in zip(batch, reply.responses, strict=True):
+            kvs = operation.response_range.kvs
+            if kvs and kvs[0].create_revision == watch.order:
+                self._stays(watch, revision)
+            elif revision >= watch.start - 1:  # else the answer is older than the contender
+                self._depart(watch)
+
+    def _stays(self, watch: _Watch, revision: int) -> None:
+        with self._changed:
+            watch.start = max(watch.start, revision + 1)
+            if self._is_live(watch) and not watch.id:
+                self._send(watch)

@@ -1,0 +1,129 @@
+"""Doing what needs the counter: at once where it is free, else from a thread, within a bound."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, TypeVar
+
+from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
+from coordlock.promise import Promise, failed, resolved
+from coordlock_local.errors import SERVICE, Busy, translated
+
+__all__ = ["Attempts", "perform"]
+
+T = TypeVar("T")
+
+#: For how long the calling thread tries itself, in seconds.
+_PATIENCE: Final = 0.002
+#: The pauses between two attempts, in seconds: the first, and the longest.
+_FIRST, _LONGEST = 0.0001, 0.02
+
+
+def perform(action: Callable[[], T]) -> Promise[T]:
+    """The outcome of ``action``, with coordlock's errors. Raises `Busy`."""
+    try:
+        return resolved(action())
+    except CoordlockError as error:  # first, because some of them are OSErrors
+        return failed(error)
+    except OSError as error:
+        return failed(translated(error))
+
+
+class Attempts:
+    """The actions of one backend that wait for the counter.
+
+    The counter is held for microseconds, unless its holder is stopped inside (SIGSTOP, a debugger,
+    a disk that hangs). No event loop may wait for that, so after an instant a thread takes over,
+    which lives as long as there is something to do.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._waiting: deque[Callable[[bool], bool]] = deque()
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def run(self, action: Callable[[], T], timeout: float) -> Future[T]:
+        """The outcome of ``action``, repeated for up to ``timeout`` seconds while it is `Busy`."""
+        started = time.monotonic()
+        pause = _FIRST
+        while self._thread is None:  # else it takes its turn behind those that wait already
+            try:
+                return perform(action)
+            except Busy:
+                if time.monotonic() - started > _PATIENCE:
+                    break
+            time.sleep(pause)
+            pause *= 2
+        promise: Promise[T] = Promise()
+        self._append(partial(self._attempt, action, promise, started + timeout), promise)
+        return promise
+
+    def close(self) -> None:
+        """Fail what waits, and end the thread."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _append(self, attempt: Callable[[bool], bool], promise: Promise[T]) -> None:
+        with self._wake:
+            if self._closed:
+                promise.fail(SessionLost(SERVICE, "the client was closed"))
+                return
+            self._waiting.append(attempt)
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(
+                target=self._serve, name="coordlock-local-attempts", daemon=True
+            )
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # the interpreter is exiting, or has too many
+                self._thread = None
+                self._waiting.clear()
+                promise.fail(BackendUnavailable(SERVICE, str(error)))
+
+    def _serve(self) -> None:
+        pause = _FIRST
+        while True:
+            with self._wake:
+                closed = self._closed
+                if not self._waiting:
+                    self._thread = None
+                    return
+                attempt = self._waiting[0]
+            if attempt(closed):
+                pause = _FIRST
+                with self._wake:
+                    self._waiting.popleft()
+            else:
+                with self._wake:
+                    if not self._closed:
+                        self._wake.wait(pause)
+                pause = min(pause * 2, _LONGEST)
+
+    def _attempt(
+        self, action: Callable[[], T], promise: Promise[T], deadline: float, closed: bool
+    ) -> bool:
+        """Whether ``promise`` is kept or broken now."""
+        if closed:
+            return promise.fail(SessionLost(SERVICE, "the client was closed"))
+        try:
+            outcome = perform(action)
+        except Busy as busy:
+            if time.monotonic() < deadline:
+                return False
+            who = f"process {busy.pid}" if busy.pid else "a process"
+            reason = f"{who} keeps {self._path} locked; if it is stopped, continue or kill it"
+            return promise.fail(BackendUnavailable(SERVICE, reason))
+        error = outcome.exception()
+        return promise.resolve(outcome.result()) if error is None else promise.fail(error)

@@ -1,0 +1,260 @@
+"""The contract over a state directory."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import ClassVar, Final, Self, TypeVar
+
+from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
+from coordlock.contender import Contender, Entry, Snapshot
+from coordlock.errors import (
+    BackendUnavailable,
+    ConfigurationError,
+    CoordlockError,
+    SessionLost,
+)
+from coordlock.promise import failed, resolved
+from coordlock.settings import Settings
+from coordlock_local.attempts import Attempts, perform
+from coordlock_local.counter import Counter, boot_id
+from coordlock_local.directory import Directory, default_root
+from coordlock_local.errors import SERVICE, translated
+from coordlock_local.notices import Polling
+from coordlock_local.queue import Queue, queue_names, remove, sweep
+from coordlock_local.session import Session
+from coordlock_local.watcher import Watcher, notices
+
+__all__ = ["LocalBackend"]
+
+log = logging.getLogger("coordlock.local")
+
+T = TypeVar("T")
+
+# For the fork handler; a client that was dropped without `close` keeps its session, not this entry.
+_backends: Final[weakref.WeakSet[LocalBackend]] = weakref.WeakSet()
+
+
+class LocalBackend(Backend):
+    """A client's session in a state directory of this machine.
+
+    Requests are file operations of microseconds, done by the calling thread. Only adding a
+    contender can find others in its way, and then a thread goes on (`Attempts`).
+    """
+
+    scheme: ClassVar[str] = "local"
+    capabilities: ClassVar[Capabilities] = Capabilities(reach="machine", leased=False, durable=True)
+    default_root: ClassVar[str] = ""
+
+    def __init__(self, root: str, connect_timeout: float = 10.0, request_timeout: float = 5.0):
+        self.root: Final = root
+        self._connect_timeout = connect_timeout
+        self._request_timeout = request_timeout
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._directory: Directory | None = None
+        self._counter = Counter(os.path.join(root, "counter"), boot_id())
+        self._attempts = Attempts(self._counter.path)
+        self._listener: SessionListener | None = None
+        self._session: Session | None = None
+        self._watcher: Watcher | None = None
+        self._paths: dict[str, str] = {}  # by entry id, the files of this session's contenders
+        self._closed = False
+        _backends.add(self)
+
+    @classmethod
+    def configure(cls, settings: Settings, client: object | None = None) -> Self:
+        if os.name != "posix":
+            raise ConfigurationError(
+                f"local:// needs a POSIX system, this is {os.name!r}: use zookeeper:// or etcd://"
+            )
+        if client is not None:
+            raise ConfigurationError("local:// uses no client of another library")
+        if settings.hosts or settings.username is not None:
+            raise ConfigurationError(
+                "local:// takes no host and no user, only a path with a third slash: local:///path"
+            )
+        root = settings.root or default_root()
+        return cls(root, settings.connect_timeout, settings.request_timeout)
+
+    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+        return self._ask(partial(self._open, listener), self._connect_timeout)
+
+    def heartbeat(self) -> Future[float]:
+        return self._ask(self._heartbeat)
+
+    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+        return self._ask(partial(self._enqueue, entry), self._request_timeout)
+
+    def snapshot(
+        self, queue: str, upto: Contender | None = None, *, owners: bool = False
+    ) -> Future[Snapshot]:
+        return self._ask(lambda: Queue(self._place(), queue).snapshot(upto, owners=owners))
+
+    def watch(
+        self, contender: Contender, revision: int, departed: Callable[[], None]
+    ) -> Callable[[], None]:
+        with self._lock:
+            if self._ended() is not None or self._session is None:
+                return lambda: None
+            if self._watcher is None:
+                self._watcher = Watcher(self._session.directory)
+            watcher = self._watcher
+        try:
+            return watcher.watch(contender, departed)
+        except RuntimeError as error:  # no thread: the interpreter is exiting, or has too many
+            raise BackendUnavailable(SERVICE, str(error)) from error
+
+    def withdraw(self, entry: Entry) -> Future[bool]:
+        return self._ask(partial(self._withdraw, entry))
+
+    def queues(self) -> Future[list[str]]:
+        return self._ask(lambda: queue_names(self._place()))
+
+    def evict(self, contender: Contender) -> Future[bool]:
+        return self._ask(partial(remove, contender.key))
+
+    def describe(self) -> Future[ServiceInfo]:
+        return self._ask(self._describe)
+
+    def close(self) -> Future[None]:
+        if os.getpid() != self._pid:
+            return resolved(None)
+        with self._lock:
+            if self._closed:
+                return resolved(None)
+            self._closed = True
+        self._attempts.close()
+        if self._watcher is not None:
+            self._watcher.close()
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None:
+            for path in list(self._paths.values()):
+                with suppress(OSError):  # it is dead with its session
+                    remove(path)
+            session.end()
+        return resolved(None)
+
+    def forget(self) -> None:
+        """In a forked child: give back what was copied, and leave the parent's session alone."""
+        if self._watcher is not None:
+            self._watcher.forget()
+
+    def _ask(self, action: Callable[[], T], timeout: float | None = None) -> Future[T]:
+        """The outcome of ``action``; with a ``timeout`` it may have to wait for the counter."""
+        ended = self._ended()
+        if ended is not None:
+            return failed(ended)
+        return perform(action) if timeout is None else self._attempts.run(action, timeout)
+
+    def _ended(self) -> CoordlockError | None:
+        if os.getpid() != self._pid:
+            return SessionLost(SERVICE, f"it belongs to process {self._pid}, which forked")
+        return SessionLost(SERVICE, "the client was closed") if self._closed else None
+
+    def _place(self) -> Directory:
+        if self._directory is None:
+            self._directory = Directory.prepare(self.root)
+        return self._directory
+
+    def _open(self, listener: SessionListener) -> SessionInfo:
+        self._directory = directory = Directory.prepare(self.root)
+        session = Session(directory)
+        others = session.start(self._counter)
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._session, self._listener = session, listener
+        if closed:
+            session.end()
+            raise SessionLost(SERVICE, "the client was closed")
+        try:
+            dead = sweep(directory, others)
+        except OSError as error:  # whoever opens next tries again
+            log.debug("cannot sweep %s: %s", self.root, error)
+        else:
+            log.debug("removed %d dead session(s) from %s", len(dead), self.root)
+        log.info("the locks in %s cover this machine only", self.root)
+        return SessionInfo(session.id, math.inf)
+
+    def _heartbeat(self) -> float:
+        session = self._session
+        if session is None or not session.is_intact():
+            raise self._lose(session)
+        return math.inf
+
+    def _enqueue(self, entry: Entry) -> Snapshot:
+        session = self._session
+        if session is None:
+            raise self._lose(session)
+        queue = Queue(session.directory, entry.queue)
+        contender = queue.contender(self._paths.get(entry.id, ""))
+        if contender is None or not os.path.exists(contender.key):
+            note = partial(self._paths.__setitem__, entry.id)
+            contender = queue.add(entry, session, self._counter, note)
+        if contender is None:
+            raise self._lose(session)
+        return queue.snapshot(contender)
+
+    def _withdraw(self, entry: Entry) -> bool:
+        queue = Queue(self._place(), entry.queue)
+        path = self._paths.pop(entry.id, None)
+        try:
+            if path is not None and remove(path):
+                return True
+            # Interrupted between two steps, or removed by somebody, or never there.
+            removed = [remove(path) for path in queue.find(entry.id)]
+        except OSError as error:
+            # As long as the session lives, so does the contender: this must be tried again.
+            raise BackendUnavailable(SERVICE, translated(error).reason) from error
+        return any(removed)
+
+    def _lose(self, session: Session | None) -> SessionLost:
+        """End a session whose file was removed: to the others it is dead."""
+        lost = SessionLost(SERVICE, f"its file in {self.root} was removed")
+        with self._lock:
+            if session is None or session is not self._session:
+                return lost
+            self._session = None
+            watcher, self._watcher = self._watcher, None
+            self._paths.clear()
+        session.end()
+        if watcher is not None:
+            watcher.close()
+        if self._listener is not None:
+            self._listener.lost(lost.reason)
+        return lost
+
+    def _describe(self) -> ServiceInfo:
+        directory = self._place()
+        system = os.uname()
+        warnings = ["it covers this machine only"]
+        if directory.shared:
+            warnings.append("the directory is shared: every member of its group can break locks")
+        source = notices()
+        source.close()
+        if isinstance(source, Polling):
+            warnings.append("no inotify: departures are noticed by polling, up to 50 ms later")
+        return ServiceInfo(
+            service=SERVICE,
+            version=f"{system.sysname} {system.release}",
+            endpoints=(directory.root,),
+            warnings=tuple(warnings),
+        )
+
+
+def _forget() -> None:
+    for backend in list(_backends):
+        backend.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,155 @@
+"""The counter file: tokens that never repeat, and the lock that makes taking one exclusive.
+
+Whoever holds the lock takes the next token and adds its contender, so a queue's order is the order
+in which its contenders appeared. The lock is held for some system calls; it is the kernel's, so
+that a process that dies inside leaves no trace but, at most, a token that nobody got.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from coordlock.errors import BackendError
+from coordlock_local.errors import SERVICE, Busy
+from coordlock_local.recordlock import owner, try_lock
+
+__all__ = ["Counter", "Tokens", "boot_id"]
+
+#: Tokens are promised to the disk this many at a time, so that few of them wait for it.
+_BLOCK: Final = 65_536
+#: For how long one attempt waits for the threads of this process, in seconds.
+_PATIENCE: Final = 0.002
+
+# Record locks don't exclude the threads of a process, and one thread closing its descriptor would
+# drop the lock of another. Two clients may use the same file: one mutex for all.
+_mutex = threading.Lock()
+
+
+def _renew_mutex() -> None:
+    # In a forked child: the thread that had it is not there to release it.
+    global _mutex
+    _mutex = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_mutex)
+
+
+def boot_id() -> str:
+    """What identifies this run of the operating system, or "" where nothing does."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+class Counter:
+    """The counter file at ``path``. ``boot`` is the `boot_id`."""
+
+    def __init__(self, path: str, boot: str) -> None:
+        self.path: Final = path
+        self._boot: Final = boot
+
+    @contextmanager
+    def held(self) -> Iterator[Tokens]:
+        """Exclude all others; raises `Busy` at once when somebody is inside."""
+        mutex = _mutex
+        if not mutex.acquire(timeout=_PATIENCE):
+            raise Busy(os.getpid())
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                if not try_lock(descriptor):
+                    raise Busy(owner(descriptor) or 0)
+                yield Tokens(descriptor, self.path, self._boot)
+            finally:
+                os.close(descriptor)  # which unlocks
+        finally:
+            mutex.release()
+
+
+class _Record(NamedTuple):
+    """What the file says.
+
+    Attributes:
+        boot: during which run of the system ``last`` was written.
+        last: the last token taken. Not waited for on the disk, so it counts only during ``boot``.
+        safe: no token above is given out: so much of ``reserved`` is known to be on the disk.
+        reserved: the next run of the system starts above.
+    """
+
+    boot: str
+    last: int
+    safe: int
+    reserved: int
+
+
+class Tokens:
+    """The counter, held."""
+
+    def __init__(self, descriptor: int, path: str, boot: str) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._boot = boot
+
+    def take(self) -> int:
+        """The next token: above all that were ever taken.
+
+        During one run of the system the file's last writer is seen by the next, so ``last``
+        counts. After a power cut the file is as of SOME moment since its last fsync; its
+        ``reserved`` is at least what that fsync wrote, and nothing above was given out. ``safe``
+        follows ``reserved`` only behind the fsync, so a process killed before its fsync leaves a
+        reservation that the next one makes again.
+        """
+        record = self._read()
+        last, safe, reserved = record.last, record.safe, record.reserved
+        if not self._boot or record.boot != self._boot:
+            last = safe = reserved
+        token = last + 1
+        if token > safe:
+            # Without a boot id there is no telling whether `last` counts: each token is reserved.
+            reserved = token + _BLOCK if self._boot else token
+            self._write(_Record(self._boot, last, safe, reserved))
+            os.fsync(self._descriptor)
+            safe = reserved
+        self._write(_Record(self._boot, token, safe, reserved))
+        return token
+
+    def _read(self) -> _Record:
+        data = os.pread(self._descriptor, 4096, 0)
+        if not data:
+            # New, or its directory was removed. Starting from the clock, tokens go on growing then
+            # too, unless more than a thousand a second were taken or the clock was set back.
+            floor = time.time_ns() // 1_000_000
+            return _Record("", floor, floor, floor)
+        try:
+            fields, checksum = data[:-10].decode("ascii"), data[-9:-1]
+            if data != _encode(fields) or len(checksum) != 8:
+                raise ValueError
+            boot, last, safe, reserved = fields.split(" ")
+            return _Record("" if boot == "-" else boot, int(last), int(safe), int(reserved))
+        except ValueError:
+            raise BackendError(
+                SERVICE,
+                f"{self._path} is damaged; if it is deleted while no lock is in use, tokens go on "
+                "from the milliseconds of the clock",
+            ) from None
+
+    def _write(self, record: _Record) -> None:
+        # Always as long, in one page and one call: neither SIGKILL nor a full disk can split it.
+        boot = record.boot or "-"
+        data = _encode(f"{boot} {record.last:019d} {record.safe:019d} {record.reserved:019d}")
+        if os.pwrite(self._descriptor, data, 0) != len(data):
+            raise BackendError(SERVICE, f"{self._path} could not be written")
+
+
+def _encode(fields: str) -> bytes:
+    data = fields.encode("ascii")
+    return data + f" {binascii.crc32(data):08x}\n".encode("ascii")

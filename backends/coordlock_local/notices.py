@@ -1,0 +1,66 @@
+"""Being told that a file may have changed, by the operating system or by looking now and then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import Final, Protocol
+
+__all__ = ["Notices", "Polling"]
+
+
+class Notices(Protocol):
+    """A source of notices. One thread waits; all methods may be called from any."""
+
+    @property
+    def interval(self) -> float:
+        """How often whoever waits must look for himself, in seconds."""
+
+    def add(self, path: str) -> None:
+        """Tell of changes of ``path`` from now on; OSError where that's impossible."""
+
+    def drop(self, path: str) -> None:
+        """Tell no more of ``path``."""
+
+    def wait(self, timeout: float | None) -> Collection[str] | None:
+        """The paths that may have changed; None when that is not known, empty when none."""
+
+    def wake(self) -> None:
+        """Let `wait` return."""
+
+    def close(self) -> None:
+        """Free what the operating system gave."""
+
+    def forget(self) -> None:
+        """Do that in a forked child, leaving the parent's alone."""
+
+
+class Polling:
+    """Never tells: who waits looks every 50 ms. For systems without inotify, or with none left."""
+
+    interval: Final = 0.05
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+
+    def add(self, path: str) -> None:
+        """Nothing to do."""
+
+    def drop(self, path: str) -> None:
+        """Nothing to do."""
+
+    def wait(self, timeout: float | None) -> Collection[str] | None:
+        """Sleep."""
+        self._woken.wait(timeout)
+        self._woken.clear()
+        return ()
+
+    def wake(self) -> None:
+        """End the sleep."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def forget(self) -> None:
+        """Nothing to do."""

@@ -1,0 +1,222 @@
+"""Waiting for departures: one thread per client, asleep until the operating system tells."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Final
+
+from coordlock.contender import Contender
+from coordlock_local.directory import Directory
+from coordlock_local.notices import Notices, Polling
+from coordlock_local.queue import remove
+from coordlock_local.session import is_alive
+
+__all__ = ["Watcher", "notices"]
+
+log = logging.getLogger("coordlock.local")
+
+#: Looking at everything takes at most this share of one processor.
+_SHARE: Final = 0.02
+
+
+def notices() -> Notices:
+    """The best source of notices that this system has to give."""
+    if sys.platform != "linux":
+        return Polling()
+    try:
+        from coordlock_local.inotify import Inotify  # ctypes is not cheap to import
+
+        return Inotify()
+    except (ImportError, OSError) as error:
+        log.warning("no inotify (%s): departures are noticed by polling", error)
+        return Polling()
+
+
+class _Watched:
+    def __init__(self, contender: Contender) -> None:
+        self.contender = contender
+        self.watchers: dict[object, Callable[[], None]] = {}
+
+
+class Watcher:
+    """Watches contenders of a directory, each by its entry and by its session's file.
+
+    A notice only says where to look. Whether somebody has left is always read from the directory
+    and the lock, and is looked up for everybody now and then, so no lost notice loses a departure.
+    """
+
+    def __init__(self, directory: Directory, source: Callable[[], Notices] = notices) -> None:
+        self._directory = directory
+        self._source = source
+        self._lock = threading.Lock()
+        self._watched: dict[str, _Watched] = {}
+        self._files: dict[str, set[str]] = {}  # by path, the keys that it is watched for
+        self._notices: Notices | None = None
+        self._interval = 0.0
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def watch(self, contender: Contender, departed: Callable[[], None]) -> Callable[[], None]:
+        """Call ``departed`` once when ``contender`` has left, also here and now; what cancels it.
+
+        Raises RuntimeError where no thread can be started.
+        """
+        ticket = object()
+        key = contender.key
+
+        def cancel() -> None:
+            with self._lock:
+                watched = self._watched.get(key)
+                if watched is None:
+                    return
+                told = watched.watchers.pop(ticket, None)
+                if told is not None and not watched.watchers:
+                    self._drop(key)
+
+        with self._lock:
+            if self._closed:
+                return cancel
+            watched = self._watched.get(key)
+            is_new = watched is None
+            if watched is None:
+                self._start()
+                watched = self._watched[key] = _Watched(contender)
+                for path in self._paths(contender):
+                    self._add(path, key)
+            watched.watchers[ticket] = departed
+        # After the notices are ordered, so that nothing falls between. A later watcher of the same
+        # contender is told by them.
+        if is_new and self._has_left(contender, {}):
+            self._tell(key)
+        return cancel
+
+    def close(self) -> None:
+        """Tell nobody any more, and end the thread."""
+        with self._lock:
+            self._closed = True
+            self._watched.clear()
+            self._files.clear()
+            thread = self._thread
+            if thread is not None and self._notices is not None:
+                self._notices.wake()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def forget(self) -> None:
+        """In a forked child: there is no thread, and the lock may be held by one that is not."""
+        self._lock = threading.Lock()
+        self._closed = True
+        self._watched = {}
+        self._files = {}
+        if self._notices is not None:
+            self._notices.forget()
+
+    def _paths(self, contender: Contender) -> tuple[str, str]:
+        return contender.key, os.path.join(self._directory.sessions, contender.session)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._notices = self._source()
+            self._interval = self._notices.interval
+            self._thread = threading.Thread(target=self._run, name="coordlock-local", daemon=True)
+            try:
+                self._thread.start()
+            except BaseException:
+                self._thread = None
+                self._notices.close()
+                raise
+        elif not self._watched and self._notices is not None:
+            self._notices.wake()  # it sleeps without a bound
+
+    def _add(self, path: str, key: str) -> None:
+        keys = self._files.setdefault(path, set())
+        keys.add(key)
+        if len(keys) > 1 or self._notices is None:
+            return
+        try:
+            self._notices.add(path)
+        except FileNotFoundError:
+            pass  # who has left is seen in a moment
+        except OSError as error:
+            if self._interval > Polling.interval:
+                log.warning("no inotify for %s (%s): polling", path, error)
+                self._interval = Polling.interval
+                self._notices.wake()
+
+    def _drop(self, key: str) -> list[Callable[[], None]]:
+        watched = self._watched.pop(key, None)
+        if watched is None:
+            return []
+        for path in self._paths(watched.contender):
+            keys = self._files[path]
+            keys.discard(key)
+            if not keys:
+                del self._files[path]
+                if self._notices is not None:
+                    self._notices.drop(path)
+        return list(watched.watchers.values())
+
+    def _run(self) -> None:
+        source = self._notices
+        assert source is not None
+        looked, cost = time.monotonic(), 0.0
+        while True:
+            with self._lock:
+                if self._closed:
+                    break
+                due = looked + max(self._interval, cost / _SHARE)
+                pause = max(0.0, due - time.monotonic()) if self._watched else None
+            changed = source.wait(pause)
+            now = time.monotonic()
+            if changed is None or now >= due:
+                self._look(None)
+                looked = time.monotonic()
+                cost = looked - now
+            elif changed:
+                self._look(changed)
+        source.close()
+
+    def _look(self, changed: Collection[str] | None) -> None:
+        """Tell of those who have left, among all or those whose files changed."""
+        with self._lock:
+            keys = set(self._watched)
+            if changed is not None:
+                keys &= {key for path in changed for key in self._files.get(path, ())}
+            contenders = [self._watched[key].contender for key in keys]
+        lives: dict[str, bool] = {}
+        for contender in contenders:
+            if self._has_left(contender, lives):
+                self._tell(contender.key)
+
+    def _has_left(self, contender: Contender, lives: dict[str, bool]) -> bool:
+        """Whether it is gone or dead, and then gone too. ``lives`` remembers, for one look."""
+        session = contender.session
+        try:
+            os.stat(contender.key)
+            if session not in lives:
+                lives[session] = is_alive(self._directory, session)
+            if lives[session]:
+                return False
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError as error:
+            log.debug("cannot look at %s: %s", contender.key, error)
+            return False
+        with suppress(OSError):  # it does not count, removed or not
+            remove(contender.key)
+        return True
+
+    def _tell(self, key: str) -> None:
+        with self._lock:
+            watchers = self._drop(key)
+        for departed in watchers:
+            try:
+                departed()
+            except Exception:
+                log.exception("a watcher of %s failed", key)

@@ -1,0 +1,88 @@
+"""How a client reaches its servers and who it says it is, from the settings. No I/O but files."""
+
+from __future__ import annotations
+
+import importlib.util
+import ssl
+from dataclasses import dataclass, field
+
+from coordlock.errors import ConfigurationError
+from coordlock.settings import Settings
+
+__all__ = ["Access"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Everything that a client of our own is made from.
+
+    ``digest`` and ``sasl`` hold secrets and are not shown.
+    """
+
+    hosts: str
+    ttl: float
+    connect_timeout: float
+    tls: ssl.SSLContext | None = None
+    digest: str | None = field(default=None, repr=False)
+    sasl: dict[str, str] | None = field(default=None, repr=False)
+
+    @property
+    def identified(self) -> bool:
+        """Whether the servers learn who the client is, so that an ACL can name it."""
+        return self.digest is not None or self.sasl is not None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Access:
+        """What ``settings`` ask for; raises `ConfigurationError` for what cannot work."""
+        if not settings.hosts:
+            raise ConfigurationError("a zookeeper URL needs a host: zookeeper://HOST[:PORT]/ROOT")
+        digest, sasl = _credentials(settings)
+        return cls(
+            hosts=",".join(settings.hosts),
+            ttl=settings.ttl,
+            connect_timeout=settings.connect_timeout,
+            tls=_tls(settings),
+            digest=digest,
+            sasl=sasl,
+        )
+
+
+def _credentials(settings: Settings) -> tuple[str | None, dict[str, str] | None]:
+    username, password = settings.username, settings.password
+    if username is None and password is None:
+        if settings.options["auth"] == "sasl":
+            raise ConfigurationError("option 'auth': sasl needs a user name and a password")
+        return None, None
+    if not username or password is None:
+        raise ConfigurationError("zookeeper takes a user name and a password, or neither")
+    if settings.options["auth"] == "sasl":
+        if importlib.util.find_spec("puresasl") is None:
+            raise ConfigurationError(
+                "option 'auth': sasl needs the package pure-sasl; "
+                "install it with: pip install 'coordlock[sasl]'"
+            )
+        return None, {"mechanism": "DIGEST-MD5", "username": username, "password": password}
+    if ":" in username:
+        raise ConfigurationError("a user name for digest authentication cannot hold a colon")
+    return f"{username}:{password}", None
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    ca, cert, key = (settings.options[name] for name in ("ca", "cert", "key"))
+    if not settings.options["tls"]:
+        if ca or cert or key:
+            raise ConfigurationError("options 'ca', 'cert' and 'key' need tls=true")
+        return None
+    if key and not cert:
+        raise ConfigurationError("option 'key' needs option 'cert'")
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as error:  # ssl.SSLError is one, and names no file
+        raise ConfigurationError(f"option 'ca': {ca}: {error.strerror or error}") from None
+    try:
+        if cert:
+            context.load_cert_chain(cert, key)
+    except OSError as error:
+        files = f"{cert}, {key}" if key else cert
+        raise ConfigurationError(f"option 'cert': {files}: {error.strerror or error}") from None
+    return context

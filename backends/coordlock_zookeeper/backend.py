@@ -1,0 +1,189 @@
+"""The contract of `coordlock.backend`, put together from this package's parts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, ClassVar, Final, Self, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import KeeperState
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
+from coordlock.contender import Contender, Entry, Snapshot
+from coordlock.driver import Steps
+from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
+from coordlock.promise import Promise, failed
+from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
+from coordlock_zookeeper.access import Access
+from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.connection import Connection, Given, Owned
+from coordlock_zookeeper.describe import describe
+from coordlock_zookeeper.errors import SERVICE
+from coordlock_zookeeper.queues import Queues
+from coordlock_zookeeper.session import Session
+
+__all__ = ["ZookeeperBackend"]
+
+T = TypeVar("T")
+
+
+class ZookeeperBackend(Backend):
+    """One client of a ZooKeeper ensemble: a kazoo client of its own per session, or a given one."""
+
+    scheme: ClassVar[str] = "zookeeper"
+    capabilities: ClassVar[Capabilities] = Capabilities(reach="cluster", leased=True, durable=True)
+    options: ClassVar[tuple[Option, ...]] = (
+        *TLS_OPTIONS,
+        Option("auth", choice("digest", "sasl"), "digest", "How user and password are presented."),
+        Option(
+            "acl",
+            choice("creator", "open"),
+            None,
+            "Who may use the nodes made: whoever has the same credentials (the default where there "
+            "are some), or everybody.",
+        ),
+        Option(
+            "token",
+            choice("czxid", "sequence"),
+            "czxid",
+            "What fencing tokens are: the transaction that made the contender, or its sequence.",
+        ),
+    )
+    default_port: ClassVar[int] = 2181
+
+    def __init__(self, settings: Settings, connect: Callable[[], Connection], acl: Any) -> None:
+        self._connect: Final = connect
+        self._acl: Final = acl
+        self._root: Final = settings.root.rstrip("/")
+        self._token: Final = settings.options["token"]
+        self._timeout: Final = settings.request_timeout
+        self._lock = threading.Lock()
+        self._current: tuple[Session, Queues] | None = None
+        self._stopping: set[Promise[None]] = set()
+        self._closed: Promise[None] | None = None
+
+    @classmethod
+    def configure(cls, settings: Settings, client: object | None = None) -> Self:
+        """As the contract says; ``client`` is a started `KazooClient` with its usual threads."""
+        acl = {"creator": CREATOR_ALL_ACL, "open": OPEN_ACL_UNSAFE}.get(settings.options["acl"])
+        if client is not None:
+            _check(client)
+            return cls(settings, lambda: Given(client), acl)
+        access = Access.of(settings)
+        if settings.options["acl"] == "creator" and not access.identified:
+            raise ConfigurationError("option 'acl': creator needs a user name and a password")
+        if acl is None and access.identified:
+            acl = CREATOR_ALL_ACL
+        return cls(settings, lambda: Owned(access), acl)
+
+    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+        session = Session(self._connect(), listener)
+        queues = Queues(session, self._root, self._acl, self._token)
+        with self._lock:
+            if self._closed is not None:
+                return failed(_closed())
+            previous, self._current = self._current, (session, queues)
+            self._stopping.add(session.stopped)
+        session.stopped.add_done_callback(self._stopping.discard)
+        if previous is not None:
+            # Whoever opens another one has given it up, though the server may not know yet.
+            previous[0].end(SessionLost(SERVICE, "a new session was opened"))
+        session.open()
+        return session.opened
+
+    def heartbeat(self) -> Future[float]:
+        def beat(session: Session) -> Steps[float]:
+            session.watches.rearm(broken=True)
+            # `sync` is answered by the leader. A follower that is cut off from it answers reads for
+            # a while, but cannot keep the session alive.
+            yield promise_of(session.client.sync_async("/"))
+            return session.ttl()
+
+        return self._submit(lambda session, _: beat(session))
+
+    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+        def unwanted(queues: Queues, snapshot: Snapshot) -> None:
+            if (contender := snapshot.find(entry.id)) is not None:
+                queues.discard(contender.key)
+
+        return self._submit(lambda _, queues: queues.enqueue(entry), unwanted)
+
+    def snapshot(
+        self, queue: str, upto: Contender | None = None, *, owners: bool = False
+    ) -> Future[Snapshot]:
+        return self._submit(lambda _, queues: queues.snapshot(queue, upto, owners))
+
+    def watch(
+        self, contender: Contender, revision: int, departed: Callable[[], None]
+    ) -> Callable[[], None]:
+        current = self._current
+        if current is None:
+            return lambda: None
+        return current[0].watches.add(contender.key, departed)
+
+    def withdraw(self, entry: Entry) -> Future[bool]:
+        return self._submit(lambda _, queues: queues.withdraw(entry))
+
+    def queues(self) -> Future[list[str]]:
+        return self._submit(lambda _, queues: queues.names())
+
+    def evict(self, contender: Contender) -> Future[bool]:
+        return self._submit(lambda _, queues: queues.delete(contender.key))
+
+    def describe(self) -> Future[ServiceInfo]:
+        return failed(_closed()) if self._closed else describe(self._connect(), self._timeout)
+
+    def close(self) -> Future[None]:
+        with self._lock:
+            if self._closed is not None:
+                return self._closed
+            closed = self._closed = Promise()
+            current = self._current
+            stopping = list(self._stopping)
+        if current is not None:
+            current[0].end(_closed())
+        _resolve_after(stopping, closed)
+        return closed
+
+    def _submit(
+        self,
+        steps: Callable[[Session, Queues], Steps[T]],
+        unwanted: Callable[[Queues, T], None] | None = None,
+    ) -> Promise[T]:
+        current = self._current
+        if current is None:
+            return failed(_closed() if self._closed else SessionLost(SERVICE, "none is open yet"))
+        session, queues = current
+        return session.submit(
+            lambda: steps(session, queues),
+            None if unwanted is None else lambda result: unwanted(queues, result),
+        )
+
+
+def _check(client: object) -> None:
+    if not isinstance(client, KazooClient):
+        raise ConfigurationError(f"client must be a KazooClient, not a {type(client).__name__}")
+    if not isinstance(client.handler, SequentialThreadingHandler):
+        raise ConfigurationError("client must use kazoo's threading handler")
+    if client.client_state == KeeperState.CLOSED:
+        raise ConfigurationError("client is not started: call its start() before")
+
+
+def _closed() -> BackendUnavailable:
+    return BackendUnavailable(SERVICE, "the connection is closed")
+
+
+def _resolve_after(waited: list[Promise[None]], promise: Promise[None]) -> None:
+    """Keep ``promise`` when all of ``waited`` are done."""
+
+    def proceed(left: list[Promise[None]]) -> None:
+        if left:
+            left[0].add_done_callback(lambda _: proceed(left[1:]))
+        else:
+            promise.resolve(None)
+
+    proceed(waited)

@@ -1,0 +1,86 @@
+"""kazoo's exceptions as coordlock's: the only place that knows both."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadArgumentsError,
+    ConnectionClosedError,
+    InvalidACLError,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    SASLException,
+    SessionExpiredError,
+    UnimplementedError,
+    ZookeeperError,
+)
+
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendError,
+    BackendUnavailable,
+    CoordlockError,
+    SessionLost,
+)
+
+__all__ = ["SERVICE", "NoNode", "NodeExists", "Unsupported", "translate"]
+
+SERVICE: Final = "ZooKeeper"
+
+# By code, because older releases of kazoo lack some of the classes.
+_UNANSWERED: Final = {
+    -4: "the connection was lost",
+    -7: "the operation timed out",
+    -13: "the ensemble has no quorum",
+    -118: "the session moved to another server",
+    -119: "the server is read-only, cut off from its quorum",
+    -122: "the request timed out",
+    -127: "the server is overloaded and throttles requests",
+}
+_SASL_REQUIRED: Final = -124
+
+
+class NoNode(BackendError):
+    """The node does not exist. Expected, and handled, by whoever can meet it."""
+
+
+class NodeExists(BackendError):
+    """The node exists already. Expected, and handled, by whoever can meet it."""
+
+
+class Unsupported(BackendError):
+    """The server does not know the request. Expected, and handled, by whoever can meet it."""
+
+
+def translate(error: BaseException) -> CoordlockError:
+    """The error of `coordlock.errors` that says what ``error`` means. Never raises."""
+    if isinstance(error, CoordlockError):
+        return error
+    # kazoo derives "the client is closed" from "the session expired", which is not what happened.
+    if isinstance(error, ConnectionClosedError):
+        return BackendUnavailable(SERVICE, "the client's connection is closed")
+    if isinstance(error, SessionExpiredError):
+        return SessionLost(SERVICE, "the server expired the session")
+    if isinstance(error, NoNodeError):
+        return NoNode(SERVICE, "the node does not exist")
+    if isinstance(error, NodeExistsError):
+        return NodeExists(SERVICE, "the node exists already")
+    if isinstance(error, (UnimplementedError, BadArgumentsError)):
+        return Unsupported(SERVICE, "the server does not support the request")
+    if isinstance(error, NoAuthError):
+        return AuthenticationFailed(SERVICE, "the node's ACL does not allow this")
+    if isinstance(error, InvalidACLError):
+        return AuthenticationFailed(SERVICE, "the server does not know the credentials for the ACL")
+    if isinstance(error, (AuthFailedError, SASLException)):
+        return AuthenticationFailed(SERVICE, str(error) or "the credentials were refused")
+    code = getattr(error, "code", None)
+    if isinstance(error, ZookeeperError) and code in _UNANSWERED:
+        return BackendUnavailable(SERVICE, _UNANSWERED[code])
+    if code == _SASL_REQUIRED:
+        return AuthenticationFailed(SERVICE, "the server accepts only authenticated sessions")
+    if isinstance(error, OSError):
+        return BackendUnavailable(SERVICE, str(error) or type(error).__name__)
+    return BackendError(SERVICE, f"{type(error).__name__}: {error}".removesuffix(": "))

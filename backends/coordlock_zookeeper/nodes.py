@@ -1,0 +1,153 @@
+"""Contenders as znode names, and their order. Pure: no I/O, no kazoo.
+
+A contender's znode is ``<root>/<escaped lock name>/<guid>__<marker>__<sequence>``. kazoo's lock
+recipes look for ``__lock__`` or ``__rlock__`` right before the sequence. So each marker ends in
+the one that makes them at least as careful as coordlock's own matrix:
+
+======= ================= ========================== ==============================
+claim   marker            kazoo's recipes that wait  those that conflict with it by
+                          for it                     coordlock's matrix
+======= ================= ========================== ==============================
+EX      ``lock``          Lock, WriteLock, ReadLock  Lock, WriteLock, ReadLock
+PW      ``pw__lock``      Lock, WriteLock, ReadLock  Lock, WriteLock, ReadLock
+CW      ``cw__lock``      Lock, WriteLock, ReadLock  Lock, WriteLock, ReadLock
+PR      ``rlock``         WriteLock                  Lock, WriteLock
+CR      ``cr__rlock``     WriteLock                  Lock, WriteLock
+NL      ``nl``            none                       none
+permits ``permitN__lock`` Lock, WriteLock, ReadLock  all: a semaphore is not a lock
+======= ================= ========================== ==============================
+
+In the other direction, coordlock takes the nodes of Lock and WriteLock for EX, and those of
+ReadLock for PR.
+
+The one gap is kazoo's own: its plain Lock ignores readers, those of kazoo's ReadLock too. Where
+readers and writers share a path, kazoo's users need WriteLock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from coordlock.claim import Claim, Mode, Permit, parse_marker
+from coordlock.contender import Contender
+
+__all__ = [
+    "contender",
+    "has_id",
+    "order_of",
+    "part",
+    "sequence_of",
+    "stem",
+    "straddles",
+    "survey",
+]
+
+_MARKERS: Final = {
+    Mode.NL: "nl",
+    Mode.CR: "cr__rlock",
+    Mode.CW: "cw__lock",
+    Mode.PR: "rlock",
+    Mode.PW: "pw__lock",
+    Mode.EX: "lock",
+}
+_MODES: Final = {marker: mode for mode, marker in _MARKERS.items()}
+
+# The server appends "%010d" of a signed 32-bit int: ten digits, or a minus with nine or ten more.
+# Before ten digits a minus is a sign only if the number needs ten and the minus ends no word: other
+# programs' `lock-1500000000` is positive.
+_SEQUENCE: Final = re.compile(r"(?:-[0-9]{9}|(?<![0-9A-Za-z])-[12][0-9]{9}|[0-9]{10})\Z")
+_LONGEST_SEQUENCE: Final = 11
+
+
+def stem(id: str, claim: Claim) -> str:
+    """The name of a contender's znode, less the sequence that the server appends."""
+    marker = f"{claim.marker}__lock" if isinstance(claim, Permit) else _MARKERS[claim]
+    return f"{id}__{marker}__"
+
+
+def has_id(child: str, id: str) -> bool:
+    """Whether the znode ``child`` was made for the entry ``id``."""
+    return child.startswith(f"{id}__")
+
+
+def sequence_of(child: str) -> int | None:
+    """The signed sequence that ``child`` ends in; None: it is no contender."""
+    match = _match(child)
+    return None if match is None else int(match[0])
+
+
+def order_of(sequence: int) -> int:
+    """The place of a sequence: the counter read as unsigned, so that 2**31 follows 2**31 - 1."""
+    return sequence if sequence >= 0 else sequence + 2**32
+
+
+def straddles(orders: Iterable[int]) -> bool:
+    """Whether a queue spans the counter's wrap from -1 to 0, after 2**32 contenders of one parent.
+
+    Orders cannot be compared across it, so nobody may enter until those before it have left.
+    """
+    seen = list(orders)
+    return bool(seen) and min(seen) < 2**30 and max(seen) >= 3 * 2**30
+
+
+def survey(children: Sequence[str]) -> list[tuple[int, str]]:
+    """The contenders among ``children`` as (order, name); without a sequence a child is none."""
+    return [
+        (order_of(sequence), child)
+        for child in children
+        if (sequence := sequence_of(child)) is not None
+    ]
+
+
+def contender(parent: str, child: str, *, only: str = "") -> Contender:
+    """The contender that ``child``, which has a sequence, stands for.
+
+    An unknown marker counts as exclusive. Where ``only`` names the znode that alone may bear its
+    id, another one with that id, left behind by a lost attempt, is called by its full name.
+    """
+    match = _match(child)
+    assert match is not None
+    id, _, rest = child[: match.start()].partition("__")
+    claim = _claim(rest.removesuffix("__")) if rest.endswith("__") else None
+    if claim is None or (only and child != only and has_id(only, id)):
+        id = child
+    return Contender(
+        id=id,
+        key=f"{parent}/{child}",
+        claim=claim or Mode.EX,
+        order=order_of(int(match[0])),
+    )
+
+
+def part(
+    parent: str, children: Sequence[str], upto: Contender | None
+) -> tuple[tuple[Contender, ...], int]:
+    """The contenders in order, and how many are left out before the first.
+
+    All of them, or, given ``upto``, its window and itself if it is there. Only what is listed is
+    parsed, so that a long queue costs little.
+    """
+    places = survey(children)
+    if upto is None:
+        return tuple(contender(parent, child) for _, child in sorted(places)), 0
+    own = upto.key.rpartition("/")[2]
+    earlier = [place for place in places if place[0] < upto.order]
+    nearest = heapq.nlargest(upto.claim.window, earlier)
+    listed = [contender(parent, child, only=own) for _, child in reversed(nearest)]
+    if own in children:
+        listed.append(upto)
+    return tuple(listed), len(earlier) - len(nearest)
+
+
+def _claim(marker: str) -> Claim | None:
+    if marker.startswith("permit"):
+        claim = parse_marker(marker.removesuffix("__lock"))
+        return claim if isinstance(claim, Permit) and marker.endswith("__lock") else None
+    return _MODES.get(marker)
+
+
+def _match(child: str) -> re.Match[str] | None:
+    return _SEQUENCE.search(child, max(0, len(child) - _LONGEST_SEQUENCE))

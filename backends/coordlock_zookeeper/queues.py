@@ -1,0 +1,301 @@
+"""The queues as znodes: the requests, in order, by which contenders come, are seen, and go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from coordlock.contender import Contender, Entry, Owner, Snapshot
+from coordlock.driver import Steps
+from coordlock.errors import BackendError, BackendUnavailable, SessionLost
+from coordlock.names import escape, unescape
+from coordlock.promise import Promise, settled
+from coordlock_zookeeper import nodes
+from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.container import CreateContainer
+from coordlock_zookeeper.errors import SERVICE, NodeExists, NoNode, Unsupported
+from coordlock_zookeeper.session import Session, session_name
+
+__all__ = ["Queues"]
+
+# How often a contender's parents are made before somebody else's deletions win.
+_ATTEMPTS: Final = 5
+_KNOWN: Final = 10_000
+
+
+class Queues:
+    """What one client keeps about the queues under one root, for one session.
+
+    Requests of one connection are answered in the order in which they were sent, and every method
+    sends what it can before it waits.
+
+    Args:
+        session: whose contenders are made here.
+        root: the path under which queues live; "" is the top.
+        acl: of the nodes made; None: the client's default.
+        token: what contenders get as fencing tokens: the transaction that created them, which
+            grows in the whole cluster and for ever, or their sequence.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        root: str,
+        acl: Sequence[Any] | None,
+        token: Literal["czxid", "sequence"],
+    ) -> None:
+        self._session = session
+        self._client = session.client
+        self._root = root
+        self._acl = acl or self._client.default_acl or OPEN_ACL_UNSAFE
+        self._sequence_tokens = token == "sequence"
+        # With a container the sequence restarts, and tokens must not.
+        self._containers = not self._sequence_tokens
+        #: The queues' nodes that exist, as far as known, and "" for the root.
+        self._known: set[str] = set()
+        #: The entries that were sent, with the path of the contender where it is known.
+        self._sent: dict[str, str | None] = {}
+
+    def enqueue(self, entry: Entry) -> Steps[Snapshot]:
+        """See `Backend.enqueue`. One round trip where the queue's node exists."""
+        parent = self._path(entry.queue)
+        if entry.id in self._sent:
+            adopted = yield from self._adopt(entry, parent)
+            if adopted is not None:
+                return adopted
+        for _ in range(_ATTEMPTS):
+            self._sent[entry.id] = None
+            try:
+                snapshot = yield from self._create(entry, parent)
+            except (BackendUnavailable, SessionLost):
+                raise  # the contender may exist: the entry stays in doubt
+            except BackendError:
+                del self._sent[entry.id]
+                raise
+            if snapshot is not None:
+                return snapshot
+        raise BackendUnavailable(SERVICE, f"{parent} is being deleted again and again")
+
+    def _create(self, entry: Entry, parent: str) -> Steps[Snapshot | None]:
+        """One attempt; None when it is to be repeated, and left nothing behind."""
+        parents = self._create_parents(parent)
+        created = promise_of(
+            self._client.create_async(
+                f"{parent}/{nodes.stem(entry.id, entry.claim)}",
+                entry.owner.encode(),
+                acl=self._acl,
+                ephemeral=True,
+                sequence=True,
+                include_data=True,
+            )
+        )
+        listed = promise_of(self._client.get_children_async(parent, include_data=True))
+        try:
+            path, stat = yield created
+        except NoNode:
+            yield settled(listed)
+            self._known -= {"", parent}
+            yield from self._blame(parents)
+            return None
+        self._remember(parent)
+        if stat.ephemeralOwner != self._session.number:
+            # A given client's session expired while this was sent, and kazoo started another.
+            self.discard(path)
+            raise SessionLost(SERVICE, "the server expired the session")
+        try:
+            children, parent_stat = yield listed
+        except NoNode:
+            return None  # somebody deleted the contender and its queue
+        return self._enqueued(entry, path, stat, children, parent_stat)
+
+    def _enqueued(
+        self, entry: Entry, path: str, stat: Any, children: list[str], parent_stat: Any
+    ) -> Snapshot | None:
+        """The snapshot with the entry's contender ``path``; None when its token is none."""
+        parent, _, own = path.rpartition("/")
+        sequence = nodes.sequence_of(own)
+        assert sequence is not None  # the server appended it
+        if nodes.straddles(order for order, _ in nodes.survey(children)):
+            self.discard(path)
+            raise BackendError(
+                SERVICE,
+                f"the sequence of {parent} has gone round: enter when the contenders from before "
+                "have left",
+            )
+        if self._sequence_tokens and sequence < 0:
+            self.discard(path)
+            raise BackendError(
+                SERVICE,
+                f"the sequence of {parent} exceeded {2**31 - 1}, so it cannot be a fencing token "
+                "any more: use token=czxid, whose tokens are larger, or another name",
+            )
+        if self._sequence_tokens and sequence == 0:
+            self.discard(path)  # tokens are positive; the next one is 1
+            return None
+        for child in children:
+            if nodes.has_id(child, entry.id) and child != own:
+                # An earlier attempt took effect late, after it had been looked for.
+                self.discard(f"{parent}/{child}")
+        self._sent[entry.id] = path
+        me = replace(
+            nodes.contender(parent, own),
+            token=self._token(own, stat),
+            session=session_name(stat.ephemeralOwner),
+            owner=entry.owner,
+        )
+        contenders, omitted = nodes.part(parent, children, me)
+        return Snapshot(entry.queue, contenders, parent_stat.pzxid, omitted)
+
+    def _adopt(self, entry: Entry, parent: str) -> Steps[Snapshot | None]:
+        """The snapshot with the contender that an attempt without answer made; None without one.
+
+        One of an earlier session is no good: the server will remove it when that expires. kazoo's
+        own recipe takes it, and believes to hold a lock that another client gets then.
+        """
+        synced = promise_of(self._client.sync_async(parent))
+        listed = promise_of(self._client.get_children_async(parent, include_data=True))
+        yield synced
+        try:
+            children, parent_stat = yield listed
+        except NoNode:
+            return None
+        found = [child for _, child in nodes.survey(children) if nodes.has_id(child, entry.id)]
+        stats = [promise_of(self._client.exists_async(f"{parent}/{child}")) for child in found]
+        for child, answer in zip(found, stats, strict=True):
+            stat = yield answer
+            if stat is not None and stat.ephemeralOwner == self._session.number:
+                # `_enqueued` removes the others.
+                return self._enqueued(entry, f"{parent}/{child}", stat, children, parent_stat)
+        for child in found:
+            yield from self.delete(f"{parent}/{child}")
+        return None
+
+    def snapshot(self, queue: str, upto: Contender | None, owners: bool) -> Steps[Snapshot]:
+        """See `Backend.snapshot`."""
+        parent = self._path(queue)
+        # A server may lag behind others. Without `sync` a session still sees what it wrote itself,
+        # so what stands before its own contender can only be too much.
+        synced = promise_of(self._client.sync_async(parent)) if owners else None
+        listed = promise_of(self._client.get_children_async(parent, include_data=True))
+        if synced is not None:
+            yield synced
+        try:
+            children, parent_stat = yield listed
+        except NoNode:
+            return Snapshot(queue, ())
+        contenders, omitted = nodes.part(parent, children, upto)
+        if owners:
+            contenders = yield from self._with_owners(contenders)
+        return Snapshot(queue, contenders, parent_stat.pzxid, omitted)
+
+    def _with_owners(self, contenders: Sequence[Contender]) -> Steps[tuple[Contender, ...]]:
+        answers = [promise_of(self._client.get_async(one.key)) for one in contenders]
+        complete = []
+        for one, answer in zip(contenders, answers, strict=True):
+            try:
+                data, stat = yield answer
+            except NoNode:
+                continue  # it has left since
+            complete.append(
+                replace(
+                    one,
+                    token=self._token(one.key, stat),
+                    session=session_name(stat.ephemeralOwner),
+                    owner=Owner.decode(data or b""),
+                )
+            )
+        return tuple(complete)
+
+    def withdraw(self, entry: Entry) -> Steps[bool]:
+        """See `Backend.withdraw`. One request where the contender is known."""
+        path = self._sent.get(entry.id)
+        if path is not None:
+            removed = yield from self.delete(path)
+        else:
+            removed = yield from self._withdraw_all(entry)
+        self._sent.pop(entry.id, None)
+        return removed
+
+    def _withdraw_all(self, entry: Entry) -> Steps[bool]:
+        parent = self._path(entry.queue)
+        synced = promise_of(self._client.sync_async(parent))
+        listed = promise_of(self._client.get_children_async(parent))
+        yield synced
+        try:
+            children = yield listed
+        except NoNode:
+            return False
+        removed = False
+        for child in children:
+            if nodes.has_id(child, entry.id):
+                removed |= yield from self.delete(f"{parent}/{child}")
+        return removed
+
+    def delete(self, path: str) -> Steps[bool]:
+        """Delete a node; whether it was there."""
+        try:
+            yield promise_of(self._client.delete_async(path))
+        except NoNode:
+            return False
+        return True
+
+    def discard(self, path: str) -> None:
+        """Delete a node of this session that nobody wants, without waiting for the answer."""
+        self._client.delete_async(path)
+
+    def names(self) -> Steps[list[str]]:
+        """See `Backend.queues`."""
+        synced = promise_of(self._client.sync_async(self._root or "/"))
+        listed = promise_of(self._client.get_children_async(self._root or "/"))
+        yield synced
+        try:
+            children = yield listed
+        except NoNode:
+            return []
+        return [name for child in children if (name := unescape(child)) is not None]
+
+    def _create_parents(self, parent: str) -> list[Promise[Any]]:
+        """Ask for the nodes above a contender that are not known to exist."""
+        if parent in self._known:
+            return []
+        asked = []
+        if "" not in self._known:
+            parts = self._root.split("/")
+            ancestors = ["/".join(parts[: end + 1]) for end in range(1, len(parts))]
+            asked = [self._client.create_async(one, acl=self._acl) for one in ancestors]
+        if self._containers:
+            container = self._client.handler.async_result()
+            full = f"{self._client.chroot}{parent}"
+            self._client._call(CreateContainer(full, self._acl), container)
+            asked.append(container)
+        else:
+            asked.append(self._client.create_async(parent, acl=self._acl))
+        return [promise_of(one) for one in asked]
+
+    def _blame(self, parents: list[Promise[Any]]) -> Steps[None]:
+        """Raise why the parents could not be made, unless another attempt may do better."""
+        for answer in parents:
+            yield settled(answer)
+        errors = [error for one in parents if (error := one.exception()) is not None]
+        for error in errors:
+            if isinstance(error, Unsupported) and self._containers:
+                self._containers = False  # a server before 3.5
+            elif not isinstance(error, (NodeExists, NoNode)):
+                raise error
+
+    def _remember(self, parent: str) -> None:
+        if len(self._known) >= _KNOWN:
+            self._known.clear()
+        self._known |= {"", parent}
+
+    def _path(self, queue: str) -> str:
+        return f"{self._root}/{escape(queue)}"
+
+    def _token(self, name: str, stat: Any) -> int | None:
+        if not self._sequence_tokens:
+            return int(stat.czxid)
+        sequence = nodes.sequence_of(name)
+        return sequence if sequence is not None and sequence > 0 else None

@@ -1,0 +1,214 @@
+"""One ZooKeeper session: from connecting to its end, whoever ends it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+from kazoo.protocol.states import Callback, KazooState, KeeperState
+
+from coordlock.backend import SessionInfo, SessionListener
+from coordlock.driver import Steps, run_in_background
+from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, SessionLost
+from coordlock.promise import Promise, failed
+from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.connection import Connection
+from coordlock_zookeeper.errors import SERVICE, translate
+from coordlock_zookeeper.watches import Watches
+
+__all__ = ["Session", "session_name"]
+
+T = TypeVar("T")
+
+
+def session_name(number: int) -> str:
+    """A session's id as ZooKeeper's tools show it; empty for none."""
+    # The server's number is signed; its tools show the bits.
+    return f"{number % 2**64:#x}" if number else ""
+
+
+class _State(Enum):
+    OPENING = "opening"
+    LIVE = "live"
+    ENDED = "ended"
+
+
+class Session:
+    """A session and the requests that belong to it.
+
+    kazoo tells of its states on the thread that does its I/O, and answers requests on another.
+    Neither may wait for anything here: the lock is held for moments, and never while something
+    outside is called.
+
+    Attributes:
+        client: the `KazooClient`.
+        opened: kept when the session is open; fails when it cannot be opened.
+        stopped: kept when the client of our own has gone, after the session's end.
+        watches: who waits for whose departure.
+        number: the session's id in ZooKeeper; 0 before it is known.
+    """
+
+    def __init__(self, connection: Connection, listener: SessionListener) -> None:
+        self.client: Final = connection.client
+        self.opened: Final[Promise[SessionInfo]] = Promise()
+        self.stopped: Final[Promise[None]] = Promise()
+        self.watches: Final = Watches(connection.client)
+        self.number = 0
+        self._connection = connection
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._state = _State.OPENING
+        self._connected = False
+        self._refusal: BackendError = BackendUnavailable(SERVICE, "the session is not open yet")
+        self._pending: set[Promise[Any]] = set()
+
+    def open(self) -> None:
+        """Connect; `opened` tells how it went."""
+        self.client.add_listener(self._changed)
+        self._connection.start(self._greet, self._unreachable)
+
+    def ttl(self) -> float:
+        """Seconds that the session outlives its last heartbeat, as granted."""
+        return self._connection.ttl()
+
+    def submit(
+        self,
+        steps: Callable[[], Steps[T]],
+        unwanted: Callable[[T], None] | None = None,
+    ) -> Promise[T]:
+        """Run a protocol of requests, the first of which are sent before this returns.
+
+        The promise fails when the session ends; a result that comes later goes to ``unwanted``.
+        Without a connection it fails at once, because kazoo would collect requests without bound.
+        """
+        promise: Promise[T] = Promise()
+        with self._lock:
+            usable = self._state is _State.LIVE and self._connected
+            refusal = self._refusal
+            if usable:
+                self._pending.add(promise)
+        if not usable:
+            return failed(refusal)
+        promise.add_done_callback(self._pending.discard)
+
+        def finish(outcome: Future[T]) -> None:
+            error = outcome.exception()
+            if error is not None:
+                promise.fail(translate(error))
+            elif not promise.resolve(outcome.result()) and unwanted is not None:
+                unwanted(outcome.result())
+
+        run_in_background(steps()).add_done_callback(finish)
+        return promise
+
+    def end(self, error: BackendError) -> bool:
+        """End it here, failing with ``error`` whatever waits; False if it had ended before.
+
+        A client of our own closes its session on the server too, in the background.
+        """
+        with self._lock:
+            if self._state is _State.ENDED:
+                return False
+            self._state = _State.ENDED
+            self._refusal = error
+            pending = self._pending.copy()
+        self.client.remove_listener(self._changed)
+        self.watches.close()
+        self._stop()
+        self.opened.fail(error)
+        for promise in pending:
+            promise.fail(error)
+        return True
+
+    def _stop(self) -> None:
+        def stop() -> None:
+            try:
+                self._connection.stop()
+            finally:
+                self.stopped.resolve(None)
+
+        if self._connection.shared:
+            self.stopped.resolve(None)
+            return
+        try:
+            threading.Thread(target=stop, name="coordlock-zookeeper-stop", daemon=True).start()
+        except RuntimeError:
+            stop()  # the interpreter is exiting, and starts no threads any more
+
+    def _changed(self, state: str) -> None:
+        # Called on kazoo's I/O thread. kazoo has updated `client_id` before.
+        lost = state == KazooState.LOST
+        with self._lock:
+            live = self._state is _State.LIVE
+            if live and state == KazooState.CONNECTED:
+                lost = self._current_number() != self.number
+            if live:
+                self._connected = state == KazooState.CONNECTED and not lost
+                self._refusal = BackendUnavailable(SERVICE, "the connection was lost")
+        if lost:
+            error = self._why_lost()
+            if not live and isinstance(error, SessionLost):
+                # Nobody had it yet, so it is not lost; opening may be tried again.
+                error = BackendUnavailable(SERVICE, error.reason)
+            if self.end(error) and live:
+                self._listener.lost(error.reason)
+        elif live and state == KazooState.CONNECTED:
+            # On another thread: a given client blocks the sender of a few hundred requests until
+            # this thread has passed them on.
+            self.client.handler.dispatch_callback(Callback("watch", self.watches.rearm, ()))
+            self._listener.recovered()
+        elif live:
+            self._listener.suspect("the connection was lost")
+
+    def _why_lost(self) -> BackendError:
+        if (crash := self._connection.crash()) is not None:
+            error = translate(crash)
+            if isinstance(error, AuthenticationFailed):
+                return error
+            return SessionLost(SERVICE, f"kazoo failed: {error}")
+        match self.client.client_state:
+            case KeeperState.AUTH_FAILED:
+                return AuthenticationFailed(SERVICE, "the credentials were refused")
+            case KeeperState.CLOSED:
+                return SessionLost(SERVICE, "the client was closed")
+            case _:
+                return SessionLost(SERVICE, "the server expired the session")
+
+    def _current_number(self) -> int:
+        identity = self.client.client_id
+        return 0 if identity is None else int(identity[0])
+
+    def _unreachable(self, reason: str) -> None:
+        # From the greeting on, its answer tells. Later kazoo goes on trying, until it has the
+        # session again or has lost it.
+        with self._lock:
+            connecting = self._state is _State.OPENING and not self.number
+        if connecting:
+            self.end(BackendUnavailable(SERVICE, reason))
+
+    def _greet(self) -> None:
+        # The answer to a first request proves that the credentials were accepted, too.
+        self.number = self._current_number()
+        promise_of(self.client.sync_async("/")).add_done_callback(self._greeted)
+
+    def _greeted(self, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if error is not None:
+            reason = translate(error)
+            if not isinstance(reason, BackendError) or isinstance(reason, SessionLost):
+                reason = BackendUnavailable(SERVICE, "the session ended while it was opened")
+            self.end(reason)
+            return
+        with self._lock:
+            if self._state is not _State.OPENING:
+                return
+            self._state = _State.LIVE
+            self._connected = connected = self._current_number() == self.number
+        self.opened.resolve(
+            SessionInfo(session_name(self.number), self.ttl(), self._connection.shared)
+        )
+        if not connected:
+            self._listener.suspect("the connection was lost")

@@ -1,0 +1,132 @@
+"""Who is told when a znode goes: one watch on the server per path, however many wait for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from kazoo.protocol.states import EventType
+
+from coordlock.errors import AuthenticationFailed
+from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.errors import NoNode
+
+__all__ = ["Watches"]
+
+log = logging.getLogger("coordlock.zookeeper")
+
+
+class _Watched:
+    """Who waits for a path to go, and whether the server was asked to tell."""
+
+    __slots__ = ("armed", "waiting")
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.waiting: dict[object, Callable[[], None]] = {}
+
+
+class Watches:
+    """The watches of one session.
+
+    A path stays in the table until it has gone or nobody waits for it. The server forgets watches
+    when the connection breaks, and so does kazoo; `rearm` sets them again.
+
+    The callbacks run on kazoo's threads, and never under the lock.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._table: dict[str, _Watched] = {}
+        self._closed = False
+
+    def add(self, path: str, departed: Callable[[], None]) -> Callable[[], None]:
+        """Call ``departed`` once ``path`` has gone, soon if it has; returns what cancels that."""
+        key = object()
+        with self._lock:
+            if self._closed:
+                return _nothing
+            watched = self._table.setdefault(path, _Watched())
+            watched.waiting[key] = departed
+            # Without a connection `rearm` will ask.
+            asking = not watched.armed and self._client.connected
+            watched.armed = watched.armed or asking
+        if asking:
+            self._ask(path, watched)
+
+        def cancel() -> None:
+            with self._lock:
+                watched.waiting.pop(key, None)
+                if not watched.waiting and self._table.get(path) is watched:
+                    # kazoo cannot take a watch back: it fires some day, for nobody.
+                    del self._table[path]
+
+        return cancel
+
+    def rearm(self, *, broken: bool = False) -> None:
+        """Ask the server to tell, about all paths; only where asking failed if ``broken``."""
+        with self._lock:
+            asking = [one for one in self._table.items() if not (broken and one[1].armed)]
+            for _, watched in asking:
+                watched.armed = True
+        for path, watched in asking:
+            self._ask(path, watched)
+
+    def close(self) -> None:
+        """Forget all: when a session has ended, it learns nothing about others any more."""
+        with self._lock:
+            self._closed = True
+            self._table.clear()
+
+    def _ask(self, path: str, watched: _Watched) -> None:
+        # `get`, because `exists` would leave a watch on a path that has gone, for good. It is
+        # always the same bound method: kazoo and the server keep equal watches of a path once.
+        answer = promise_of(self._client.get_async(path, watch=self._fired))
+        answer.add_done_callback(partial(self._answered, path, watched))
+
+    def _answered(self, path: str, watched: _Watched, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if isinstance(error, NoNode):
+            self._depart(path)
+        elif isinstance(error, AuthenticationFailed):
+            # Of somebody's node that we may not read the server tells no events (CVE-2024-23944),
+            # but whether it exists. Each heartbeat asks.
+            watched.armed = False
+            found = promise_of(self._client.exists_async(path))
+            found.add_done_callback(partial(self._found, path))
+        elif error is not None:
+            # The next heartbeat or the next connection asks again.
+            watched.armed = False
+
+    def _found(self, path: str, answer: Future[Any]) -> None:
+        if answer.exception() is None and answer.result() is None:
+            self._depart(path)
+
+    def _fired(self, event: Any) -> None:
+        # After a disconnect kazoo calls with EventType.NONE and no path.
+        if event.type == EventType.DELETED:
+            self._depart(event.path)
+        elif event.type in (EventType.CHANGED, EventType.CREATED):
+            with self._lock:
+                watched = self._table.get(event.path)
+            if watched is not None:
+                self._ask(event.path, watched)
+
+    def _depart(self, path: str) -> None:
+        with self._lock:
+            watched = self._table.pop(path, None)
+            waiting = [] if watched is None else list(watched.waiting.values())
+        for departed in waiting:
+            try:
+                departed()
+            except Exception:
+                log.exception("a callback for a departure failed")
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,96 @@
+"""The command group, and how its commands end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+
+import click
+
+from coordlock.cli.demo.command import demo
+from coordlock.cli.doctor import doctor
+from coordlock.cli.exits import Exit, complain, killed_by, report
+from coordlock.cli.hold import hold
+from coordlock.cli.queue import break_, ls, show
+from coordlock.cli.run import run
+from coordlock.cli.signals import ENDING, Interrupted, interruptible
+
+__all__ = ["run_app"]
+
+
+class _InOrder(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Most used first, instead of by the alphabet."""
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="coordlock", message="%(prog)s %(version)s")
+def coordlock() -> None:
+    r"""Distributed locks for the shell.
+
+    \b
+    coordlock run nightly -- ./migrate.sh       hold a lock while a command runs
+    coordlock ls                                which locks are in use
+    coordlock doctor                            is everything in order
+
+    The service comes from --url, COORDLOCK_URL, coordlock.toml or pyproject.toml; without any of
+    them the locks cover this machine.
+    """
+
+
+for command in (run, hold, ls, show, break_, doctor, demo):
+    coordlock.add_command(command)
+
+
+def run_app() -> int:
+    """Run the command that ``sys.argv`` names; its exit status."""
+    _open_standard_files()
+    interruptible()
+    # The library's warnings are for programs; a command tells what matters in a line of its own.
+    logging.getLogger("coordlock").propagate = False
+    logging.getLogger("coordlock").addHandler(logging.NullHandler())
+    try:
+        status = _run()
+    finally:
+        # Nothing is left that a second Ctrl-C could spoil.
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+    return status
+
+
+def _open_standard_files() -> None:
+    """Occupy the standard descriptors that the caller closed, or a pipe of ours would be stdin."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _run() -> int:
+    try:
+        result = coordlock.main(prog_name="coordlock", standalone_mode=False)
+        # A command ends by returning; click hands the status of an early exit back the same way.
+        return result if isinstance(result, int) else Exit.OK
+    except Interrupted as interrupted:
+        return killed_by(interrupted.number)
+    except click.UsageError as error:
+        where = f"; see `{error.ctx.command_path} --help`" if error.ctx else ""
+        complain(error.format_message().rstrip(".") + where)
+        return Exit.USAGE
+    except click.Abort:
+        complain("aborted")
+        return Exit.FAILED
+    except click.ClickException as error:
+        complain(error.format_message())
+        return Exit.FAILED
+    except BrokenPipeError:
+        # Whoever read the output has enough; nor may the interpreter's own flush complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return killed_by(signal.SIGPIPE)
+    except Exception as error:
+        return report(error)

@@ -1,0 +1,198 @@
+"""``coordlock demo``: the story, and what must be true at its end."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from coordlock.cli.demo.crew import Crew, Event, Stuck
+from coordlock.cli.demo.ledger import Entry, Ledger, audit
+from coordlock.cli.demo.timeline import Timeline
+from coordlock.cli.demo.worker import Task
+from coordlock.cli.exits import Exit, complain
+from coordlock.cli.options import as_json, settings_of, url_option
+from coordlock.cli.text import coloured
+from coordlock.client import Client, connect
+from coordlock.clock import SYSTEM_CLOCK
+from coordlock.registry import backend_for_scheme
+
+__all__ = ["demo"]
+
+#: In which of its rounds a worker is killed, or frozen: in time for the others to go on.
+_HALT: Final = 2
+
+
+@click.command(epilog="Example: coordlock demo --url etcd://localhost")
+@url_option
+@click.option(
+    "--workers", type=click.IntRange(3, 50), default=4, show_default=True, help="Processes."
+)
+@click.option(
+    "--rounds", type=click.IntRange(3, 1000), default=3, show_default=True, help="Updates each."
+)
+@click.option(
+    "--ttl", default="3s", show_default=True, help="Time-to-live, where there are leases."
+)
+@as_json
+def demo(url: str | None, workers: int, rounds: int, ttl: str, as_json: bool) -> int:
+    """Watch processes share a ledger: some wait, one crashes, one freezes.
+
+    Each worker raises the balance of a shared file, under one lock. One is killed while it holds
+    the lock. Another is frozen until somebody else has the lock, wakes up, and writes: the ledger
+    refuses its stale token. The exit status is 0 if no update was lost or came in between.
+    """
+    settings = settings_of(url, ttl=ttl, label="demo")
+    leased = backend_for_scheme(settings.scheme).capabilities.leased
+    lock = f"demo-{uuid.uuid4().hex[:8]}"
+    timeline = Timeline(SYSTEM_CLOCK.now(), as_json=as_json)
+    with (
+        tempfile.TemporaryDirectory(prefix="coordlock-demo-") as directory,
+        connect(settings) as client,
+        Crew(url) as crew,
+    ):
+        ledger = Ledger(Path(directory) / "ledger")
+        task = Task("", lock, str(ledger.file), events=-1, rounds=rounds, ttl=ttl)
+        names = [f"worker-{number}" for number in range(1, workers + 1)]
+        timeline.say(f"{workers} processes share a ledger under the lock {lock!r} at {settings}.")
+        for name in names:
+            halt = _HALT if name in names[:2] else 0
+            crew.hire(replace(task, worker=name, halt=halt))
+        story = _Story(crew, client, timeline, lock, names, leased=leased)
+        try:
+            for event in crew.events():
+                story.go_on(event)
+        except Stuck as stuck:
+            complain(stuck)
+            return Exit.FAILED
+        wrong = audit(ledger.entries(), story.counts["wrote"]) + story.missing()
+        return _verdict(timeline, ledger.entries(), story, wrong)
+
+
+class _Story:
+    """Reacts to what the workers report: the first is killed, the second frozen."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        client: Client,
+        timeline: Timeline,
+        lock: str,
+        workers: list[str],
+        *,
+        leased: bool,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._crew = crew
+        self._client = client
+        self._timeline = timeline
+        self._lock = lock
+        self._workers = workers
+        self._crashing, self._freezing = workers[:2]
+        self._leased = leased
+        self._tokens: set[int] = set()
+        self._frozen = False
+        self._waiting_for: tuple[str, float] | None = None
+        self._refused: list[str] = []
+
+    def go_on(self, event: Event) -> None:
+        """Show ``event``, and do what comes next."""
+        worker, kind = event["worker"], event["event"]
+        self.counts[kind] += 1
+        if kind == "holds" and self._waiting_for is not None:
+            since, at = self._waiting_for
+            event |= {"after": round(event["at"] - at, 6), "since": since}
+            self._waiting_for = None
+        self._timeline.show(event)
+        if kind == "ready" and self.counts["ready"] == len(self._workers):
+            for name in self._workers:
+                self._crew.order(name)
+        elif kind == "halfway":
+            self._show_queue()
+            if worker == self._crashing:
+                self._kill(event)
+            else:
+                self._freeze(event)
+        elif kind == "refused":
+            self._refused.append(worker)
+        elif kind == "wrote" and self._frozen:
+            self._frozen = False
+            self._tell("thawed", self._freezing)
+            self._crew.thaw(self._freezing)
+
+    def missing(self) -> list[str]:
+        """What the story should have shown and did not."""
+        wrong = []
+        if not self.counts["killed"] or not self.counts["frozen"]:
+            wrong.append("nobody crashed, or nobody froze")
+        if self._refused != [self._freezing]:
+            who = ", ".join(self._refused) or "nobody"
+            wrong.append(f"{self._freezing} alone should have been refused once, and was: {who}")
+        if self.counts["done"] != len(self._workers) - 1:
+            wrong.append(f"{self.counts['done']} of {len(self._workers) - 1} workers came through")
+        if left := self._client.contenders(self._lock):
+            wrong.append(f"{len(left)} contenders were left in the queue")
+        return wrong
+
+    def _kill(self, halfway: Event) -> None:
+        at = self._crew.kill(halfway["worker"])
+        self._tell("killed", halfway["worker"], at, token=halfway["token"])
+        self._waiting_for = "the crash", at
+
+    def _freeze(self, halfway: Event) -> None:
+        worker, token = halfway["worker"], halfway["token"]
+        at = self._crew.freeze(worker)
+        self._tell("frozen", worker, at, token=token)
+        self._frozen = True
+        if self._leased:
+            self._waiting_for = "the freeze", at
+            return
+        queue = self._client.contenders(self._lock)
+        holder = next(one for one in queue if one.holding)
+        self._tell("keeps", "the queue", holder=holder.owner.label if holder.owner else "")
+        at = SYSTEM_CLOCK.now()
+        self._client.evict(holder)
+        self._tell("evicted", worker, at, token=token)
+        self._waiting_for = "the eviction", at
+
+    def _show_queue(self) -> None:
+        queue = self._client.contenders(self._lock)
+        labels: dict[bool, list[str]] = {True: [], False: []}
+        for one in queue:
+            labels[one.holding].append(one.owner.label if one.owner else "?")
+        holder = ", ".join(labels[True])
+        self._tell("queue", "the demo", holder=holder, waiting=labels[False])
+
+    def _tell(self, kind: str, worker: str, at: float | None = None, **facts: object) -> None:
+        self.counts[kind] += 1
+        at = SYSTEM_CLOCK.now() if at is None else at
+        self._timeline.show({"at": at, "worker": worker, "event": kind, **facts})
+
+
+def _verdict(timeline: Timeline, entries: list[Entry], story: _Story, wrong: list[str]) -> Exit:
+    tokens = sorted({entry.token for entry in entries})
+    facts = {
+        "updates": story.counts["wrote"],
+        "tokens": [tokens[0], tokens[-1]] if tokens else [],
+        "refused": story.counts["refused"],
+        "ok": not wrong,
+        "wrong": wrong,
+    }
+    if timeline.as_json:
+        timeline.show({"at": SYSTEM_CLOCK.now(), "worker": "the demo", "event": "verdict", **facts})
+        return Exit.FAILED if wrong else Exit.OK
+    for problem in wrong:
+        timeline.say(f"WRONG: {problem}")
+    if wrong:
+        return Exit.FAILED
+    timeline.say(
+        f"The ledger has {facts['updates']} updates under tokens that only grow, from {tokens[0]} "
+        f"to {tokens[-1]}: none lost, none in between, {facts['refused']} stale one refused."
+    )
+    click.echo(coloured("All is well.", "green", bold=True))
+    return Exit.OK

@@ -1,0 +1,123 @@
+"""The demo's workers as processes, and the events that they report."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, Self
+
+from coordlock.cli.demo.worker import Task
+from coordlock.clock import SYSTEM_CLOCK
+
+__all__ = ["Crew", "Event", "Stuck"]
+
+#: What happened: ``at`` (seconds on the system's clock), ``worker``, ``event``, and its facts.
+Event = dict[str, Any]
+
+_PATIENCE: Final = 90.0
+
+
+class Stuck(Exception):
+    """Nothing happened for too long, or a worker failed."""
+
+
+class Crew:
+    """Some worker processes; a context manager that leaves none behind."""
+
+    def __init__(self, url: str | None) -> None:
+        self._environment = dict(os.environ)
+        if url is not None:
+            # Not on the command line, where everybody on the machine could read a password.
+            self._environment["COORDLOCK_URL"] = url
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._events, self._report = os.pipe()
+
+    def hire(self, task: Task) -> None:
+        """Start a process for ``task``; it reports when it is ready and waits for `order`."""
+        self._processes[task.worker] = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "coordlock.cli.demo.worker",
+                replace(task, events=self._report).encode(),
+            ],
+            stdin=subprocess.PIPE,
+            pass_fds=[self._report],
+            env=self._environment,
+            process_group=0,  # Ctrl-C in the terminal is for the demo, which ends them
+        )
+
+    def events(self) -> Iterator[Event]:
+        """What the workers report, in order, until all have ended. Raises `Stuck`."""
+        os.close(self._report)
+        self._report = -1
+        deadline = time.monotonic() + _PATIENCE
+        unfinished = b""
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._events], [], [], left)[0]:
+                raise Stuck(f"the demo was not over after {_PATIENCE:g} s")
+            data = os.read(self._events, 65536)
+            if not data:
+                return
+            *lines, unfinished = (unfinished + data).split(b"\n")
+            for line in lines:
+                event: Event = json.loads(line)
+                if event["event"] == "failed":
+                    raise Stuck(f"{event['worker']}: {event['error']}")
+                yield event
+
+    def order(self, worker: str) -> None:
+        """Let ``worker`` go on from where it waits."""
+        stdin = self._processes[worker].stdin
+        assert stdin is not None
+        stdin.write(b"\n")
+        stdin.flush()
+
+    def kill(self, worker: str) -> float:
+        """End ``worker`` with SIGKILL; when that was, on the system's clock."""
+        process = self._processes[worker]
+        at = SYSTEM_CLOCK.now()
+        process.kill()
+        process.wait()
+        return at
+
+    def freeze(self, worker: str) -> float:
+        """Stop ``worker`` with SIGSTOP, as a long pause of its machine would; when that was."""
+        process = self._processes[worker]
+        at = SYSTEM_CLOCK.now()
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        return at
+
+    def thaw(self, worker: str) -> None:
+        """Let a frozen ``worker`` go on, where it stopped, as if nothing had happened."""
+        self._processes[worker].send_signal(signal.SIGCONT)
+        self.order(worker)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+        for file in (self._events, self._report):
+            if file >= 0:
+                os.close(file)

@@ -1,0 +1,115 @@
+"""One worker of the demo: a process that raises the ledger's balance by one, several times.
+
+It works as a careless program would: it never asks whether it still holds the lock. So what keeps
+the ledger right is the lock, and where a lock cannot, the ledger's check of the token.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from coordlock.cli.demo.ledger import Ledger, StaleToken
+from coordlock.client import Client, connect
+from coordlock.clock import SYSTEM_CLOCK
+from coordlock.config import configure
+from coordlock.errors import CoordlockError
+from coordlock.grant import GrantState
+
+__all__ = ["Task", "main"]
+
+#: How long the work under the lock takes, in seconds.
+_WORK: Final = 0.02
+#: Give up waiting for the lock after so many seconds.
+_PATIENCE: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker has to do.
+
+    ``events`` is the descriptor to which it reports. In the round ``halt`` it stops between its
+    read and its write, says so, and goes on when a line comes on stdin.
+    """
+
+    worker: str
+    lock: str
+    ledger: str
+    events: int
+    rounds: int
+    halt: int = 0
+    ttl: str | None = None
+
+    def encode(self) -> str:
+        """For the command line."""
+        return json.dumps(asdict(self))
+
+
+class _Worker:
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._ledger = Ledger(Path(task.ledger))
+
+    def tell(self, event: str, **fields: object) -> None:
+        line = {"at": SYSTEM_CLOCK.now(), "worker": self._task.worker, "event": event, **fields}
+        # All workers write to one pipe: less than PIPE_BUF is one piece, so that the order of
+        # the lines is that of the events.
+        os.write(self._task.events, json.dumps(line).encode() + b"\n")
+
+    def work(self) -> None:
+        task = self._task
+        options = {"label": task.worker} | ({"ttl": task.ttl} if task.ttl else {})
+        with connect(configure(None, options)) as client:
+            self.tell("ready")
+            _wait_for_order()
+            for number in range(1, task.rounds + 1):
+                while not self._round(client, halt=number == task.halt):
+                    pass
+        self.tell("done")
+
+    def _round(self, client: Client, *, halt: bool) -> bool:
+        """One update under the lock; whether it was made."""
+        self.tell("waits")
+        started = SYSTEM_CLOCK.now()
+        grant = client.lock(self._task.lock).acquire(_PATIENCE)
+        waited = SYSTEM_CLOCK.now() - started
+        self.tell("holds", token=grant.token, waited=round(waited, 6))
+        try:
+            balance = self._ledger.read(grant.token, self._task.worker) + 1
+            if halt:
+                self.tell("halfway", token=grant.token)
+                _wait_for_order()
+            time.sleep(_WORK)
+            self._ledger.write(grant.token, self._task.worker, balance)
+        except StaleToken as stale:
+            self.tell("refused", token=stale.token, highest=stale.highest)
+            if grant.state is GrantState.LOST or not grant.release():
+                self.tell("lost", token=grant.token, reason=grant.lost.reason)
+            return False
+        # Told before the release, because the next one holds it before the release returns.
+        self.tell("wrote", token=grant.token, balance=balance)
+        grant.release()
+        return True
+
+
+def _wait_for_order() -> None:
+    if not sys.stdin.readline():
+        sys.exit("the demo has gone")
+
+
+def main() -> None:
+    """Do the task that the first argument describes."""
+    worker = _Worker(Task(**json.loads(sys.argv[1])))
+    try:
+        worker.work()
+    except CoordlockError as error:
+        worker.tell("failed", error=str(error))
+
+
+if __name__ == "__main__":
+    main()

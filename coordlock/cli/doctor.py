@@ -1,0 +1,213 @@
+"""``coordlock doctor``: is everything in order, and if not, what to do about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import statistics
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import click
+
+from coordlock.cli.exits import Exit, status_of
+from coordlock.cli.options import as_json, settings_of, url_option
+from coordlock.cli.text import coloured, milliseconds, printable
+from coordlock.client import Client, connect
+from coordlock.config import find
+from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.registry import backend_for_scheme
+from coordlock.settings import Settings
+
+__all__ = ["doctor"]
+
+#: How often the round trip is measured.
+_SAMPLES: Final = 20
+#: A time-to-live should be this many times the slowest answer. Heartbeats come at a third of it
+#: and are sent again at tenths, so that three may fail before the lease does.
+_TTL_PER_ANSWER: Final = 10
+
+_REACHES: Final = {
+    "process": "threads of one process",
+    "machine": "processes of this machine only",
+    "cluster": "all clients of the cluster",
+}
+
+
+State = Literal["ok", "note", "warning", "failed"]
+
+_COLOURS: Final[dict[State, str]] = {
+    "ok": "green",
+    "note": "cyan",
+    "warning": "yellow",
+    "failed": "red",
+}
+_REACH_STATES: Final[dict[str, State]] = {"process": "warning", "machine": "note", "cluster": "ok"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    topic: str
+    state: State
+    detail: str
+    advice: str = ""
+
+
+@click.command(epilog="Example: coordlock doctor --url etcd://localhost")
+@url_option
+@as_json
+def doctor(url: str | None, as_json: bool) -> int:
+    """Check the configuration, the service and a lock.
+
+    The exit status is 0 when all is well, warnings included; 69 when the service cannot be
+    reached, 77 when it refuses the credentials, 78 when the configuration cannot be used.
+    """
+    findings: list[Finding] = []
+    status = Exit.OK
+    try:
+        for finding in _examine(url):
+            findings.append(finding)
+            if not as_json:
+                _print(finding)
+            if finding.state == "failed":
+                status = Exit.FAILED
+    except CoordlockError as error:
+        status = status_of(error)
+        finding = Finding(_topic(error), "failed", str(error), _advice(error))
+        findings.append(finding)
+        if not as_json:
+            _print(finding)
+    if as_json:
+        document = {
+            "ok": status is Exit.OK,
+            "findings": [dataclasses.asdict(finding) for finding in findings],
+        }
+        click.echo(json.dumps(document, ensure_ascii=False))
+    return status
+
+
+def _examine(url: str | None) -> Iterator[Finding]:
+    source = "--url" if url is not None else find()[1]
+    settings = settings_of(url, alone=True)
+    user = f", user {settings.username}" if settings.username is not None else ""
+    yield Finding("configuration", "ok", f"{settings}{user} (from {source})")
+    yield _reach(settings)
+    yield _clock()
+    started = time.perf_counter()
+    with connect(settings) as client:
+        took = time.perf_counter() - started
+        yield Finding("connection", "ok", f"a session was opened in {milliseconds(took)}")
+        yield from _service(client)
+        yield from _self_test(client, settings)
+
+
+def _reach(settings: Settings) -> Finding:
+    reach = backend_for_scheme(settings.scheme).capabilities.reach
+    return Finding("reach", _REACH_STATES[reach], f"locks exclude {_REACHES[reach]}")
+
+
+def _clock() -> Finding:
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return Finding("clock", "ok", "CLOCK_BOOTTIME: deadlines count the time of a suspend")
+    detail = "CLOCK_MONOTONIC: may stand still in a suspend, while leases run out"
+    return Finding("clock", "note", detail)
+
+
+def _service(client: Client) -> Iterator[Finding]:
+    info = client.describe()
+    where = f" at {', '.join(info.endpoints)}" if info.endpoints else ""
+    yield Finding("service", "ok", f"{info.service} {info.version}".rstrip() + where)
+    for warning in info.warnings:
+        yield Finding("service", "warning", warning)
+
+
+def _self_test(client: Client, settings: Settings) -> Iterator[Finding]:
+    """A lock on a name that nobody else uses: acquired, refused, released, acquired again."""
+    lock = client.lock(f"doctor-{uuid.uuid4().hex}")
+    times = [_timed(lock.contenders) for _ in range(_SAMPLES)]
+    median, slowest = statistics.median(times), max(times)
+    yield Finding(
+        "round trip",
+        "ok",
+        f"{milliseconds(median)} median, {milliseconds(slowest)} slowest of {_SAMPLES} reads",
+    )
+    started = time.perf_counter()
+    first = lock.acquire(settings.request_timeout)
+    lease = first.remaining()
+    refused = lock.try_acquire() is None
+    released = first.release()
+    took = time.perf_counter() - started
+    second = lock.acquire(settings.request_timeout)
+    second.release()
+    yield _ttl(settings.ttl, lease, slowest)
+    if refused and released and second.token > first.token:
+        detail = f"acquired, exclusive and released in {milliseconds(took)}; tokens grow"
+        yield Finding("lock", "ok", detail)
+    else:
+        detail = (
+            f"exclusive: {refused}, held until released: {released}, "
+            f"tokens {first.token} and then {second.token}"
+        )
+        yield Finding("lock", "failed", detail, "this service must not be used for locks")
+
+
+def _ttl(asked: float, lease: float, slowest: float) -> Finding:
+    if lease == math.inf:
+        return Finding("time-to-live", "ok", "none: a lock ends with its process, at once")
+    # Just connected, so that next to nothing of the lease has passed.
+    needed = slowest * _TTL_PER_ANSWER
+    if lease < needed:
+        return Finding(
+            "time-to-live",
+            "warning",
+            f"{lease:.1f} s, while the slowest answer took {milliseconds(slowest)}",
+            f"use ttl={math.ceil(needed)}s or more, so that slow answers don't lose locks",
+        )
+    if not asked * 0.6 < lease <= asked + 0.5:
+        return Finding(
+            "time-to-live",
+            "warning",
+            f"the server grants about {lease:.1f} s, not the {asked:g} s that are configured",
+            "its own limits decide; see the documentation of the backend",
+        )
+    return Finding(
+        "time-to-live", "ok", f"{asked:g} s, {asked / slowest:.0f} times the slowest answer"
+    )
+
+
+def _timed(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def _topic(error: CoordlockError) -> str:
+    return {Exit.CONFIG: "configuration", Exit.NO_PERMISSION: "credentials"}.get(
+        status_of(error), "connection"
+    )
+
+
+def _advice(error: CoordlockError) -> str:
+    match status_of(error):
+        case Exit.NO_PERMISSION:
+            return "check the user and the password in the configuration, and the user's rights"
+        case Exit.UNAVAILABLE if isinstance(error, BackendUnavailable):
+            return (
+                "check that the service runs, that host and port are right, that no firewall is "
+                "between, and that tls is set as the server has it"
+            )
+    return ""
+
+
+def _print(finding: Finding) -> None:
+    word = "FAILED" if finding.state == "failed" else finding.state
+    mark = coloured(word.ljust(7), _COLOURS[finding.state], bold=True)
+    click.echo(f"{mark}  {finding.topic:<14}{printable(finding.detail)}")
+    if finding.advice:
+        click.echo(f"{'':23}{printable(finding.advice)}")

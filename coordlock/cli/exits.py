@@ -1,0 +1,100 @@
+"""Exit statuses, and the one place where errors become a line on stderr and a status."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from enum import IntEnum
+from typing import Final
+
+import click
+
+from coordlock.cli.text import printable
+from coordlock.errors import (
+    AcquireTimeout,
+    AuthenticationFailed,
+    BackendUnavailable,
+    ConfigurationError,
+    CoordlockError,
+    Evicted,
+    InvalidName,
+    LockLost,
+    QueueMismatch,
+    SessionLost,
+)
+
+__all__ = ["Exit", "complain", "killed_by", "report", "status_of"]
+
+
+class Exit(IntEnum):
+    """The statuses that are coordlock's own; 64 to 78 have the meaning of ``sysexits.h``."""
+
+    OK = 0
+    FAILED = 1  #: what was asked for was not found, or a check failed
+    USAGE = 64  #: EX_USAGE: wrong options, a name that cannot be, another kind of lock in use
+    UNAVAILABLE = 69  #: EX_UNAVAILABLE: the service cannot be reached, or ended the session
+    SOFTWARE = 70  #: EX_SOFTWARE: nothing that should happen
+    NOT_ACQUIRED = 75  #: EX_TEMPFAIL: busy, timed out, or evicted while waiting
+    NO_PERMISSION = 77  #: EX_NOPERM: the service refused the credentials
+    CONFIG = 78  #: EX_CONFIG: a URL, file or option that cannot be used, or a missing extra
+    LOST = 79  #: the lock was lost while it was held
+    NOT_EXECUTABLE = 126  #: as in the shell
+    NOT_FOUND = 127  #: as in the shell
+
+
+#: The first that fits.
+_STATUSES: Final = (
+    (AcquireTimeout, Exit.NOT_ACQUIRED),
+    (Evicted, Exit.NOT_ACQUIRED),
+    (LockLost, Exit.LOST),
+    (ConfigurationError, Exit.CONFIG),
+    (InvalidName, Exit.USAGE),
+    (QueueMismatch, Exit.USAGE),
+    (AuthenticationFailed, Exit.NO_PERMISSION),
+    (BackendUnavailable, Exit.UNAVAILABLE),
+    (SessionLost, Exit.UNAVAILABLE),
+)
+
+
+def status_of(error: BaseException) -> Exit:
+    """The exit status that stands for ``error``."""
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return status
+    return Exit.SOFTWARE
+
+
+def killed_by(signal: int) -> int:
+    """The status by which shells tell that a process was ended by ``signal``."""
+    return 128 + signal
+
+
+def complain(message: object) -> None:
+    """One line on stderr; nothing when stderr is gone."""
+    with contextlib.suppress(OSError):
+        click.echo(f"coordlock: {printable(str(message))}", err=True)
+
+
+def report(error: BaseException) -> Exit:
+    """Say in one line what went wrong, and what helps; the exit status for it.
+
+    ``COORDLOCK_DEBUG=1`` in the environment adds the traceback.
+    """
+    status = status_of(error)
+    if os.environ.get("COORDLOCK_DEBUG", "") not in ("", "0"):
+        traceback.print_exception(error)
+    complain(_sentence(error, status))
+    return status
+
+
+def _sentence(error: BaseException, status: Exit) -> str:
+    match status:
+        case Exit.UNAVAILABLE:
+            return f"{error}; `coordlock doctor` tells more"
+        case Exit.NO_PERMISSION:
+            return f"{error}; check the user, the password and what they are allowed to do"
+        case Exit.SOFTWARE if not isinstance(error, CoordlockError):
+            kind = type(error).__name__
+            return f"internal error: {kind}: {error} (COORDLOCK_DEBUG=1 shows where)"
+    return str(error)

@@ -1,0 +1,102 @@
+"""Options that several commands share, and the configuration that they make."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from coordlock.claim import MAX_PERMITS, Mode
+from coordlock.cli.exits import Exit, complain
+from coordlock.config import configure
+from coordlock.errors import ConfigurationError
+from coordlock.registry import backend_for_scheme
+from coordlock.settings import Settings, duration
+
+__all__ = ["acquire_options", "as_json", "log_to_stderr", "seconds", "settings_of", "url_option"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """The callback of options that are durations: ``15s``, ``500ms``, ``2m`` or a number."""
+    try:
+        return None if value is None else duration()(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not {error}", context, parameter) from None
+
+
+url_option: Final = click.option(
+    "--url", metavar="URL", help="The service. Default: COORDLOCK_URL, a file, this machine."
+)
+as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+_ACQUIRE: Final = (
+    url_option,
+    click.option("-n", "--nonblock", is_flag=True, help="Fail at once when the lock is busy."),
+    click.option(
+        "-w", "--timeout", callback=seconds, metavar="DURATION", help="Fail after this long."
+    ),
+    click.option("-s", "--shared", is_flag=True, help="A read lock, shared with other readers."),
+    click.option(
+        "--mode",
+        type=click.Choice([mode.name for mode in Mode], case_sensitive=False),
+        help="One of the six modes. EX is the default, PR is --shared.",
+    ),
+    click.option(
+        "--slots",
+        type=click.IntRange(1, MAX_PERMITS),
+        metavar="N",
+        help="A semaphore: up to N hold it at once.",
+    ),
+    click.option("--ttl", metavar="DURATION", help="How long the lease outlives its heartbeats."),
+    click.option("--label", metavar="TEXT", help="What queue views show beside host and pid."),
+    click.option(
+        "-E",
+        "--conflict-exit-code",
+        type=click.IntRange(0, 255),
+        metavar="N",
+        default=int(Exit.NOT_ACQUIRED),
+        show_default=True,
+        help="The exit status when the lock was not acquired.",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Don't say that the lock is busy or lost."),
+    click.option("-v", "--verbose", is_flag=True, help="Say what happens."),
+)
+
+
+def acquire_options(command: F) -> F:
+    """The options of the commands that acquire a lock; named after those of flock(1)."""
+    for option in reversed(_ACQUIRE):
+        command = option(command)
+    return command
+
+
+def settings_of(url: str | None, *, alone: bool = False, **options: object) -> Settings:
+    """The configuration, with those of ``options`` over it that are not None.
+
+    Raises `ConfigurationError`, also for a backend that covers one process only, unless it is of
+    use ``alone``.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = configure(url, given)
+    if not alone and backend_for_scheme(settings.scheme).capabilities.reach == "process":
+        raise ConfigurationError(
+            f"{settings.scheme}:// covers one process, so a command has nobody to exclude; "
+            "use local://, etcd:// or zookeeper://"
+        )
+    return settings
+
+
+def log_to_stderr() -> None:
+    """Show the library's log. Without this it is quiet: what matters is told by the commands."""
+    logger = logging.getLogger("coordlock")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(_ToStderr())
+
+
+class _ToStderr(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(record.getMessage())

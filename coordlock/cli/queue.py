@@ -1,0 +1,162 @@
+"""``coordlock ls``, ``show`` and ``break``: looking at queues, and removing what is stuck."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Any
+
+import click
+
+from coordlock.claim import Permit
+from coordlock.cli.exits import Exit, complain
+from coordlock.cli.options import as_json, settings_of, url_option
+from coordlock.cli.table import print_table
+from coordlock.cli.text import age, printable
+from coordlock.client import connect
+from coordlock.names import check_name
+from coordlock.standing import Standing
+
+__all__ = ["break_", "ls", "show"]
+
+
+@click.command(epilog="Example: coordlock ls --json")
+@url_option
+@as_json
+def ls(url: str | None, as_json: bool) -> None:
+    """List the locks that are in use."""
+    with connect(settings_of(url)) as client:
+        queues = [(name, client.contenders(name)) for name in client.queues()]
+    lines = [_line(name, standings) for name, standings in queues if standings]
+    if as_json:
+        click.echo(json.dumps(lines, ensure_ascii=False))
+    elif lines:
+        columns = ("NAME", "HOLDERS", "WAITERS", "TOKEN", "HOLDER")
+        print_table(
+            columns, [[_dash(line[column.lower()]) for column in columns] for line in lines]
+        )
+    else:
+        complain("no lock is in use")
+
+
+@click.command(epilog="Example: coordlock show nightly")
+@click.argument("name")
+@url_option
+@as_json
+def show(name: str, url: str | None, as_json: bool) -> None:
+    """Show the queue of the lock NAME: who holds it, who waits."""
+    check_name(name)
+    with connect(settings_of(url)) as client:
+        standings = client.contenders(name)
+    if as_json:
+        document = {"name": name, "contenders": [_document(one) for one in standings]}
+        click.echo(json.dumps(document, ensure_ascii=False))
+    elif standings:
+        print_table(
+            ("", "STATE", "MODE", "TOKEN", "AGE", "OWNER", "SESSION"),
+            [
+                [
+                    one.position,
+                    "holds" if one.holding else "waits",
+                    _mode(one),
+                    _dash(one.token),
+                    age(one.age),
+                    _dash(one.owner),
+                    _dash(one.session),
+                ]
+                for one in standings
+            ],
+            bold=1,
+        )
+    else:
+        complain(f"nobody holds {name!r} or waits for it")
+
+
+@click.command("break", epilog="Example: coordlock break nightly --token 33")
+@click.argument("name")
+@click.option("--token", type=int, help="Evict the contender with this token, holding or not.")
+@click.option("--all", "everybody", is_flag=True, help="Evict all, waiters too.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@url_option
+def break_(name: str, token: int | None, everybody: bool, yes: bool, url: str | None) -> int:
+    """Evict the holder of the lock NAME from its queue.
+
+    It is told that it lost the lock, but nothing stops it: make sure that it is no longer at
+    work, or that what it works on refuses its token. The exit status is 1 if there was nobody to
+    evict.
+    """
+    check_name(name)
+    if token is not None and everybody:
+        raise click.UsageError("--token and --all exclude each other")
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("stdin is no terminal, so nobody can be asked: add --yes")
+    with connect(settings_of(url)) as client:
+        chosen = _choose(client.contenders(name), token, everybody)
+        if not chosen:
+            complain(f"nobody to evict from {name!r}")
+            return Exit.FAILED
+        if not yes:
+            for one in chosen:
+                click.echo(f"  {_describe(one)}", err=True)
+            click.echo("Nothing stops them: they may still be at work.", err=True)
+            click.confirm(f"Evict from {printable(name)!r}?", abort=True, err=True)
+        evicted = [one for one in chosen if client.evict(one)]
+        for one in chosen:
+            done = "evicted" if one in evicted else "already gone"
+            click.echo(f"{done}: {_describe(one)}")
+    return Exit.OK if evicted else Exit.FAILED
+
+
+def _choose(
+    standings: tuple[Standing, ...], token: int | None, everybody: bool
+) -> tuple[Standing, ...]:
+    if everybody:
+        return standings
+    if token is not None:
+        return tuple(one for one in standings if one.token == token)
+    holding = tuple(one for one in standings if one.holding)
+    if len(holding) > 1:
+        tokens = ", ".join(str(one.token) for one in holding)
+        raise click.UsageError(f"{len(holding)} hold it: choose --token ({tokens}) or --all")
+    return holding
+
+
+def _line(name: str, standings: tuple[Standing, ...]) -> dict[str, Any]:
+    holding = [one for one in standings if one.holding]
+    head = holding[0] if holding else None
+    return {
+        "name": name,
+        "holders": len(holding),
+        "waiters": len(standings) - len(holding),
+        "token": head.token if head else None,
+        "holder": str(head.owner) if head and head.owner else None,
+    }
+
+
+def _document(one: Standing) -> dict[str, Any]:
+    return {
+        "position": one.position,
+        "holding": one.holding,
+        "mode": None if isinstance(one.claim, Permit) else one.claim.name,
+        "permits": one.claim.of if isinstance(one.claim, Permit) else None,
+        "token": one.token,
+        "owner": dataclasses.asdict(one.owner) if one.owner else None,
+        "age": one.age,
+        "session": one.session,
+        "key": one.contender.key,
+    }
+
+
+def _mode(one: Standing) -> str:
+    return f"1 of {one.claim.of}" if isinstance(one.claim, Permit) else one.claim.name
+
+
+def _describe(one: Standing) -> str:
+    state = "holds" if one.holding else "waits"
+    owner = printable(str(one.owner or one.contender.key))
+    return f"{owner}: {state}, {_mode(one)}, token {_dash(one.token)}, for {age(one.age)}"
+
+
+def _dash(value: object) -> object:
+    return "-" if value is None or value == "" else value

@@ -1,0 +1,66 @@
+"""``coordlock run``: a command under a lock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import click
+
+from coordlock.cli.child import Child, CommandFailed
+from coordlock.cli.exits import Exit, complain
+from coordlock.cli.options import acquire_options, seconds
+from coordlock.cli.supervision import Supervision
+from coordlock.cli.terminal import Terminal
+from coordlock.cli.wanted import Wanted
+
+__all__ = ["run"]
+
+
+@click.command(epilog="Example: coordlock run nightly -w 10m -- ./migrate.sh --fast")
+@click.argument("name")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@acquire_options
+@click.option(
+    "--grace",
+    callback=seconds,
+    metavar="DURATION",
+    default="5s",
+    show_default=True,
+    help="From SIGTERM to SIGKILL when the lock is lost.",
+)
+def run(name: str, command: tuple[str, ...], grace: float, **options: object) -> int:
+    """Hold the lock NAME while COMMAND runs.
+
+    No shell is involved. COMMAND finds COORDLOCK_NAME, COORDLOCK_TOKEN and COORDLOCK_BACKEND in
+    its environment. The exit status is COMMAND's, 128+N if signal N ended it, 75 if the lock was
+    not acquired, 79 if it was lost: then COMMAND and what it started are ended first.
+    """
+    wanted = Wanted(name=name, **options)  # type: ignore[arg-type]
+    # Before connecting, because that starts threads, and after that no fork is safe.
+    child = Child(command)
+    with contextlib.closing(child):
+        settings = wanted.settings(label=os.path.basename(command[0]))
+        # Closed twice, so that the command has ended before the lock is released.
+        with wanted.acquired(settings) as grant, contextlib.closing(child):
+            supervision = Supervision(child, grant, grace, Terminal.open(), wanted.warn)
+            try:
+                status = supervision.run(
+                    {
+                        "COORDLOCK_NAME": name,
+                        "COORDLOCK_TOKEN": str(grant.token),
+                        "COORDLOCK_BACKEND": settings.scheme,
+                    }
+                )
+            except CommandFailed as error:
+                complain(error)
+                status = error.status
+            if supervision.condemned:
+                grant.release(0.5)
+                return Exit.LOST
+            if not grant.release():
+                reason = grant.lost.reason
+                wanted.warn(f"lock {name!r} was lost before the command ended: {reason}")
+                return Exit.LOST
+            wanted.say(f"released {name!r}, status {status}")
+            return status

@@ -1,0 +1,81 @@
+"""Signals: an exception while there is nothing to supervise, a message while there is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Final
+
+__all__ = ["ENDING", "Inbox", "Interrupted", "blocked", "interruptible"]
+
+#: What asks a program to end.
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Interrupted(BaseException):
+    """A signal asks to end. Raised where the main thread happens to be, as KeyboardInterrupt is."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number: Final = number
+
+
+def interruptible() -> None:
+    """Let the `ENDING` signals raise `Interrupted`, but for those that are ignored (nohup)."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(number)
+
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+@contextlib.contextmanager
+def blocked(numbers: Sequence[int]) -> Iterator[None]:
+    """Hold the signals ``numbers`` back for this thread; they arrive at the end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Inbox:
+    """What the main thread sleeps on: signals, and a bell that other threads may ring.
+
+    Both are bytes in one pipe: the interpreter writes the number of each signal, `ring` writes 0.
+    From its making on, the signals in ``numbers`` arrive here, but for those that are ignored. It
+    serves until the process ends.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in numbers:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                # Only signals that have a handler in Python reach the pipe.
+                signal.signal(number, lambda *_: None)
+
+    def ring(self, *_: object) -> None:
+        """Wake the main thread. From any thread; never blocks."""
+        with contextlib.suppress(BlockingIOError):  # full of bytes that will wake it
+            os.write(self._write, b"\0")
+
+    def wait(self, timeout: float | None, *files: int) -> tuple[list[int], list[int]]:
+        """Sleep until something arrives; the signals, and those of ``files`` that can be read.
+
+        ``timeout`` is in seconds; None waits forever.
+        """
+        ready = select.select([self._read, *files], [], [], timeout)[0]
+        arrived = b""
+        if self._read in ready:
+            ready.remove(self._read)
+            arrived = os.read(self._read, 4096)
+        return [number for number in arrived if number], ready

@@ -1,0 +1,177 @@
+"""Keeping a command and its lock together: it ends before the lock does, or with it."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from coordlock.cli.child import Child
+from coordlock.cli.signals import ENDING, Inbox
+from coordlock.cli.terminal import Terminal, alone_at_terminal, stop_myself
+from coordlock.clock import SYSTEM_CLOCK
+from coordlock.grant import Grant, GrantState
+
+__all__ = ["Limits", "Supervision"]
+
+#: Signals to coordlock that are the command's, too. What the terminal sends goes to its foreground
+#: group only, so that the command gets it from the terminal or from here, never from both.
+_FORWARDED: Final = frozenset({*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP})
+#: How often to look, in seconds, whether what is left of a condemned group has ended: nothing
+#: tells of the end of a process that is no child of ours.
+_LOOK: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a command must go for its lock, in seconds that remain of the lease.
+
+    At ``terminate`` it gets SIGTERM, at ``kill`` SIGKILL, ``grace`` after SIGTERM at the latest.
+    """
+
+    terminate: float
+    kill: float
+    grace: float
+
+    @classmethod
+    def of(cls, lease: float, grace: float) -> Limits:
+        """The limits for a lease that has ``lease`` seconds left after a good heartbeat.
+
+        Heartbeats keep two thirds of the time-to-live, of which ``lease`` may be no more than
+        that itself; so a third of it is never reached but in trouble.
+        """
+        kill = min(1.0, lease / 10)
+        return cls(terminate=min(grace + kill, lease / 3), kill=kill, grace=grace)
+
+    def until_kill(self, remaining: float) -> float:
+        """Seconds from SIGTERM, which is sent now, to SIGKILL.
+
+        When nothing remains the lock is lost already, and the whole grace is given.
+        """
+        if remaining <= 0:
+            return self.grace
+        return max(0.0, min(self.grace, remaining - self.kill))
+
+
+class Supervision:
+    """One run of a command under a grant, from the main thread."""
+
+    def __init__(
+        self,
+        child: Child,
+        grant: Grant,
+        grace: float,
+        terminal: Terminal | None,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._child = child
+        self._grant = grant
+        self._lease = grant.remaining()
+        self._limits = Limits.of(self._lease, grace)
+        self._terminal = terminal
+        self._warn = warn
+        self._inbox = Inbox((*_FORWARDED, signal.SIGCHLD))
+        self._kill_at: float | None = None
+
+    @property
+    def condemned(self) -> bool:
+        """Whether the command had to go because of the lock."""
+        return self._kill_at is not None
+
+    def run(self, environment: dict[str, str]) -> int:
+        """Start the command and stay with it until its end; its exit status.
+
+        Raises `CommandFailed`.
+        """
+        child, terminal = self._child, self._terminal
+        self._grant.on_lost(self._inbox.ring)
+        if terminal is not None and terminal.is_mine and alone_at_terminal():
+            terminal.give_to(child.group)
+        status: int | None = None
+        try:
+            self._extend(self._lease)
+            child.start(environment)
+            status = self._until_end()
+            if self.condemned:
+                self._end_the_rest()
+        finally:
+            if terminal is not None:
+                terminal.take_back(child.group, repair=status is None or status > 128)
+        return status
+
+    def _until_end(self) -> int:
+        while True:
+            while (change := self._child.change()) is not None:
+                if change.status is not None:
+                    return change.status
+                if change.stopped is not None:
+                    self._stopped(change.stopped)
+            timeout = self._look_at_lease()
+            for number in self._inbox.wait(timeout)[0]:
+                if number in _FORWARDED:
+                    self._child.send(number)
+
+    def _look_at_lease(self) -> float | None:
+        """End the command if it is time to; seconds until the next look, None for any."""
+        now = SYSTEM_CLOCK.now()
+        if self._kill_at is not None:
+            if now < self._kill_at:
+                return self._kill_at - now
+            self._child.send(signal.SIGKILL)
+            return None
+        remaining = self._grant.remaining()
+        if remaining > self._limits.terminate:
+            self._extend(remaining)
+            if remaining == math.inf:
+                return None
+            return min(remaining - self._limits.terminate, self._lease / 3)
+        self._condemn(remaining)
+        return self._look_at_lease()
+
+    def _condemn(self, remaining: float) -> None:
+        grant = self._grant
+        if grant.state is GrantState.LOST:
+            self._warn(f"lock {grant.name!r} is lost: {grant.lost.reason}; ending the command")
+        else:
+            self._warn(
+                f"lock {grant.name!r} runs out in {remaining:.1f} s and heartbeats are not "
+                "answered; ending the command"
+            )
+        self._child.send(signal.SIGTERM)
+        self._child.send(signal.SIGCONT)  # who is stopped gets no signal before
+        until_kill = self._limits.until_kill(remaining)
+        self._kill_at = SYSTEM_CLOCK.now() + until_kill
+        self._extend(until_kill + self._limits.kill)
+
+    def _extend(self, seconds: float) -> None:
+        """Let the guard wait for so long; it kills a little before, so that it is in time."""
+        self._child.guard.extend(SYSTEM_CLOCK.now() + seconds - self._limits.kill / 2)
+
+    def _end_the_rest(self) -> None:
+        """The command itself has gone. What it started gets the rest of the grace, then SIGKILL."""
+        assert self._kill_at is not None
+        while self._child.has_members() and SYSTEM_CLOCK.now() < self._kill_at:
+            self._inbox.wait(_LOOK)
+        self._child.send(signal.SIGKILL)
+
+    def _stopped(self, by: int) -> None:
+        """The command stopped: it needs the terminal, or the user wants the shell."""
+        terminal, child = self._terminal, self._child
+        if terminal is None:
+            return
+        for_terminal = by in (signal.SIGTTIN, signal.SIGTTOU)
+        if for_terminal and terminal.is_mine:
+            terminal.give_to(child.group)
+            child.send(signal.SIGCONT)
+            return
+        had_it = terminal.foreground == child.group
+        if not (had_it or for_terminal or by == signal.SIGTSTP):
+            return  # somebody stopped it from elsewhere, and will continue it
+        terminal.take_back(child.group)
+        if stop_myself() or not for_terminal:
+            if had_it and terminal.is_mine:
+                terminal.give_to(child.group)
+            if self._grant.state is not GrantState.LOST:
+                child.send(signal.SIGCONT)

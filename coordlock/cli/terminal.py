@@ -1,0 +1,101 @@
+"""The controlling terminal, and the job control that goes with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import termios
+import threading
+from typing import Any, Self
+
+from coordlock.cli.signals import blocked
+
+__all__ = ["Terminal", "alone_at_terminal", "stop_myself"]
+
+
+class Terminal:
+    """The controlling terminal, which listens to one process group at a time.
+
+    POSIX.1-2017, Base Definitions, section 11.1: only its foreground group may read from it, and
+    gets the signals of its keys.
+    """
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._modes: list[Any] | None = None
+
+    @classmethod
+    def open(cls) -> Self | None:
+        """The terminal of this process, or None."""
+        try:
+            return cls(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+        except OSError:
+            return None
+
+    @property
+    def foreground(self) -> int:
+        """The process group that it listens to; 0 when it hung up."""
+        try:
+            return os.tcgetpgrp(self._file)
+        except OSError:
+            return 0
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether it listens to this process's group."""
+        return self.foreground == os.getpgrp()
+
+    def give_to(self, group: int) -> None:
+        """Let it listen to ``group`` from now on."""
+        with contextlib.suppress(OSError, termios.error):
+            self._modes = termios.tcgetattr(self._file)
+        self._set(group)
+
+    def take_back(self, group: int, *, repair: bool = False) -> None:
+        """Take it back from ``group``, unless somebody else took it meanwhile.
+
+        ``repair`` restores the modes it had, for a program that was killed and left others.
+        """
+        if self.foreground != group:
+            return
+        self._set(os.getpgrp())
+        if repair and self._modes is not None:
+            # tcsetattr, too, stops a process of another group; by now this is the right one.
+            with contextlib.suppress(OSError, termios.error):
+                termios.tcsetattr(self._file, termios.TCSADRAIN, self._modes)
+
+    def _set(self, group: int) -> None:
+        # From the background this stops the caller, unless SIGTTOU is blocked.
+        with blocked([signal.SIGTTOU]), contextlib.suppress(OSError):
+            os.tcsetpgrp(self._file, group)
+
+
+def alone_at_terminal() -> bool:
+    """Whether nobody shares the terminal by a pipeline: input and output are both its own.
+
+    In ``coordlock run x -- cmd | less`` the terminal must stay with the group that less is in.
+    """
+    return os.isatty(0) and os.isatty(1)
+
+
+def stop_myself() -> bool:
+    """Stop as Ctrl-Z does, until somebody continues this process; whether it stopped at all.
+
+    The kernel doesn't stop an orphaned process group, which has no shell that could continue it.
+    """
+    continued = False
+
+    def note(*_: object) -> None:
+        nonlocal continued
+        continued = True
+
+    before = {
+        signal.SIGTSTP: signal.signal(signal.SIGTSTP, signal.SIG_DFL),
+        signal.SIGCONT: signal.signal(signal.SIGCONT, note),
+    }
+    # To this thread, so that the process has stopped, and was continued, when the call returns.
+    signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    return continued

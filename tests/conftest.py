@@ -1,0 +1,153 @@
+"""Real servers for the tests, and what every test may ask for.
+
+``etcd`` and ``zookeeper`` start once per run, when the first test asks for them. A test needs a
+service when it uses the fixture of that name or carries the marker of that name. When a needed
+service is not installed, the run fails before the first test; ``--without=etcd`` leaves its tests
+out and says so. ``COORDLOCK_TEST_ETCD_URL`` and ``COORDLOCK_TEST_ZOOKEEPER_URL`` name services that
+run already.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+
+from coordlock.testing.waiting import eventually
+from tests.servers.certificates import Certificates
+from tests.servers.etcd import Etcd, EtcdServer, ExternalEtcd, etcd_is_installed
+from tests.servers.zookeeper import (
+    ExternalZooKeeper,
+    ZooKeeper,
+    ZooKeeperServer,
+    zookeeper_is_installed,
+)
+
+IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
+    "etcd": etcd_is_installed,
+    "zookeeper": zookeeper_is_installed,
+}
+INSTALL: Final = (
+    "apt-get install --no-install-recommends "
+    "etcd-server etcd-client libzookeeper-java default-jre-headless"
+)
+left_out_key: Final = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--without",
+        default="",
+        metavar="SERVICES",
+        help="leave out the tests that need these services: etcd, zookeeper, or both with a comma",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    left_out = {name for name in config.getoption("--without").split(",") if name}
+    if unknown := left_out - set(IS_INSTALLED):
+        raise pytest.UsageError(
+            f"--without knows {', '.join(IS_INSTALLED)}, not {', '.join(unknown)}"
+        )
+    config.stash[left_out_key] = dict.fromkeys(sorted(left_out), 0)
+    for name in IS_INSTALLED:
+        config.addinivalue_line("markers", f"{name}: needs {name}, though not its fixture")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    for item in items:
+        for name in IS_INSTALLED:
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(name)
+    yield  # -m and -k choose
+    left_out = config.stash[left_out_key]
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    for item in items:
+        absent = [name for name in left_out if item.get_closest_marker(name)]
+        for name in absent:
+            left_out[name] += 1
+        (dropped if absent else kept).append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+    if config.option.collectonly:
+        return
+    missing = [
+        name
+        for name, is_installed in IS_INSTALLED.items()
+        if any(item.get_closest_marker(name) for item in items)
+        and not external_url(name)
+        and not is_installed()
+    ]
+    if missing:
+        raise pytest.UsageError(
+            f"not installed: {', '.join(missing)}. Install with\n    {INSTALL}\n"
+            f"or leave the tests out with --without={','.join(missing)}"
+        )
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for name, count in config.stash[left_out_key].items():
+        terminalreporter.write_line(f"left out by --without: {count} tests that need {name}")
+
+
+def external_url(service: str) -> str | None:
+    """The URL of a service that somebody else runs, if one was named."""
+    return os.environ.get(f"COORDLOCK_TEST_{service.upper()}_URL")
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """The run's etcd. Tests that stop, kill or pause one start their own `EtcdServer`."""
+    if url := external_url("etcd"):
+        yield ExternalEtcd(url)
+        return
+    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """The run's ZooKeeper; see `etcd`."""
+    if url := external_url("zookeeper"):
+        yield ExternalZooKeeper(url)
+        return
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """An authority, a server's and a client's certificate for localhost."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def root() -> str:
+    """A root path that no other test uses."""
+    return f"/t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[None]:
+    """Fail the test when it leaves threads behind, daemons too."""
+    before = set(threading.enumerate())
+    yield
+
+    def left() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread not in before]
+
+    try:
+        eventually(lambda: not left(), within=10)
+    except TimeoutError:
+        pytest.fail(f"threads left behind: {left()}")

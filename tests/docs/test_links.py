@@ -1,0 +1,85 @@
+"""Links lead somewhere, and every page can be found."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+
+from tests.docs.pages import PAGES, REPOSITORY, links, page
+
+INDEX: Final = "docs/index.md"
+
+
+def _local(name: str) -> list[tuple[str, str]]:
+    """The links of a page that stay in the repository: path and fragment."""
+    found = []
+    for link in links(name):
+        if "://" not in link and not link.startswith("mailto:"):
+            path, _, fragment = link.partition("#")
+            target = (REPOSITORY / name).parent / path if path else REPOSITORY / name
+            found.append((str(target.resolve().relative_to(REPOSITORY)), fragment))
+    return found
+
+
+def _anchors(name: str) -> set[str]:
+    """The fragments that lead to the headings of a page, as the common hosts make them."""
+    headings = re.findall(r"^#+ (.*)$", page(name), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_resolves(name: str) -> None:
+    broken = [
+        f"{path}#{fragment}"
+        for path, fragment in _local(name)
+        if not (REPOSITORY / path).exists()
+        or (fragment and path.endswith(".md") and fragment not in _anchors(path))
+    ]
+    assert broken == []
+
+
+def test_every_page_is_reachable_from_the_index() -> None:
+    reached: set[str] = set()
+    ahead = {INDEX}
+    while ahead:
+        reached |= ahead
+        found = {path for name in ahead for path, _ in _local(name)}
+        ahead = (found & set(PAGES)) - reached
+    assert set(PAGES) - reached == {"README.md"} - reached
+
+
+def test_the_readme_leads_to_the_index() -> None:
+    assert INDEX in {path for path, _ in _local("README.md")}
+
+
+def test_every_decision_is_in_their_index() -> None:
+    listed = [path for path, _ in _local("docs/decisions/README.md")]
+    written = [name for name in PAGES if re.match(r"docs/decisions/\d{4}-", name)]
+    assert [path for path in listed if path.startswith("docs/decisions/0")] == written
+
+
+def test_the_readme_keeps_its_order() -> None:
+    assert re.findall(r"^## (.*)$", page("README.md"), re.MULTILINE) == [
+        "Try it",
+        "A lock in five lines",
+        "Choosing a backend",
+        "The token at the resource",
+        "The command line",
+        "What a lock cannot promise",
+        "Documentation",
+    ]
+
+
+def test_the_two_commands_are_on_the_first_screen() -> None:
+    screen = page("README.md").splitlines()[:25]
+    assert any("make demo" in line for line in screen)
+    assert any("make test" in line for line in screen)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_make_target_that_is_named_exists(name: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", page("Makefile"), re.MULTILINE))
+    named = set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", page(name), re.MULTILINE))
+    assert named <= targets

@@ -1,0 +1,156 @@
+"""The reference says what the code says."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import coordlock
+from coordlock import errors
+from coordlock.backend import Backend
+from coordlock.claim import Mode
+from coordlock.registry import backend_for_scheme, schemes
+from coordlock.settings import COMMON_OPTIONS, TLS_OPTIONS, Option
+from tests.docs.pages import page, rows
+
+CONFIGURATION = "docs/reference/configuration.md"
+ERRORS = "docs/reference/errors.md"
+API = "docs/reference/api.md"
+
+
+def _default(value: Any) -> str:
+    match value:
+        case None | "":
+            return "none"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case float():
+            return f"`{value:g}s`"
+        case _:
+            return f"`{value}`"
+
+
+def _accepted(option: Option) -> str:
+    """What an option takes, in the words of the error for what it does not take."""
+    try:
+        option.parse(object())
+    except ValueError as refused:
+        accepted = str(refused)
+    else:
+        raise AssertionError(f"{option.name} takes anything")
+    return accepted.removesuffix(", such as 15s, 500ms or 2m")
+
+
+def _table(options: Sequence[Option]) -> list[list[str]]:
+    return [
+        [f"`{option.name}`", _accepted(option), _default(option.default), option.doc]
+        for option in options
+    ]
+
+
+def test_the_options_of_every_backend_are_documented() -> None:
+    assert rows(CONFIGURATION, "### Of every backend") == _table(COMMON_OPTIONS)
+
+
+def test_the_options_for_tls_are_documented() -> None:
+    assert rows(CONFIGURATION, "### Of TLS") == _table(TLS_OPTIONS)
+
+
+@pytest.mark.parametrize("scheme", schemes())
+def test_the_options_of_a_backend_are_documented(scheme: str) -> None:
+    own = [one for one in backend_for_scheme(scheme).options if one not in TLS_OPTIONS]
+    assert rows(CONFIGURATION, f"### Of {scheme}://") == _table(own)
+
+
+def test_the_backends_that_speak_tls_are_named() -> None:
+    speak = [
+        scheme
+        for scheme in schemes()
+        if set(TLS_OPTIONS) <= set(backend_for_scheme(scheme).options)
+    ]
+    listed = " and ".join(f"`{scheme}://`" for scheme in speak)
+    assert f"For {listed}." in page(CONFIGURATION)
+
+
+def test_what_every_backend_declares_is_documented() -> None:
+    declared = []
+    for scheme in schemes():
+        backend = backend_for_scheme(scheme)
+        can = backend.capabilities
+        declared.append(
+            [
+                f"`{scheme}://`",
+                can.reach,
+                "yes" if can.leased else "no",
+                "yes" if can.durable else "no",
+                str(backend.default_port or "none"),
+                f"`{backend.default_root}`" if backend.default_root else "none",
+            ]
+        )
+    assert rows(CONFIGURATION, "## Backends") == declared
+
+
+def test_the_tree_of_errors_is_the_one_of_the_module() -> None:
+    assert errors.__doc__ is not None
+    tree = errors.__doc__.partition("::\n\n")[2].partition("\n\n")[0]
+    shown = page(ERRORS).partition("```text\n")[2].partition("```")[0]
+    assert [line[4:] for line in tree.splitlines()] == shown.splitlines()
+
+
+def test_the_tree_of_errors_has_them_all_with_their_bases() -> None:
+    shown = page(ERRORS).partition("```text\n")[2].partition("```")[0]
+    parents: list[str] = []
+    found = {}
+    for line in shown.splitlines():
+        depth = re.match(r"[│├└─ ]*", line)
+        named = re.search(r"([A-Za-z]+)(?: \((\w+)\))?", line)
+        assert depth
+        assert named
+        level = len(depth[0]) // 4
+        parents[level:] = [named[1]]
+        found[named[1]] = {parents[level - 1] if level else "Exception", named[2]} - {None}
+    assert found == {
+        name: {base.__name__ for base in getattr(errors, name).__bases__} for name in errors.__all__
+    }
+
+
+def test_the_fields_of_every_error_are_documented() -> None:
+    documented = {row[0].strip("`"): row[1] for row in rows(ERRORS, "## Fields")}
+    wanted = {}
+    for name in errors.__all__:
+        error = getattr(errors, name)
+        if dataclasses.is_dataclass(error):
+            fields = ", ".join(f"`{field.name}`" for field in dataclasses.fields(error))
+            wanted[name] = fields or "none"
+    assert documented == wanted
+
+
+def test_the_overview_names_the_whole_api_and_nothing_else() -> None:
+    # The first column of every table names what the row is about.
+    named = re.findall(r"^\| `(\w+)[^`]*` \|", page(API), re.MULTILINE)
+    assert sorted(named) == sorted(coordlock.__all__)
+
+
+def test_the_methods_of_clients_locks_and_grants_are_documented() -> None:
+    text = page(API)
+    for kind in (coordlock.Client, coordlock.Lock, coordlock.Grant, coordlock.LossSignal):
+        public = [name for name in dir(kind) if not name.startswith("_")]
+        missing = [name for name in public if not re.search(rf"\b{name}\b", text)]
+        assert missing == [], kind
+
+
+def test_the_table_of_modes_is_the_matrix() -> None:
+    table = rows("docs/concepts.md", "## Modes")
+    marks = {"yes": False, "no": True}
+    assert [[row[0], [marks[cell] for cell in row[1:]]] for row in table] == [
+        [f"**{mine.name}**", [mine.conflicts(other) for other in Mode]] for mine in Mode
+    ]
+
+
+def test_the_guide_for_backends_has_every_method_of_the_contract() -> None:
+    named = [row[0] for row in rows("docs/how-to/write-a-backend.md", "## The contract")]
+    assert named == [f"`{name}`" for name in vars(Backend) if name in Backend.__abstractmethods__]

@@ -1,0 +1,196 @@
+"""Checks one installation from inside; `scripts/install_matrix.py` runs it in many.
+
+The environment holds coordlock and the extras that are named, nothing else: so no pytest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.metadata
+import importlib.util
+import subprocess
+import sys
+import traceback
+import uuid
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import coordlock
+
+PACKAGES = (
+    "coordlock",
+    "coordlock_etcd",
+    "coordlock_local",
+    "coordlock_memory",
+    "coordlock_zookeeper",
+)
+#: What each extra brings; without the extra it must be absent.
+BROUGHT = {
+    "zookeeper": "kazoo",
+    "sasl": "puresasl",
+    "etcd": "grpc",
+    "etcd3": "etcd3",
+    "cli": "click",
+}
+NAME = f"smoke-{uuid.uuid4().hex}"
+
+Check = partial[None]
+
+
+def importing_coordlock_imports_no_backend() -> None:
+    heavy = ("kazoo", "grpc", "google.protobuf", "click", "rich")
+    code = f"import sys, coordlock; print([m for m in {heavy!r} if m in sys.modules])"
+    assert run(sys.executable, "-I", "-c", code).stdout.strip() == "[]"
+
+
+def the_version_is_the_distributions() -> None:
+    assert coordlock.__version__ == importlib.metadata.version("coordlock")
+
+
+def every_package_is_installed_and_typed() -> None:
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None, package
+        assert spec.origin is not None, package
+        assert (Path(spec.origin).parent / "py.typed").exists(), package
+
+
+def only_the_named_extras_are_installed(extras: set[str]) -> None:
+    for extra, module in BROUGHT.items():
+        assert (importlib.util.find_spec(module) is not None) == (extra in extras), extra
+
+
+def a_lock_is_acquired_and_released(url: str) -> None:
+    with coordlock.connect(url) as client:
+        take(client)
+
+
+def a_lock_is_acquired_and_released_in_asyncio(url: str) -> None:
+    async def main() -> None:
+        async with coordlock.connect_async(url) as client:
+            async with client.lock(NAME, timeout=30) as grant:
+                assert grant.token > 0
+                assert await client.lock(NAME).try_acquire() is None
+            assert await client.lock(NAME).try_acquire() is not None
+
+    asyncio.run(main())
+
+
+def an_existing_kazoo_client_is_used(url: str) -> None:
+    from kazoo.client import KazooClient
+
+    theirs = KazooClient(hosts=hosts(url))
+    theirs.start()
+    try:
+        with coordlock.connect(client=theirs) as client:
+            take(client)
+        assert theirs.connected
+    finally:
+        theirs.stop()
+        theirs.close()
+
+
+def an_existing_etcd3_client_is_used(url: str) -> None:
+    import etcd3
+
+    host, port = hosts(url).split(":")
+    theirs = etcd3.client(host=host, port=int(port))
+    try:
+        with coordlock.connect(client=theirs) as client:
+            take(client)
+        theirs.status()
+    finally:
+        theirs.close()
+
+
+def a_missing_extra_is_named(scheme: str) -> None:
+    try:
+        coordlock.connect(f"{scheme}://127.0.0.1:1")
+    except coordlock.MissingExtra as error:
+        message = str(error)
+    else:
+        message = "nothing was raised"
+    assert f"pip install 'coordlock[{scheme}]'" in message, message
+
+
+def the_command_runs_a_command_under_a_lock() -> None:
+    done = run(command(), "run", NAME, "--", "sh", "-c", 'test "$COORDLOCK_TOKEN" -gt 0; exit 7')
+    assert done.returncode == 7, done
+    assert run(command(), "--help").returncode == 0
+
+
+def the_command_names_its_missing_extra() -> None:
+    done = run(command(), "--help")
+    assert done.returncode != 0, done
+    assert "pip install 'coordlock[cli]'" in done.stderr, done
+    assert "Traceback" not in done.stderr, done
+
+
+def take(client: coordlock.Client) -> None:
+    """Acquire, be refused a second time, release; twice, with growing tokens."""
+    grant = client.lock(NAME, timeout=30).acquire()
+    assert client.lock(NAME).try_acquire() is None
+    assert grant.release()
+    with client.lock(NAME, timeout=30) as later:
+        assert later.token > grant.token
+
+
+def hosts(url: str) -> str:
+    return url.split("//")[1].split("/")[0]
+
+
+def command() -> str:
+    return str(Path(sys.executable).parent / "coordlock")
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def checks(extras: set[str], urls: dict[str, str]) -> Iterator[Check]:
+    """Everything that an installation with ``extras`` must pass; a server's URL by its scheme."""
+    yield partial(importing_coordlock_imports_no_backend)
+    yield partial(the_version_is_the_distributions)
+    yield partial(every_package_is_installed_and_typed)
+    yield partial(only_the_named_extras_are_installed, extras)
+    for scheme in ("memory", "local", "zookeeper", "etcd"):
+        if scheme in BROUGHT and scheme not in extras:
+            yield partial(a_missing_extra_is_named, scheme)
+        else:
+            url = urls.get(scheme, f"{scheme}://")
+            yield partial(a_lock_is_acquired_and_released, url)
+            yield partial(a_lock_is_acquired_and_released_in_asyncio, url)
+    if "zookeeper" in extras:
+        yield partial(an_existing_kazoo_client_is_used, urls["zookeeper"])
+    if "etcd3" in extras:
+        yield partial(an_existing_etcd3_client_is_used, urls["etcd"])
+    if "cli" in extras:
+        yield partial(the_command_runs_a_command_under_a_lock)
+    else:
+        yield partial(the_command_names_its_missing_extra)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--extras", nargs="*", default=[], help="what is installed")
+    parser.add_argument("--urls", nargs="*", default=[], help="running servers")
+    given = parser.parse_args()
+    failures = 0
+    urls = {url.partition(":")[0]: url for url in given.urls}
+    for check in checks(set(given.extras), urls):
+        label = " ".join([check.func.__name__.replace("_", " "), *map(str, check.args)])
+        try:
+            check()
+        except Exception:
+            failures += 1
+            traceback.print_exc()
+            print(f"FAILED  {label}", flush=True)
+        else:
+            print(f"ok      {label}", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Users and passwords: logins, tokens that end, rights that are missing."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from coordlock_etcd import EtcdBackend
+
+from coordlock.config import configure
+from coordlock.errors import AuthenticationFailed, CoordlockError
+from coordlock.testing.backend_contract import BOUND, Listener, Party
+from coordlock.testing.waiting import eventually
+from tests.integration.etcd.conftest import Join
+from tests.servers.etcd import Etcd, EtcdServer
+
+TOKEN_TTL = 2
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    with EtcdServer(tmp_path_factory.mktemp("auth"), auth=True, token_ttl=TOKEN_TTL) as server:
+        yield server
+
+
+@pytest.fixture
+def url(server: EtcdServer, root: str) -> str:
+    return server.url_for(f"/coordlock{root}", ttl="60s")
+
+
+def refusal(url: str) -> CoordlockError:
+    backend = EtcdBackend.configure(configure(url))
+    try:
+        error = backend.open(Listener()).exception(BOUND)
+    finally:
+        backend.close().result(BOUND)
+    assert isinstance(error, CoordlockError)
+    return error
+
+
+def let_tokens_end() -> None:
+    # etcd looks for ended tokens once a second; each use of a token would prolong it.
+    time.sleep(TOKEN_TTL + 2)
+
+
+def test_a_user_may_lock_below_the_root_that_is_granted(join: Join, url: str) -> None:
+    party = join(url)
+    entry, contender, snapshot = party.enqueue("q")
+    told = threading.Event()
+    party.backend.watch(contender, snapshot.revision, told.set)
+    assert party.backend.heartbeat().result(BOUND) == 60
+    assert party.backend.describe().result(BOUND).version
+    assert party.backend.queues().result(BOUND) == ["q"]
+    assert party.backend.withdraw(entry).result(BOUND)
+    assert told.wait(BOUND)
+
+
+def test_a_wrong_password_is_refused_and_not_shown(server: EtcdServer, no_leaks: None) -> None:
+    wrong = replace(server.endpoint, password="s3cret")
+    error = refusal(wrong.url("/coordlock/x"))
+    assert isinstance(error, AuthenticationFailed)
+    assert "invalid user ID or password" in str(error)
+    assert "s3cret" not in str(error) + repr(error)
+
+
+def test_a_user_who_is_not_named_is_refused(server: EtcdServer, no_leaks: None) -> None:
+    nobody = replace(server.endpoint, username=None, password=None)
+    backend = EtcdBackend.configure(configure(nobody.url("/coordlock/x")))
+    opening = backend.open(Listener())
+    if opening.exception(BOUND) is None:
+        # etcd grants leases to anybody, until they are to hold a key.
+        error = backend.snapshot("q").exception(BOUND)
+    else:
+        error = opening.exception(BOUND)
+    assert isinstance(error, AuthenticationFailed)
+    backend.close().result(BOUND)
+
+
+def test_a_root_without_rights_is_refused(join: Join, server: EtcdServer) -> None:
+    party = join(server.url_for("/elsewhere", ttl="60s"))
+    with pytest.raises(AuthenticationFailed, match="read and write below the root"):
+        party.enqueue("q")
+
+
+def test_a_token_that_has_ended_is_renewed(join: Join, url: str) -> None:
+    party = join(url)
+    let_tokens_end()
+    entry, _, _ = party.enqueue("q")
+    let_tokens_end()
+    answers = [party.backend.snapshot("q") for _ in range(20)]
+    assert all(len(answer.result(BOUND).contenders) == 1 for answer in answers)
+    let_tokens_end()
+    assert party.backend.withdraw(entry).result(BOUND)
+
+
+def test_a_watch_survives_the_end_of_its_streams_token(join: Join, url: str) -> None:
+    party = join(url)
+    entry, contender, snapshot = party.enqueue("q")
+    early, late = threading.Event(), threading.Event()
+    party.backend.watch(contender, snapshot.revision, early.set)
+    let_tokens_end()
+    other, another, seen = party.enqueue("q")
+    # On the stream that was opened with the token that has ended.
+    party.backend.watch(another, seen.revision, late.set)
+    assert party.backend.withdraw(other).result(BOUND)
+    assert late.wait(BOUND)
+    assert party.backend.withdraw(entry).result(BOUND)
+    assert early.wait(BOUND)
+
+
+def test_a_restarted_server_that_forgot_all_tokens_is_logged_in_to_again(
+    server: EtcdServer, join: Join, url: str
+) -> None:
+    party = join(url)
+    entry, contender, snapshot = party.enqueue("q")
+    told = threading.Event()
+    party.backend.watch(contender, snapshot.revision, told.set)
+    server.restart()
+
+    def beats() -> bool:
+        return party.backend.heartbeat().exception(BOUND) is None
+
+    eventually(beats)
+    assert party.backend.withdraw(entry).result(BOUND)
+    assert told.wait(BOUND)
+
+
+def test_rights_that_change_between_two_requests_do_not_matter(
+    server: EtcdServer, join: Join, url: str
+) -> None:
+    party = join(url)
+    # Every change makes etcd refuse requests whose token is of an older state of its rights.
+    for number in range(3):
+        server.etcdctl("role", "add", f"role{number}")
+        party.enqueue("q")
+
+
+def test_credentials_that_nobody_asks_for_do_no_harm(
+    etcd: Etcd, join: Join, root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = replace(etcd.endpoint, username="somebody", password="s3cret").url(root)
+    party: Party = join(url)
+    party.enqueue("q")
+    assert "authentication is not enabled" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+def test_a_right_that_is_revoked_is_reported(server: EtcdServer, join: Join, root: str) -> None:
+    for command in (
+        ("user", "add", "brief:pass"),
+        ("role", "add", "brief"),
+        ("role", "grant-permission", "brief", "readwrite", "--prefix=true", f"{root}/"),
+        ("user", "grant-role", "brief", "brief"),
+    ):
+        server.etcdctl(*command)
+    party = join(replace(server.endpoint, username="brief", password="pass").url(root))
+    party.enqueue("q")
+    try:
+        server.etcdctl("role", "revoke-permission", "brief", "--prefix=true", f"{root}/")
+    except subprocess.CalledProcessError as error:
+        raise AssertionError(error.stderr) from None
+    with pytest.raises(AuthenticationFailed):
+        party.enqueue("q")

@@ -1,0 +1,176 @@
+"""Several hosts: dead ones, silent ones, strange ones, and a cluster that loses a member."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from coordlock_etcd import EtcdBackend
+
+from coordlock.config import configure
+from coordlock.errors import BackendUnavailable
+from coordlock.testing.backend_contract import BOUND, Listener
+from coordlock.testing.waiting import eventually
+from tests.integration.etcd.conftest import Join
+from tests.servers.etcd import Etcd, EtcdCluster
+
+#: Nothing listens there.
+DEAD = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    with EtcdCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A host that accepts connections and says nothing."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture
+def website() -> Iterator[str]:
+    """A host that speaks HTTP/1.1."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def no_etcd(request: pytest.FixtureRequest) -> str:
+    if request.param == "dead":
+        return DEAD
+    if request.param == "unknown":
+        return "nowhere.invalid:2379"
+    host: str = request.getfixturevalue(request.param)
+    return host
+
+
+everywhere = pytest.mark.parametrize(
+    "no_etcd", ["dead", "unknown", "silent", "website"], indirect=True
+)
+
+
+@everywhere
+def test_another_host_is_used_when_the_first_is_no_good(
+    no_etcd: str, etcd: Etcd, join: Join, root: str
+) -> None:
+    party = join(f"etcd://{no_etcd},{etcd.endpoint.hosts[0]}{root}?ttl=60s")
+    party.enqueue("q")
+    assert party.backend.heartbeat().result(BOUND) == 60
+
+
+@everywhere
+def test_what_is_no_etcd_is_reported_in_time(no_etcd: str, root: str, no_leaks: None) -> None:
+    url = f"etcd://{no_etcd}{root}?request_timeout=2s"
+    backend = EtcdBackend.configure(configure(url))
+    try:
+        with pytest.raises(BackendUnavailable) as unavailable:
+            backend.open(Listener()).result(10)
+    finally:
+        backend.close().result(BOUND)
+    assert no_etcd in unavailable.value.reason
+
+
+def test_a_zookeeper_is_no_etcd(request: pytest.FixtureRequest, root: str, no_leaks: None) -> None:
+    zookeeper = request.getfixturevalue("zookeeper")
+    url = f"etcd://{zookeeper.host}:{zookeeper.port}{root}?request_timeout=2s"
+    backend = EtcdBackend.configure(configure(url))
+    try:
+        with pytest.raises(BackendUnavailable, match="is this an etcd endpoint"):
+            backend.open(Listener()).result(10)
+    finally:
+        backend.close().result(BOUND)
+
+
+def test_the_service_is_described_with_the_hosts_that_do_not_answer(
+    etcd: Etcd, join: Join, root: str
+) -> None:
+    host = etcd.endpoint.hosts[0]
+    info = join(f"etcd://{host},{DEAD}{root}").backend.describe().result(BOUND)
+    assert info.endpoints == (f"{host} (leader)", f"{DEAD} (no answer)")
+    assert info.version
+    assert any(DEAD in warning for warning in info.warnings)
+
+
+def test_a_service_that_does_not_answer_cannot_be_described(root: str, no_leaks: None) -> None:
+    backend = EtcdBackend.configure(configure(f"etcd://{DEAD}{root}"))
+    assert isinstance(backend.describe().exception(BOUND), BackendUnavailable)
+    backend.close().result(BOUND)
+
+
+def repeat(request: Callable[[], object]) -> Callable[[], bool]:
+    """Whether ``request`` succeeds now."""
+
+    def succeeds() -> bool:
+        try:
+            request()
+        except BackendUnavailable:
+            return False
+        return True
+
+    return succeeds
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+def test_a_session_and_its_watches_move_on_when_their_member_fails(
+    cluster: EtcdCluster, join: Join, root: str, fault: str
+) -> None:
+    hosts = ",".join(cluster.endpoint.hosts)
+    party = join(f"etcd://{hosts}{root}?ttl=60s&request_timeout=2s")
+    other = join(f"etcd://{cluster.endpoint.hosts[2]},{cluster.endpoint.hosts[1]}{root}?ttl=60s")
+    entry, ahead, _ = other.enqueue("q")
+    _, contender, snapshot = party.enqueue("q")
+    told = threading.Event()
+    party.backend.watch(ahead, snapshot.revision, told.set)
+    member = cluster.members[0]
+    try:
+        getattr(member, fault)()
+        eventually(repeat(lambda: party.backend.heartbeat().result(BOUND)))
+        eventually(repeat(lambda: other.backend.withdraw(entry).result(BOUND)))
+        assert told.wait(BOUND)
+        seen = party.backend.snapshot("q").result(BOUND)
+        assert seen.contenders == (contender,)
+    finally:
+        if fault == "pause":
+            member.resume()
+        else:
+            member.start()
+    eventually(lambda: all(one.answers() for one in cluster.members))
+
+
+def test_a_member_without_a_majority_is_left_at_once(tmp_path: Path, join: Join, root: str) -> None:
+    with EtcdCluster(tmp_path) as cluster:
+        party = join(cluster.url_for(root, ttl="60s", request_timeout="20s"))
+        _, contender, snapshot = party.enqueue("q")
+        party.backend.watch(contender, snapshot.revision, lambda: None)
+        for member in cluster.members[1:]:
+            member.kill()
+        # The one that is left has no leader: it says so, instead of keeping requests waiting.
+        eventually(lambda: party.listener.events)
+
+        def refused() -> bool:
+            error = party.backend.heartbeat().exception(BOUND)
+            return isinstance(error, BackendUnavailable) and "no leader" in error.reason
+
+        eventually(refused)
+        for member in cluster.members[1:]:
+            member.spawn()
+        eventually(repeat(lambda: party.backend.heartbeat().result(BOUND)), within=60)
+        eventually(lambda: party.listener.events[-1] == "recovered")
+        assert party.backend.snapshot("q").result(BOUND).contenders == (contender,)

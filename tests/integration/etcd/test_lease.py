@@ -1,0 +1,176 @@
+"""Sessions are leases: how they live, how they end, and that their end is noticed."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coordlock_etcd import EtcdBackend
+
+from coordlock.claim import Mode
+from coordlock.config import configure
+from coordlock.contender import Entry
+from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.testing.backend_contract import BOUND, OWNER, Party
+from coordlock.testing.waiting import eventually
+from tests.integration.etcd.conftest import Join
+from tests.servers.etcd import Etcd, EtcdServer
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EtcdServer]:
+    with EtcdServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def party(join: Join, etcd: Etcd, root: str) -> Party:
+    return join(etcd.url_for(root, ttl="60s"))
+
+
+def leases(etcd: Etcd) -> list[str]:
+    return etcd.etcdctl("lease", "list").split()[3:]
+
+
+def pause(server: EtcdServer) -> None:
+    server.pause()
+    eventually(lambda: not server.answers())  # the signal takes a moment
+
+
+def test_the_time_to_live_is_in_whole_seconds_and_not_less_than_asked(
+    join: Join, etcd: Etcd, root: str
+) -> None:
+    assert join(etcd.url_for(root, ttl="5500ms")).info.ttl == 6
+
+
+def test_a_heartbeat_tells_that_the_lease_was_revoked(etcd: Etcd, party: Party) -> None:
+    etcd.etcdctl("lease", "revoke", party.info.id)
+    with pytest.raises(SessionLost, match="expired or was revoked"):
+        party.backend.heartbeat().result(BOUND)
+    assert party.listener.events == ["lost: its lease has expired or was revoked"]
+    with pytest.raises(SessionLost, match="no session"):
+        party.backend.heartbeat().result(BOUND)
+
+
+def test_enqueueing_tells_that_the_lease_was_revoked(etcd: Etcd, party: Party) -> None:
+    etcd.etcdctl("lease", "revoke", party.info.id)
+    with pytest.raises(SessionLost):
+        party.enqueue("q")
+    assert party.listener.ended.is_set()
+    with pytest.raises(SessionLost):
+        party.enqueue("q")
+    assert len(party.listener.events) == 1
+
+
+def test_revoking_the_lease_is_a_departure_of_its_contenders(etcd: Etcd, party: Party) -> None:
+    _, contender, snapshot = party.enqueue("q")
+    told = threading.Event()
+    party.backend.watch(contender, snapshot.revision, told.set)
+    etcd.etcdctl("lease", "revoke", party.info.id)
+    assert told.wait(BOUND)
+
+
+def test_a_lost_session_is_followed_by_another(etcd: Etcd, party: Party) -> None:
+    etcd.etcdctl("lease", "revoke", party.info.id)
+    party.backend.heartbeat().exception(BOUND)
+    again = party.backend.open(party.listener).result(BOUND)
+    assert again.id != party.info.id
+    assert party.backend.heartbeat().result(BOUND) == 60
+    assert party.enqueue("q")[1].session == again.id
+
+
+def test_closing_revokes_the_lease(etcd: Etcd, party: Party) -> None:
+    assert party.info.id in leases(etcd)
+    party.backend.close().result(BOUND)
+    assert party.info.id not in leases(etcd)
+
+
+def test_a_paused_server_keeps_no_request_waiting_for_long(
+    server: EtcdServer, join: Join, root: str
+) -> None:
+    party = join(server.url_for(root, ttl="60s", request_timeout="1s"))
+    entry, contender, snapshot = party.enqueue("q")
+    told = threading.Event()
+    party.backend.watch(contender, snapshot.revision, told.set)
+    other = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
+    pause(server)
+    answers: list[Future[Any]] = [
+        party.backend.heartbeat(),
+        party.backend.enqueue(other),
+        party.backend.withdraw(entry),
+        party.backend.snapshot("q"),
+        party.backend.queues(),
+        party.backend.evict(contender),
+        party.backend.describe(),
+    ]
+    assert [type(answer.exception(BOUND)) for answer in answers] == [BackendUnavailable] * 7
+    party.backend.close().result(BOUND)
+    server.resume()
+
+
+def test_a_restarted_server_still_knows_the_session(
+    server: EtcdServer, join: Join, root: str
+) -> None:
+    party = join(server.url_for(root, ttl="60s"))
+    entry, contender, _ = party.enqueue("q")
+    server.kill()
+    assert isinstance(party.backend.heartbeat().exception(BOUND), BackendUnavailable)
+    server.start()
+
+    def beats() -> bool:
+        return party.backend.heartbeat().exception(BOUND) is None
+
+    eventually(beats)
+    again = party.backend.enqueue(entry).result(BOUND)
+    assert again.find(entry.id) == contender
+
+
+def test_a_server_that_is_not_there_is_no_reason_to_hang(root: str, no_leaks: None) -> None:
+    backend = EtcdBackend.configure(configure(f"etcd://127.0.0.1:1{root}"))
+    with pytest.raises(BackendUnavailable, match=r"127\.0\.0\.1:1: .*Connection refused"):
+        backend.open(_Nobody()).result(BOUND)
+    with pytest.raises(SessionLost):
+        backend.heartbeat().result(BOUND)
+    backend.close().result(BOUND)
+
+
+def test_closing_ends_what_is_pending_and_all_threads(
+    server: EtcdServer, root: str, no_leaks: None
+) -> None:
+    # `no_leaks` looks at the threads.
+    party = Party(
+        EtcdBackend.configure(configure(server.url_for(root, ttl="60s", request_timeout="1s")))
+    )
+    _, contender, snapshot = party.enqueue("q")
+    party.backend.watch(contender, snapshot.revision, lambda: None)
+    pause(server)
+    pending = [party.backend.snapshot("q") for _ in range(20)]
+    party.backend.close().result(BOUND)
+    for answer in pending:
+        assert isinstance(answer.exception(BOUND), BackendUnavailable)
+    server.resume()
+
+
+def test_closing_while_a_session_is_opened_leaves_no_lease(
+    etcd: Etcd, root: str, no_leaks: None
+) -> None:
+    before = set(leases(etcd))
+    for _ in range(20):
+        backend = EtcdBackend.configure(configure(etcd.url_for(root)))
+        opening = backend.open(_Nobody())
+        backend.close().result(BOUND)
+        assert opening.done()
+    assert set(leases(etcd)) <= before
+
+
+class _Nobody:
+    def suspect(self, reason: str) -> None: ...
+
+    def recovered(self) -> None: ...
+
+    def lost(self, reason: str) -> None: ...

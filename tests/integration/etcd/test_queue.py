@@ -1,0 +1,132 @@
+"""Enqueueing: one transaction, tokens from etcd's revisions, replies that get lost."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from coordlock.claim import Mode
+from coordlock.contender import Entry
+from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.testing.backend_contract import BOUND, OWNER, Party
+from coordlock.testing.connection import Connection
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from tests.integration.etcd.conftest import Join
+from tests.servers.etcd import Etcd
+
+
+@pytest.fixture
+def proxy(etcd: Etcd) -> Iterator[FaultProxy]:
+    with FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def party(join: Join, proxy: FaultProxy, root: str) -> Party:
+    return join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s")
+
+
+def keys(etcd: Etcd, root: str) -> list[str]:
+    return etcd.etcdctl("get", "--prefix", "--keys-only", f"{root}/").split()
+
+
+def test_the_token_is_the_creation_revision_of_the_key(etcd: Etcd, party: Party) -> None:
+    for _ in range(3):
+        _, contender, snapshot = party.enqueue("q")
+        [kv] = json.loads(etcd.etcdctl("get", contender.key, "--write-out=json"))["kvs"]
+        assert contender.token == contender.order == kv["create_revision"] == snapshot.revision
+        assert contender.session == f"{kv['lease']:x}" == party.info.id
+
+
+def test_enqueueing_is_one_transaction_and_withdrawing_one_deletion(
+    party: Party, proxy: FaultProxy
+) -> None:
+    with proxy.counting() as sent:
+        entry, _, _ = party.enqueue("q")
+    assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["Txn"]
+    with proxy.counting() as sent:
+        assert party.backend.withdraw(entry).result(BOUND)
+    assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["DeleteRange"]
+
+
+def test_a_heartbeat_is_one_message(party: Party, proxy: FaultProxy) -> None:
+    with proxy.counting() as sent:
+        assert party.backend.heartbeat().result(BOUND) == 60
+    assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["LeaseKeepAlive"]
+
+
+def test_a_reply_that_is_lost_does_not_make_a_second_contender(
+    etcd: Etcd, party: Party, proxy: FaultProxy, root: str
+) -> None:
+    entry = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
+    trap = proxy.on_request("*Txn", Connection.lose_reply)
+    with pytest.raises(BackendUnavailable):
+        party.backend.enqueue(entry).result(BOUND)
+    assert trap.sprung
+    assert len(keys(etcd, root)) == 1
+    snapshot = party.backend.enqueue(entry).result(BOUND)
+    assert [c.id for c in snapshot.contenders] == [entry.id]
+    assert len(keys(etcd, root)) == 1
+
+
+def test_a_contender_of_an_earlier_session_is_not_adopted_but_removed(
+    etcd: Etcd, party: Party, root: str
+) -> None:
+    entry, _, _ = party.enqueue("q")
+    # Its lease lives on in etcd, while the client has given that session up.
+    [key] = keys(etcd, root)
+    lease = etcd.etcdctl("lease", "grant", "600").split()[1]
+    etcd.etcdctl("put", f"--lease={lease}", key, "unchanged")
+    party.backend.open(party.listener).result(BOUND)
+    with pytest.raises(SessionLost, match="earlier session"):
+        party.backend.enqueue(entry).result(BOUND)
+    assert keys(etcd, root) == []
+    assert party.enqueue("q")[2].omitted == 0
+
+
+def test_opening_again_ends_what_the_session_before_left_behind(party: Party) -> None:
+    party.enqueue("q")
+    second = party.backend.open(party.listener).result(BOUND)
+    assert second.id != party.info.id
+    party.enqueue("q")
+
+    def sessions() -> list[str]:
+        return [c.session for c in party.backend.snapshot("q").result(BOUND).contenders]
+
+    eventually(lambda: sessions() == [second.id])
+
+
+def test_two_thousand_contenders_are_read_at_once(party: Party) -> None:
+    entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(2_000)]
+    futures = [party.backend.enqueue(entry) for entry in entries]
+    last = max(f.result(BOUND).contenders[-1].order for f in futures)
+    seen = party.backend.snapshot("q", owners=True).result(BOUND)
+    assert {c.id for c in seen.contenders} == {entry.id for entry in entries}
+    assert seen.contenders[-1].order == last
+    part = party.backend.snapshot("q", seen.contenders[999]).result(BOUND)
+    assert part.omitted + len(part.contenders) == 1_000
+
+
+def test_keys_of_other_programs_are_contenders_too(etcd: Etcd, party: Party, root: str) -> None:
+    etcd.etcdctl("put", f"{root}/q/a b\tc", "who knows")
+    _, contender, snapshot = party.enqueue("q")
+    [foreign] = snapshot.before(contender)
+    assert (foreign.claim, str(foreign.owner)) == (Mode.EX, "who knows")
+    assert foreign.session == ""
+    assert party.backend.evict(foreign).result(BOUND)
+
+
+def test_evicting_spares_a_later_contender_with_the_same_key(
+    etcd: Etcd, party: Party, root: str
+) -> None:
+    etcd.etcdctl("put", f"{root}/q/5c", "first")
+    [first] = party.backend.snapshot("q").result(BOUND).contenders
+    etcd.etcdctl("del", f"{root}/q/5c")
+    etcd.etcdctl("put", f"{root}/q/5c", "second")
+    assert party.backend.evict(first).result(BOUND) is False
+    assert len(keys(etcd, root)) == 1

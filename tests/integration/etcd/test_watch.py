@@ -1,0 +1,252 @@
+"""Departures are told once, whatever happens to the stream, the server and its history."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from coordlock_etcd import requests
+
+from coordlock.contender import Contender, Snapshot
+from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.counts import Counts
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from tests.integration.etcd.conftest import Join
+from tests.servers.etcd import Etcd, EtcdServer
+
+
+class Told:
+    """Remembers how often a departure was told."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.once = threading.Event()
+
+    def __call__(self) -> None:
+        self.times += 1
+        self.once.set()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EtcdServer]:
+    with EtcdServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(etcd: Etcd) -> Iterator[FaultProxy]:
+    with FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def watcher(join: Join, proxy: FaultProxy, root: str) -> Party:
+    """A party behind the proxy."""
+    return join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s")
+
+
+@pytest.fixture
+def other(join: Join, etcd: Etcd, root: str) -> Party:
+    """A party that the proxy's faults don't touch."""
+    return join(etcd.url_for(root, ttl="60s"))
+
+
+def watched(party: Party, contender: Contender, snapshot: Snapshot) -> Told:
+    """Watches ``contender``, and returns when the stream is known to be up."""
+    told = Told()
+    party.backend.watch(contender, snapshot.revision, told)
+    probe = Told()
+    entry, mine, seen = party.enqueue("probe")
+    party.backend.watch(mine, seen.revision, probe)
+    party.backend.withdraw(entry).result(BOUND)
+    assert probe.once.wait(BOUND)
+    return told
+
+
+def watch_requests(counts: Counts) -> int:
+    return sum(n for kind, n in counts.requests.items() if kind.endswith("Watch"))
+
+
+def test_a_deletion_before_the_watch_is_told(watcher: Party, other: Party) -> None:
+    entry, contender, snapshot = other.enqueue("q")
+    other.backend.withdraw(entry).result(BOUND)
+    told = Told()
+    watcher.backend.watch(contender, snapshot.revision, told)
+    assert told.once.wait(BOUND)
+
+
+def test_a_deletion_whose_history_is_compacted_is_told(
+    etcd: Etcd, watcher: Party, other: Party
+) -> None:
+    entry, contender, snapshot = other.enqueue("q")
+    other.backend.withdraw(entry).result(BOUND)
+    other.enqueue("q")
+    etcd.compact()
+    told = Told()
+    watcher.backend.watch(contender, snapshot.revision, told)
+    assert told.once.wait(BOUND)
+
+
+def test_a_watch_behind_a_compaction_goes_on(etcd: Etcd, watcher: Party, other: Party) -> None:
+    entry, contender, snapshot = other.enqueue("q")
+    for _ in range(3):
+        other.enqueue("q")
+    etcd.compact()
+    told = watched(watcher, contender, snapshot)
+    assert told.times == 0
+    other.backend.withdraw(entry).result(BOUND)
+    assert told.once.wait(BOUND)
+
+
+def test_a_compaction_while_the_connection_is_broken_hides_no_departure(
+    etcd: Etcd, watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    gone, leaving, snapshot = other.enqueue("q")
+    _, staying, second = other.enqueue("q")
+    told = watched(watcher, leaving, snapshot), watched(watcher, staying, second)
+    proxy.refuse()
+    proxy.drop_connections()
+    eventually(lambda: watcher.listener.events)
+    other.backend.withdraw(gone).result(BOUND)
+    other.enqueue("q")
+    etcd.compact()
+    proxy.heal()
+    assert told[0].once.wait(BOUND)
+    eventually(lambda: watcher.listener.events[-1] == "recovered")
+    assert [one.times for one in told] == [1, 0]
+    other.backend.evict(staying).result(BOUND)
+    assert told[1].once.wait(BOUND)
+
+
+def test_a_deletion_while_the_connection_is_broken_is_told_and_so_is_the_doubt(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    entry, contender, snapshot = other.enqueue("q")
+    told = watched(watcher, contender, snapshot)
+    proxy.refuse()
+    proxy.drop_connections()
+    eventually(lambda: watcher.listener.events)
+    other.backend.withdraw(entry).result(BOUND)
+    assert told.times == 0
+    proxy.heal()
+    assert told.once.wait(BOUND)
+    eventually(lambda: len(watcher.listener.events) == 2)
+    suspicion, recovery = watcher.listener.events
+    assert suspicion.startswith("suspect: ")
+    assert recovery == "recovered"
+
+
+def test_watches_outlive_a_server_that_is_killed(server: EtcdServer, join: Join, root: str) -> None:
+    party, other = join(server.url_for(root, ttl="60s")), join(server.url_for(root, ttl="60s"))
+    entry, first, snapshot = other.enqueue("q")
+    _, second, later = other.enqueue("q")
+    told = watched(party, first, snapshot), watched(party, second, later)
+    server.kill()
+    server.start()
+    eventually(lambda: "recovered" in party.listener.events)
+    assert [one.times for one in told] == [0, 0]
+    assert other.backend.withdraw(entry).result(BOUND)
+    assert told[0].once.wait(BOUND)
+    assert told[1].times == 0
+
+
+def test_an_event_that_the_server_never_sends_is_made_up_for(
+    watcher: Party, other: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry, contender, snapshot = other.enqueue("q")
+    # The fault: etcd watches something else (as if it had lost the event: etcd issue 17529).
+    real = requests.watch
+    monkeypatch.setattr(requests, "watch", lambda id, key, start: real(id, b"nothing", start))
+    told = Told()
+    watcher.backend.watch(contender, snapshot.revision, told)
+    monkeypatch.setattr(requests, "watch", real)
+    monkeypatch.setattr("coordlock_etcd.watcher._RECHECK", 0.0)
+    other.backend.withdraw(entry).result(BOUND)
+    assert told.times == 0
+    watcher.backend.heartbeat().result(BOUND)
+    assert told.once.wait(BOUND)
+
+
+def test_all_watches_of_a_contender_are_one_for_the_server(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    _, contender, snapshot = other.enqueue("q")
+    watched(watcher, contender, snapshot)
+    # Two watches were created, and one of them was cancelled.
+    eventually(lambda: watch_requests(proxy.counts()) == 3)
+    with proxy.counting() as sent:
+        cancels = [
+            watcher.backend.watch(contender, snapshot.revision, lambda: None) for _ in range(50)
+        ]
+        watcher.backend.heartbeat().result(BOUND)
+        for cancel in cancels:
+            cancel()
+        watcher.backend.heartbeat().result(BOUND)
+    assert watch_requests(sent) == 0
+
+
+def test_watches_end_with_their_session(watcher: Party, other: Party) -> None:
+    entry, contender, snapshot = other.enqueue("q")
+    told = watched(watcher, contender, snapshot)
+    watcher.backend.open(watcher.listener).result(BOUND)
+    other.backend.withdraw(entry).result(BOUND)
+    _, mine, seen = watcher.enqueue("q")
+    watched(watcher, mine, seen)
+    assert told.times == 0
+
+
+def test_another_contender_with_the_same_key_is_told_apart(
+    etcd: Etcd, watcher: Party, root: str
+) -> None:
+    # As `etcdctl lock` and Go's sessions do: the key is the lease's id, again and again.
+    etcd.etcdctl("put", f"{root}/q/5c", "first")
+    first = watcher.backend.snapshot("q").result(BOUND)
+    told = watched(watcher, first.contenders[0], first)
+    etcd.etcdctl("del", f"{root}/q/5c")
+    assert told.once.wait(BOUND)
+    etcd.etcdctl("put", f"{root}/q/5c", "second")
+    second = watcher.backend.snapshot("q").result(BOUND)
+    again = watched(watcher, second.contenders[0], second)
+    assert again.times == 0
+    etcd.etcdctl("del", f"{root}/q/5c")
+    assert again.once.wait(BOUND)
+    assert told.times == 1
+
+
+def test_a_thousand_watches_are_told_after_a_reconnect(
+    etcd: Etcd, watcher: Party, other: Party, proxy: FaultProxy, root: str
+) -> None:
+    made = [other.enqueue(f"q{number}") for number in range(1_000)]
+    told = [Told() for _ in made]
+    for (_, contender, snapshot), one in zip(made, told, strict=True):
+        watcher.backend.watch(contender, snapshot.revision, one)
+    proxy.drop_connections()
+    other.backend.close().result(BOUND)
+    for one in told:
+        assert one.once.wait(BOUND)
+    assert {one.times for one in told} == {1}
+
+
+def test_a_callback_that_raises_does_not_stop_the_others(
+    watcher: Party, other: Party, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("a bug in a callback")
+
+    entry, contender, snapshot = other.enqueue("q")
+    told = watched(watcher, contender, snapshot)
+    watcher.backend.watch(contender, snapshot.revision, fail)
+    after = Told()
+    watcher.backend.watch(contender, snapshot.revision, after)
+    other.backend.withdraw(entry).result(BOUND)
+    assert told.once.wait(BOUND)
+    assert after.once.wait(BOUND)
+    assert "a bug in a callback" in caplog.text
+    entry, contender, snapshot = other.enqueue("q")
+    again = watched(watcher, contender, snapshot)
+    other.backend.withdraw(entry).result(BOUND)
+    assert again.once.wait(BOUND)

@@ -1,0 +1,123 @@
+"""The backend itself, without the kernel, on real servers."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coordlock_zookeeper import ZookeeperBackend
+
+from coordlock.backend import SessionInfo
+from coordlock.claim import Claim, Mode
+from coordlock.config import configure
+from coordlock.contender import Contender, Entry, Owner, Snapshot
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
+
+#: Seconds within which anything happens on two noisy cores.
+BOUND = 30.0
+
+OWNER = Owner("host", 7, "a test", 1.0)
+
+
+class Party:
+    """One backend and what it says of its session."""
+
+    def __init__(self, url: str, client: object | None = None) -> None:
+        self.backend = ZookeeperBackend.configure(configure(url), client)
+        self.events: list[str] = []
+        self.lost = threading.Event()
+
+    def opening(self) -> Future[SessionInfo]:
+        return self.backend.open(_Listener(self))
+
+    def open(self) -> SessionInfo:
+        self.lost.clear()
+        return self.opening().result(BOUND)
+
+    def enqueue(
+        self, queue: str = "q", claim: Claim = Mode.EX
+    ) -> tuple[Entry, Contender, Snapshot]:
+        entry = new_entry(queue, claim)
+        snapshot = self.backend.enqueue(entry).result(BOUND)
+        contender = snapshot.find(entry.id)
+        assert contender is not None
+        return entry, contender, snapshot
+
+    def ids(self, queue: str = "q") -> list[str]:
+        return [one.id for one in self.backend.snapshot(queue).result(BOUND).contenders]
+
+    def recovers(self) -> None:
+        """Wait until requests are answered again."""
+        eventually(lambda: self.backend.heartbeat().exception(BOUND) is None, "a heartbeat")
+
+
+class _Listener:
+    def __init__(self, party: Party) -> None:
+        self._party = party
+
+    def suspect(self, reason: str) -> None:
+        self._party.events.append(f"suspect: {reason}")
+
+    def recovered(self) -> None:
+        self._party.events.append("recovered")
+
+    def lost(self, reason: str) -> None:
+        self._party.events.append(f"lost: {reason}")
+        self._party.lost.set()
+
+
+def new_entry(queue: str = "q", claim: Claim = Mode.EX) -> Entry:
+    return Entry(queue, uuid.uuid4().hex, claim, OWNER)
+
+
+Parties = Callable[..., Party]
+
+
+@pytest.fixture
+def parties() -> Iterator[Parties]:
+    """Makes backends, with an open session unless ``opened=False``, and closes them."""
+    made: list[Party] = []
+
+    def make(url: str, client: object | None = None, *, opened: bool = True) -> Party:
+        party = Party(url, client)
+        made.append(party)
+        if opened:
+            party.open()
+        return party
+
+    yield make
+    for closing in [party.backend.close() for party in made]:
+        closing.result(BOUND)
+
+
+@pytest.fixture
+def proxy(zookeeper: ZooKeeper) -> Iterator[FaultProxy]:
+    with FaultProxy(zookeeper.host, zookeeper.port, ZooKeeperFrames) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied(proxy: FaultProxy, root: str) -> str:
+    """The URL of the run's ZooKeeper through the proxy, with sessions of six seconds."""
+    return f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=6s"
+
+
+@pytest.fixture
+def kazoo(zookeeper: ZooKeeper) -> Iterator[Any]:
+    with zookeeper.kazoo() as kazoo:
+        yield kazoo
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """A server of the test's own, to stop, pause and restart."""
+    with ZooKeeperServer(tmp_path / "server") as server:
+        yield server

@@ -1,0 +1,176 @@
+"""Contenders as znodes: one round trip, parents that come and go, order, tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordlock.claim import Mode, Permit
+from coordlock.errors import BackendError
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from tests.integration.zookeeper.conftest import BOUND, OWNER, Parties, new_entry
+from tests.servers.zookeeper import ZooKeeper
+
+
+def test_the_contender_is_an_ephemeral_sequential_node_with_its_owner(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    entry, contender, _ = party.enqueue("a/b")
+    assert contender.key == f"{root}/a%2Fb/{entry.id}__lock__0000000000"
+    data, stat = kazoo.get(contender.key)
+    assert data == OWNER.encode()
+    assert contender.token == stat.czxid
+    assert contender.session == f"{stat.ephemeralOwner % 2**64:#x}"
+
+
+def test_enqueueing_is_one_round_trip_even_with_new_parents(
+    proxy: FaultProxy, proxied: str, parties: Parties
+) -> None:
+    party = parties(proxied)
+    proxy.replies.black_hole()
+    with proxy.counting() as sent:
+        answer = party.backend.enqueue(new_entry())
+        # All of it is sent, though nothing is answered.
+        eventually(lambda: proxy.counts().requests["getChildren2"] == 1)
+        assert not answer.done()
+    assert sent.requests == {"create": 1, "createContainer": 1, "create2": 1, "getChildren2": 1}
+    proxy.heal()
+    assert len(answer.result(BOUND).contenders) == 1
+
+
+def test_a_second_contender_of_a_known_queue_costs_two_requests(
+    proxy: FaultProxy, proxied: str, parties: Parties
+) -> None:
+    party = parties(proxied)
+    party.enqueue()
+    with proxy.counting() as sent:
+        entry, *_ = party.enqueue()
+    assert sent.requests == {"create2": 1, "getChildren2": 1}
+    with proxy.counting() as sent:
+        assert party.backend.withdraw(entry).result(BOUND)
+    assert sent.requests == {"delete": 1}
+
+
+def test_the_parent_of_an_unused_queue_is_removed_and_made_again(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    entry, before, _ = party.enqueue()
+    assert party.backend.withdraw(entry).result(BOUND)
+    eventually(lambda: kazoo.exists(f"{root}/q") is None, "the container to be reaped")
+    _, after, snapshot = party.enqueue()
+    assert snapshot.contenders == (after,)
+    assert before.order == after.order == 0
+    assert before.token is not None
+    assert after.token is not None
+    assert after.token > before.token
+
+
+def test_a_deleted_root_is_made_again(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(f"{root}/deep/er"))
+    entry, *_ = party.enqueue()
+    party.backend.withdraw(entry).result(BOUND)
+    kazoo.delete(root, recursive=True)
+    _, contender, snapshot = party.enqueue()
+    assert snapshot.contenders == (contender,)
+
+
+def test_a_long_queue_is_listed_only_near_the_contender(
+    zookeeper: ZooKeeper, root: str, parties: Parties
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    earlier = [party.enqueue()[1] for _ in range(12)]
+    _, reader, snapshot = party.enqueue(claim=Mode.PR)
+    assert [one.key for one in snapshot.contenders] == [
+        one.key for one in [*earlier[-reader.claim.window :], reader]
+    ]
+    assert snapshot.omitted == 12 - reader.claim.window
+
+
+def test_other_programs_contenders_count_and_other_children_do_not(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    kazoo.ensure_path(f"{root}/q")
+    curator = kazoo.create(f"{root}/q/_c_0a1b-lock-", b"jvm-17", ephemeral=True, sequence=True)
+    reader = kazoo.create(f"{root}/q/_c_0a1b-__READ__", ephemeral=True, sequence=True)
+    kazoo.create(f"{root}/q/leases", b"")
+    _, contender, _ = party.enqueue(claim=Permit(9))
+    seen = party.backend.snapshot("q", owners=True).result(BOUND).contenders
+    assert [one.key for one in seen] == [curator, reader, contender.key]
+    assert [one.claim for one in seen] == [Mode.EX, Mode.EX, Permit(9)]
+    assert str(seen[0].owner) == "jvm-17"
+
+
+def test_negative_sequences_follow_the_largest_positive_one(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    names = [
+        f"{'a' * 32}__lock__{sequence}"
+        for sequence in ("2147483646", "2147483647", "-2147483648", "-999999999", "-000000007")
+    ]
+    for name in sorted(names):
+        kazoo.create(f"{root}/q/{name}", ephemeral=True, makepath=True)
+    shown = party.backend.snapshot("q", owners=True).result(BOUND)
+    assert [one.key.rpartition("/")[2] for one in shown.contenders] == names
+
+
+class TestSequenceTokens:
+    """With ``token=sequence``."""
+
+    def test_tokens_are_sequences_and_start_with_one(
+        self, zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+    ) -> None:
+        party = parties(zookeeper.url_for(root, token="sequence"))
+        _, first, snapshot = party.enqueue()
+        _, second, _ = party.enqueue()
+        assert (first.token, second.token) == (1, 2)
+        assert snapshot.contenders == (first,)
+        assert first.key.endswith("__lock__0000000001")
+
+    def test_they_go_on_when_the_queue_was_empty(
+        self, zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+    ) -> None:
+        party = parties(zookeeper.url_for(root, token="sequence"))
+        entry, first, _ = party.enqueue()
+        party.backend.withdraw(entry).result(BOUND)
+        # A container of the same age shows that the server has looked for what to remove.
+        reaped = parties(zookeeper.url_for(f"{root}/other"))
+        entry, *_ = reaped.enqueue()
+        reaped.backend.withdraw(entry).result(BOUND)
+        eventually(lambda: kazoo.exists(f"{root}/other/q") is None, "the container to be reaped")
+        _, second, _ = party.enqueue()
+        assert first.token is not None
+        assert second.token == first.token + 1
+
+
+def test_a_queue_whose_counter_has_gone_round_is_refused_until_it_drains(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    old = f"{root}/q/{'a' * 32}__lock__-000000001"
+    kazoo.create(old, ephemeral=True, makepath=True)
+    refused = party.backend.enqueue(new_entry())
+    with pytest.raises(BackendError, match="gone round"):
+        refused.result(BOUND)
+    eventually(lambda: kazoo.get_children(f"{root}/q") == [old.rpartition("/")[2]])
+    kazoo.delete(old)
+    party.enqueue()
+
+
+def test_queues_are_listed_by_their_names(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    assert party.backend.queues().result(BOUND) == []
+    names = ["plain", "a/b", "..", "größe 7"]
+    for name in names:
+        party.enqueue(name)
+    kazoo.create(f"{root}/not%an%escape")
+    assert sorted(party.backend.queues().result(BOUND)) == sorted(names)

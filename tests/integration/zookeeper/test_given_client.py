@@ -1,0 +1,173 @@
+"""``connect(client=...)``: the application's `KazooClient` is used, and stays the application's."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+
+from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from tests.integration.zookeeper.conftest import BOUND, Parties, Party, new_entry
+from tests.integration.zookeeper.test_sessions import ShortSessions
+from tests.servers.certificates import Certificates
+from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+@pytest.fixture
+def url(zookeeper: ZooKeeper, root: str) -> str:
+    return zookeeper.url_for(root)
+
+
+def test_the_session_is_the_clients(url: str, parties: Parties, kazoo: Any) -> None:
+    party = parties(url, kazoo, opened=False)
+    info = party.open()
+    assert info.shared
+    assert int(info.id, 16) == kazoo.client_id[0] % 2**64
+    _, contender, _ = party.enqueue()
+    assert kazoo.exists(contender.key).ephemeralOwner == kazoo.client_id[0]
+
+
+def test_closing_leaves_the_client_and_its_contenders_alone(
+    url: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(url, kazoo)
+    _, contender, _ = party.enqueue()
+    before = set(kazoo.state_listeners)
+    party.backend.close().result(BOUND)
+    assert kazoo.connected
+    assert kazoo.exists(contender.key) is not None
+    assert len(kazoo.state_listeners) == len(before) - 1
+    with pytest.raises(BackendUnavailable):
+        party.backend.heartbeat().result(BOUND)
+
+
+def test_an_answer_after_closing_leaves_no_contender(
+    proxy: FaultProxy, root: str, parties: Parties, kazoo: Any
+) -> None:
+    own = KazooClient(f"127.0.0.1:{proxy.port}")
+    own.start(BOUND)
+    try:
+        party = parties(f"zookeeper://127.0.0.1:{proxy.port}{root}", own)
+        _, first, _ = party.enqueue()
+        proxy.replies.black_hole()
+        answer = party.backend.enqueue(new_entry())
+        party.backend.close().result(BOUND)
+        assert isinstance(answer.exception(BOUND), BackendUnavailable)
+        eventually(lambda: len(kazoo.get_children(f"{root}/q")) == 2)
+        proxy.heal()
+        eventually(lambda: len(kazoo.get_children(f"{root}/q")) == 1, "the late one to be removed")
+        assert kazoo.exists(first.key) is not None
+    finally:
+        own.stop()
+        own.close()
+
+
+def test_the_chroot_is_respected(
+    zookeeper: ZooKeeper, root: str, url: str, parties: Parties, kazoo: Any
+) -> None:
+    kazoo.ensure_path(f"{root}/jail")
+    with zookeeper.kazoo(hosts=f"{zookeeper.endpoint.hosts[0]}{root}/jail") as jailed:
+        party = parties("zookeeper://x/locks", jailed)
+        _, contender, snapshot = party.enqueue()
+        assert contender.key.startswith("/locks/q/")
+        assert kazoo.exists(f"{root}/jail{contender.key}") is not None
+        # The queue's node is a container: it goes when it is empty.
+        departed = threading.Event()
+        party.backend.watch(contender, snapshot.revision, departed.set)
+        assert party.backend.evict(contender).result(BOUND)
+        assert departed.wait(BOUND)
+        eventually(lambda: not kazoo.exists(f"{root}/jail/locks/q"), "the container to be reaped")
+
+
+def test_the_granted_time_to_live_is_found_out(tmp_path: Path, parties: Parties) -> None:
+    with ShortSessions(tmp_path / "short") as server, server.kazoo(timeout=40) as kazoo:
+        party = parties(server.url_for("/x"), kazoo, opened=False)
+        assert party.open().ttl == 2
+
+
+def test_it_is_found_out_through_tls_too(
+    tmp_path: Path, certificates: Certificates, parties: Parties
+) -> None:
+    with (
+        ZooKeeperServer(tmp_path / "tls", tls=certificates) as server,
+        server.kazoo(timeout=3) as kazoo,
+    ):
+        party = parties(server.url_for("/x"), kazoo, opened=False)
+        assert party.open().ttl == 3
+        party.enqueue()
+
+
+def test_a_lost_session_is_told_and_the_clients_next_one_can_be_used(
+    zookeeper: ZooKeeper, url: str, parties: Parties
+) -> None:
+    with zookeeper.kazoo() as kazoo:
+        party = parties(url, kazoo, opened=False)
+        before = party.open()
+        departed = threading.Event()
+        _, contender, snapshot = party.enqueue()
+        party.backend.watch(contender, snapshot.revision, departed.set)
+        with zookeeper.kazoo(client_id=kazoo.client_id):
+            pass
+        assert party.lost.wait(BOUND)
+        with pytest.raises(SessionLost):
+            party.backend.heartbeat().result(BOUND)
+        assert kazoo.handler.running
+        eventually(lambda: kazoo.connected)
+        after = party.open()
+        assert after.id != before.id
+        party.enqueue()
+        assert not departed.is_set()
+
+
+def test_stopping_the_client_loses_the_session(
+    zookeeper: ZooKeeper, url: str, parties: Parties
+) -> None:
+    with zookeeper.kazoo() as kazoo:
+        party = parties(url, kazoo)
+        kazoo.stop()
+        assert party.lost.wait(BOUND)
+        assert party.events == ["lost: the client was closed"]
+        opening = party.opening()
+        with pytest.raises(BackendUnavailable, match="not connected"):
+            opening.result(BOUND)
+
+
+def test_watches_come_back_with_a_given_clients_connection(
+    proxy: FaultProxy, root: str, parties: Parties, kazoo: Any
+) -> None:
+    """More of them than kazoo's socket pair holds."""
+    own = KazooClient(f"127.0.0.1:{proxy.port}")
+    own.start(BOUND)
+    try:
+        party = parties(f"zookeeper://127.0.0.1:{proxy.port}{root}", own)
+        made = [party.enqueue(f"q{number}") for number in range(600)]
+        left = {contender.key for _, contender, _ in made}
+        for _, contender, snapshot in made:
+            party.backend.watch(contender, snapshot.revision, partial(left.discard, contender.key))
+        proxy.drop_connections()
+        party.recovers()
+        for answer in [kazoo.delete_async(contender.key) for _, contender, _ in made]:
+            answer.get(timeout=BOUND)
+        eventually(lambda: not left, "all departures")
+    finally:
+        own.stop()
+        own.close()
+
+
+def test_what_cannot_be_used_is_refused(url: str) -> None:
+    class Other(SequentialThreadingHandler):  # type: ignore[misc]
+        pass
+
+    with pytest.raises(ConfigurationError, match="must be a KazooClient, not a str"):
+        Party(url, "127.0.0.1")
+    with pytest.raises(ConfigurationError, match="not started"):
+        Party(url, KazooClient())

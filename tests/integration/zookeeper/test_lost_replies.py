@@ -1,0 +1,103 @@
+"""A contender whose reply was lost is found again, by the session that owns it and no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordlock.contender import Entry
+from coordlock.errors import BackendUnavailable
+from coordlock.testing.connection import Connection
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from tests.integration.zookeeper.conftest import BOUND, Parties, Party, new_entry
+from tests.servers.zookeeper import ZooKeeper
+
+
+def lose_a_reply(proxy: FaultProxy, party: Party) -> Entry:
+    """Enqueue once; the server makes the contender, the client sees its connection break."""
+    entry = new_entry()
+    trap = proxy.on_request("create2", Connection.lose_reply)
+    with pytest.raises(BackendUnavailable):
+        party.backend.enqueue(entry).result(BOUND)
+    assert trap.sprung
+    return entry
+
+
+def test_a_contender_whose_reply_was_lost_is_adopted(
+    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(proxied)
+    entry = lose_a_reply(proxy, party)
+    party.recovers()
+    (child,) = kazoo.get_children(f"{root}/q")
+    snapshot = party.backend.enqueue(entry).result(BOUND)
+    assert kazoo.get_children(f"{root}/q") == [child]
+    contender = snapshot.find(entry.id)
+    assert contender is not None
+    assert contender.key == f"{root}/q/{child}"
+    assert contender.token == kazoo.exists(contender.key).czxid
+    assert contender.owner == entry.owner
+
+
+def test_a_contender_whose_reply_was_lost_is_withdrawn(
+    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(proxied)
+    entry = lose_a_reply(proxy, party)
+    party.recovers()
+    assert len(kazoo.get_children(f"{root}/q")) == 1
+    assert party.backend.withdraw(entry).result(BOUND) is True
+    assert kazoo.get_children(f"{root}/q") == []
+    assert party.backend.withdraw(entry).result(BOUND) is False
+
+
+def test_a_request_that_never_arrived_leads_to_one_contender(
+    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(proxied)
+    entry = new_entry()
+    proxy.on_request("create2", Connection.reset)
+    with pytest.raises(BackendUnavailable):
+        party.backend.enqueue(entry).result(BOUND)
+    party.recovers()
+    party.backend.enqueue(entry).result(BOUND)
+    assert len(kazoo.get_children(f"{root}/q")) == 1
+
+
+def test_a_contender_of_an_earlier_session_is_replaced(
+    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
+) -> None:
+    """A fault test: the reply is lost, then the session, which the server does not know yet."""
+    party = parties(proxied)
+    entry = lose_a_reply(proxy, party)
+    (stale,) = kazoo.get_children(f"{root}/q")
+    proxy.black_hole()  # the farewell of the first session must not arrive
+    proxy.drop_connections()
+    party.opening()
+    proxy.heal()
+    info = party.open()
+    snapshot = party.backend.enqueue(entry).result(BOUND)
+    contender = snapshot.find(entry.id)
+    assert contender is not None
+    assert contender.key != f"{root}/q/{stale}"
+    assert contender.session == info.id
+    eventually(lambda: kazoo.get_children(f"{root}/q") == [contender.key.rpartition("/")[2]])
+
+
+def test_a_late_twin_before_the_contender_is_removed(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    """A create that the server got late stands before the one that replaced it."""
+    party = parties(zookeeper.url_for(root))
+    entry = new_entry()
+    twin = kazoo.create(
+        f"{root}/q/{entry.id}__lock__", ephemeral=True, sequence=True, makepath=True
+    )
+    snapshot = party.backend.enqueue(entry).result(BOUND)
+    contender = snapshot.find(entry.id)
+    assert contender is not None
+    assert [one.key for one in snapshot.contenders] == [twin, contender.key]
+    eventually(lambda: kazoo.exists(twin) is None, "the twin to be removed")
+    assert party.ids() == [entry.id]

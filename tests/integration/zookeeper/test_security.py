@@ -1,0 +1,193 @@
+"""TLS, logins and access lists, against servers that insist on them."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordlock.claim import Mode
+from coordlock.errors import AuthenticationFailed, BackendUnavailable, ConfigurationError
+from coordlock.testing.waiting import eventually
+from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
+from tests.servers.certificates import Certificates
+from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+@pytest.fixture(scope="module")
+def sasl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer(tmp_path_factory.mktemp("sasl"), sasl=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def tls(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[ZooKeeperServer]:
+    directory = tmp_path_factory.mktemp("tls")
+    with ZooKeeperServer(directory, tls=certificates, mutual=True) as server:
+        yield server
+
+
+def as_user(zookeeper: ZooKeeper, user: str, root: str, **options: object) -> str:
+    url = zookeeper.url_for(root, **options)
+    return url.replace("zookeeper://", f"zookeeper://{user}@")
+
+
+class TestDigest:
+    def test_the_same_credentials_share_locks(
+        self, zookeeper: ZooKeeper, root: str, parties: Parties
+    ) -> None:
+        one = parties(as_user(zookeeper, "ann:secret", root))
+        two = parties(as_user(zookeeper, "ann:secret", root))
+        _, first, _ = one.enqueue()
+        _, second, snapshot = two.enqueue(claim=Mode.PR)
+        assert [c.key for c in snapshot.contenders] == [first.key, second.key]
+        assert two.backend.evict(first).result(BOUND) is True
+
+    @pytest.mark.parametrize("user", ["ann:wrong", "bob:secret", ""])
+    def test_other_credentials_are_refused(
+        self, zookeeper: ZooKeeper, root: str, parties: Parties, user: str
+    ) -> None:
+        _, contender, _ = parties(as_user(zookeeper, "ann:secret", root)).enqueue()
+        url = as_user(zookeeper, user, root) if user else zookeeper.url_for(root)
+        other = parties(url)
+        for request in (
+            other.backend.enqueue(new_entry()),
+            other.backend.enqueue(new_entry("another")),
+            other.backend.snapshot("q"),
+            other.backend.evict(contender),
+            other.backend.queues(),
+        ):
+            with pytest.raises(AuthenticationFailed):
+                request.result(BOUND)
+
+    def test_open_nodes_can_be_used_by_everybody(
+        self, zookeeper: ZooKeeper, root: str, parties: Parties
+    ) -> None:
+        ann = parties(as_user(zookeeper, "ann:secret", root, acl="open"))
+        _, contender, _ = ann.enqueue()
+        anybody = parties(zookeeper.url_for(root))
+        anybody.enqueue()
+        assert anybody.backend.evict(contender).result(BOUND) is True
+
+    def test_a_watch_needs_no_right_to_read(
+        self, zookeeper: ZooKeeper, root: str, parties: Parties
+    ) -> None:
+        """Another user's node in a queue that is open to all."""
+        anybody = parties(zookeeper.url_for(root))
+        anybody.enqueue()
+        ann = parties(as_user(zookeeper, "ann:secret", root))
+        entry, contender, snapshot = ann.enqueue()
+        called: list[int] = []
+        anybody.backend.watch(contender, snapshot.revision, lambda: called.append(1))
+        anybody.recovers()
+        assert called == []
+        ann.backend.withdraw(entry).result(BOUND)
+        anybody.recovers()  # each heartbeat asks
+        eventually(lambda: called)
+        anybody.recovers()
+        assert called == [1]
+
+    def test_the_password_is_in_no_log(
+        self,
+        zookeeper: ZooKeeper,
+        root: str,
+        parties: Parties,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        logging.getLogger("coordlock.zookeeper.kazoo").setLevel(1)
+        caplog.set_level(1)
+        try:
+            party = parties(as_user(zookeeper, "ann:pass-word", root))
+            party.enqueue()
+            party.backend.close().result(BOUND)
+        finally:
+            logging.getLogger("coordlock.zookeeper.kazoo").setLevel(logging.ERROR)
+        assert "Connecting to" in caplog.text  # kazoo did log
+        assert "pass-word" not in caplog.text
+
+
+class TestSasl:
+    def test_a_login_is_accepted_and_owns_its_nodes(
+        self, sasl: ZooKeeperServer, root: str, parties: Parties
+    ) -> None:
+        party = parties(sasl.url_for(root))
+        _, contender, _ = party.enqueue()
+        with sasl.kazoo() as kazoo:
+            (acl,), _ = kazoo.get_acls(contender.key)
+        assert (acl.id.scheme, acl.id.id) == ("sasl", sasl.USER)
+
+    def test_a_wrong_password_is_refused_at_once(
+        self, sasl: ZooKeeperServer, root: str, parties: Parties
+    ) -> None:
+        url = sasl.url_for(root).replace(sasl.PASSWORD, "wrong-password")
+        party = parties(url, opened=False)
+        with pytest.raises(AuthenticationFailed):
+            party.opening().result(BOUND)
+
+    def test_a_client_without_a_login_is_refused(
+        self, sasl: ZooKeeperServer, root: str, parties: Parties
+    ) -> None:
+        party = parties(f"zookeeper://{sasl.endpoint.hosts[0]}{root}", opened=False)
+        with pytest.raises(AuthenticationFailed):
+            party.opening().result(BOUND)
+
+    def test_a_session_survives_a_restart(
+        self, sasl: ZooKeeperServer, root: str, parties: Parties
+    ) -> None:
+        party = parties(sasl.url_for(root, ttl="30s"))
+        _, contender, _ = party.enqueue()
+        sasl.restart()
+        party.recovers()
+        assert party.ids() == [contender.id]
+
+    def test_a_missing_library_is_named(
+        self, sasl: ZooKeeperServer, parties: Parties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+        with pytest.raises(ConfigurationError, match=r"pip install 'coordlock\[sasl\]'"):
+            parties(sasl.url_for("/x"), opened=False)
+
+
+class TestTls:
+    def test_both_sides_show_certificates(
+        self, tls: ZooKeeperServer, root: str, parties: Parties
+    ) -> None:
+        party = parties(tls.url_for(root))
+        for _ in range(20):
+            party.enqueue()
+        assert len(party.backend.snapshot("q", owners=True).result(BOUND).contenders) == 20
+        assert party.backend.describe().result(BOUND).version.startswith("3.")
+
+    def test_the_host_name_is_verified(
+        self, tls: ZooKeeperServer, root: str, parties: Parties
+    ) -> None:
+        url = tls.url_for(root)
+        parties(url.replace("127.0.0.1", "localhost"))
+        party = parties(url.replace("127.0.0.1", "127.0.0.2"), opened=False)
+        # The server listens on 127.0.0.1 only; what is in the way is found out first or not at all.
+        with pytest.raises(BackendUnavailable):
+            party.open()
+
+    def test_an_authority_that_is_not_trusted_is_refused_with_the_reason(
+        self, tls: ZooKeeperServer, root: str, parties: Parties, tmp_path: Path
+    ) -> None:
+        other = Certificates(tmp_path / "other")
+        url = tls.url_for(root, ca=other.ca)
+        party = parties(url, opened=False)
+        with pytest.raises(BackendUnavailable, match="certificate verify failed"):
+            party.open()
+
+    def test_files_that_are_no_certificates_are_named(
+        self, tls: ZooKeeperServer, parties: Parties, tmp_path: Path
+    ) -> None:
+        (tmp_path / "empty.pem").touch()
+        for option in ("ca", "cert"):
+            with pytest.raises(ConfigurationError, match=rf"option '{option}': .*empty\.pem"):
+                parties(tls.url_for("/x", **{option: tmp_path / "empty.pem"}), opened=False)

@@ -1,0 +1,313 @@
+"""Sessions: how they open, what is told of them, how they end, and that nothing blocks."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from coordlock.contender import Owner
+from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from tests.integration.zookeeper.conftest import BOUND, Parties, Party, new_entry
+from tests.servers.ports import free_port
+from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+def client_of(party: Party) -> Any:
+    """The kazoo client under a backend."""
+    assert party.backend._current is not None
+    return party.backend._current[0].client
+
+
+class ShortSessions(ZooKeeperServer):
+    """A server that grants two seconds at most."""
+
+    def _configuration(self) -> dict[str, object]:
+        return super()._configuration() | {"maxSessionTimeout": 2000}
+
+
+def test_the_time_to_live_is_what_the_server_grants(tmp_path: Path, parties: Parties) -> None:
+    with ShortSessions(tmp_path / "short") as server:
+        party = parties(server.url_for("/x", ttl="20s"), opened=False)
+        assert party.open().ttl == 2
+        assert party.backend.heartbeat().result(BOUND) == 2
+
+
+def test_a_longer_minimum_is_known_too(zookeeper: ZooKeeper, root: str, parties: Parties) -> None:
+    party = parties(zookeeper.url_for(root, ttl="1s"), opened=False)
+    assert party.open().ttl == 1
+    assert party.backend.heartbeat().result(BOUND) == 1
+
+
+def test_a_lost_connection_is_told_and_the_same_session_comes_back(
+    proxy: FaultProxy, proxied: str, parties: Parties
+) -> None:
+    party = parties(proxied)
+    _, contender, _ = party.enqueue()
+    proxy.refuse()
+    proxy.drop_connections()
+    eventually(lambda: party.events, "to be told")
+    with pytest.raises(BackendUnavailable):
+        party.backend.heartbeat().result(BOUND)
+    proxy.heal()
+    eventually(lambda: len(party.events) == 2, "to be told again")
+    assert party.events == ["suspect: the connection was lost", "recovered"]
+    assert party.backend.heartbeat().result(BOUND) == 6
+    assert party.ids() == [contender.id]
+
+
+def test_a_restarted_server_keeps_the_session(server: ZooKeeperServer, parties: Parties) -> None:
+    party = parties(server.url_for("/x", ttl="30s"))
+    _, contender, _ = party.enqueue()
+    server.restart()
+    party.recovers()
+    assert party.ids() == [contender.id]
+    assert party.events == ["suspect: the connection was lost", "recovered"]
+
+
+def test_an_expired_session_is_lost_when_the_server_says_so(
+    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
+) -> None:
+    """A fault test: a partition that outlasts the session."""
+    party = parties(proxied.replace("ttl=6s", "ttl=1s"))
+    _, contender, _ = party.enqueue()
+    proxy.black_hole()
+    eventually(lambda: kazoo.exists(contender.key) is None, "the server to expire the session")
+    proxy.drop_connections()
+    proxy.heal()
+    assert party.lost.wait(BOUND)
+    assert party.events[-1] == "lost: the server expired the session"
+    with pytest.raises(SessionLost):
+        party.backend.heartbeat().result(BOUND)
+
+
+def test_a_session_that_somebody_else_closes_is_lost_and_another_can_be_opened(
+    zookeeper: ZooKeeper, root: str, parties: Parties
+) -> None:
+    party = parties(zookeeper.url_for(root), opened=False)
+    before = party.open()
+    party.enqueue()
+    with zookeeper.kazoo(client_id=client_of(party).client_id):
+        pass  # takes the session over, and closes it
+    assert party.lost.wait(BOUND)
+    after = party.open()
+    assert after.id != before.id
+    _, contender, snapshot = party.enqueue()
+    assert snapshot.contenders == (contender,)
+    assert contender.session == after.id
+
+
+def test_requests_fail_when_the_session_ends(
+    proxy: FaultProxy, proxied: str, parties: Parties
+) -> None:
+    party = parties(proxied)
+    proxy.black_hole()
+    answer = party.backend.snapshot("q")
+    closed = party.backend.close()
+    with pytest.raises(BackendUnavailable):
+        answer.result(1)  # at once, long before the connection is given up
+    closed.result(BOUND)
+
+
+def test_giving_a_session_up_for_another_ends_it_on_the_server(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    _, contender, _ = party.enqueue()
+    party.open()
+    eventually(lambda: kazoo.exists(contender.key) is None)
+    assert party.events == []
+
+
+def test_closing_says_goodbye_to_the_server(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root, ttl="60s"))
+    _, contender, _ = party.enqueue()
+    party.backend.close().result(BOUND)
+    assert kazoo.exists(contender.key) is None
+
+
+def test_closing_does_not_wait_long_for_a_silent_server(
+    proxy: FaultProxy, proxied: str, parties: Parties
+) -> None:
+    """A fault test: a black hole. The session would last sixty seconds."""
+    party = parties(proxied.replace("ttl=6s", "ttl=60s"))
+    proxy.black_hole()
+    party.backend.close().result(15)
+
+
+class TestUnreachable:
+    """Opening fails with the reason, and closing is quick."""
+
+    @pytest.fixture
+    def fails(self, parties: Parties) -> Callable[[str, str], None]:
+        def check(hosts: str, reason: str) -> None:
+            party = parties(f"zookeeper://{hosts}/x?connect_timeout=5s", opened=False)
+            with pytest.raises(BackendUnavailable, match=reason):
+                party.opening().result(BOUND)
+            party.backend.close().result(5)
+
+        return check
+
+    def test_nobody_listens(self, fails: Callable[[str, str], None]) -> None:
+        port = free_port()
+        fails(f"127.0.0.1:{port}", f"127.0.0.1:{port}: Connection refused")
+
+    def test_the_name_does_not_exist(self, fails: Callable[[str, str], None]) -> None:
+        fails("no-such-host.invalid", "no host name could be resolved")
+
+    def test_another_protocol_answers(self, fails: Callable[[str, str], None]) -> None:
+        with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
+            fails(f"127.0.0.1:{port}", "does not answer as ZooKeeper does")
+
+    def test_it_works_when_a_later_attempt_finds_a_server(
+        self, server: ZooKeeperServer, parties: Parties
+    ) -> None:
+        server.stop()
+        party = parties(server.url_for("/x"), opened=False)
+        with pytest.raises(BackendUnavailable):
+            party.opening().result(BOUND)
+        server.start()
+        assert party.open().id
+
+    def test_the_next_server_is_tried(
+        self, zookeeper: ZooKeeper, root: str, parties: Parties
+    ) -> None:
+        party = parties(
+            f"zookeeper://127.0.0.1:{free_port()},{zookeeper.endpoint.hosts[0]}{root}",
+            opened=False,
+        )
+        assert party.open().id
+
+    def test_closing_ends_an_attempt_to_connect(self, parties: Parties) -> None:
+        """A server that accepts and never answers."""
+        with answering(b"") as port:
+            party = parties(f"zookeeper://127.0.0.1:{port}/x?ttl=60s", opened=False)
+            opening = party.opening()
+            party.backend.close().result(15)
+            with pytest.raises(BackendUnavailable):
+                opening.result(1)
+
+
+class answering:  # noqa: N801
+    """A server that answers whatever comes with some bytes and is done, or never answers."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+        self._connections: list[socket.socket] = []
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            if self._answer:
+                connection.recv(1000)
+                connection.sendall(self._answer)
+                connection.shutdown(socket.SHUT_WR)
+
+    def __enter__(self) -> int:
+        self._thread.start()
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+        for connection in self._connections:
+            connection.close()
+
+
+class TestNothingBlocks:
+    """The contract: whatever the state of the connection, every call returns at once."""
+
+    COUNT = 2000
+
+    def test_a_server_that_hangs(self, server: ZooKeeperServer, parties: Parties) -> None:
+        """Requests fill the network's buffers, and then wait to be sent."""
+        party = parties(server.url_for("/x", ttl="60s"))
+        owner = Owner("host", 1, "x" * 20_000)
+        server.pause()
+        answers = self.ask(lambda: party.backend.enqueue(replace(new_entry(), owner=owner)))
+        assert not any(answer.done() for answer in answers)
+        server.resume()
+        for answer in answers:
+            assert answer.exception(BOUND) is None
+
+    def test_no_connection(self, proxy: FaultProxy, proxied: str, parties: Parties) -> None:
+        party = parties(proxied)
+        proxy.refuse()
+        proxy.drop_connections()
+        eventually(lambda: party.events, "to be told")
+        for answer in self.ask(lambda: party.backend.snapshot("q")):
+            assert isinstance(answer.exception(0), BackendUnavailable)
+
+    def ask(self, request: Callable[[], Future[Any]]) -> list[Future[Any]]:
+        answers: list[Future[Any]] = []
+
+        def ask() -> None:
+            answers.extend(request() for _ in range(self.COUNT))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        asking.join(BOUND)
+        assert not asking.is_alive(), f"blocked after {len(answers)} requests"
+        return answers
+
+
+def test_a_kazoo_client_of_its_own_does_block(zookeeper: ZooKeeper) -> None:
+    """Why the backend brings its own handler; when this fails, kazoo has mended it."""
+    with FaultProxy(zookeeper.host, zookeeper.port) as proxy:
+        kazoo = KazooClient(f"127.0.0.1:{proxy.port}", timeout=60)
+        kazoo.start(BOUND)
+        proxy.refuse()
+        proxy.drop_connections()
+        eventually(lambda: not kazoo.connected)
+
+        def ask() -> None:
+            for _ in range(2000):
+                kazoo.exists_async("/")
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        asking.join(1)
+        blocked = asking.is_alive()
+        proxy.heal()
+        asking.join(BOUND)
+        kazoo.stop()
+        kazoo.close()
+        assert blocked
+
+
+def test_no_request_of_a_live_session_is_left_pending_after_reconnecting(
+    proxy: FaultProxy, proxied: str, parties: Parties
+) -> None:
+    """A fault test: the connection breaks again and again under load."""
+    party = parties(proxied)
+    answers: list[Future[Any]] = []
+    for _ in range(10):
+        for _ in range(20):
+            answers.append(party.backend.enqueue(new_entry()))
+            answers.append(party.backend.snapshot("q"))
+        proxy.drop_connections()
+        party.recovers()
+    for answer in answers:
+        error = answer.exception(BOUND)
+        assert error is None or isinstance(error, BackendUnavailable)

@@ -1,0 +1,191 @@
+"""Departures are told once, to all who wait, whatever happened to the connection meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Any
+
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from tests.integration.zookeeper.conftest import BOUND, Parties, Party
+from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
+
+
+def watches_on_server(kazoo: Any, path: str) -> int:
+    """How many watches the server keeps on a path, for all sessions."""
+    count, here = 0, False
+    for line in kazoo.command(b"wchp").splitlines():
+        if line.startswith("/"):
+            here = line == path
+        elif here and line.strip():
+            count += 1
+    return count
+
+
+def server_watches(server: ZooKeeperServer, path: str) -> int:
+    with server.kazoo() as kazoo:
+        return watches_on_server(kazoo, path)
+
+
+def test_many_watchers_of_a_contender_share_one_request(
+    proxy: FaultProxy, proxied: str, parties: Parties
+) -> None:
+    party = parties(proxied)
+    entry, contender, snapshot = party.enqueue()
+    told: list[int] = []
+    with proxy.counting() as sent:
+        for number in range(100):
+            party.backend.watch(contender, snapshot.revision, partial(told.append, number))
+        party.recovers()  # an answer that comes after those of the watches
+    assert sent.requests["getData"] == 1
+    assert sent.requests["exists"] == 0
+    party.backend.withdraw(entry).result(BOUND)
+    eventually(lambda: sorted(told) == list(range(100)))
+
+
+def test_watches_are_set_again_on_a_new_connection(
+    proxy: FaultProxy, proxied: str, parties: Parties, kazoo: Any
+) -> None:
+    """A fault test: the connection breaks after the watch was set."""
+    party = parties(proxied)
+    other = parties(proxied)
+    _, contender, snapshot = other.enqueue()
+    departed = threading.Event()
+    party.backend.watch(contender, snapshot.revision, departed.set)
+    eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
+    for _ in range(3):
+        proxy.drop_connections()
+        party.recovers()
+        eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
+    assert not departed.is_set()
+    kazoo.delete(contender.key)
+    assert departed.wait(BOUND)
+
+
+def test_a_departure_during_a_partition_is_told_after_it(
+    proxy: FaultProxy, proxied: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(proxied)
+    _, contender, snapshot = parties(proxied).enqueue()
+    departed = threading.Event()
+    party.backend.watch(contender, snapshot.revision, departed.set)
+    proxy.refuse()
+    proxy.drop_connections()
+    eventually(lambda: party.events)
+    kazoo.delete(contender.key)
+    assert not departed.is_set()
+    proxy.heal()
+    assert departed.wait(BOUND)
+
+
+def test_a_watch_that_is_set_without_a_connection_is_set_when_it_is_back(
+    proxy: FaultProxy, proxied: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(proxied)
+    _, contender, snapshot = party.enqueue()
+    proxy.refuse()
+    proxy.drop_connections()
+    eventually(lambda: party.events)
+    departed = threading.Event()
+    party.backend.watch(contender, snapshot.revision, departed.set)
+    proxy.heal()
+    party.recovers()
+    eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
+    kazoo.delete(contender.key)
+    assert departed.wait(BOUND)
+
+
+def test_a_watch_survives_a_restart_of_the_server(
+    server: ZooKeeperServer, parties: Parties
+) -> None:
+    party = parties(server.url_for("/x", ttl="30s"))
+    _, contender, snapshot = party.enqueue()
+    departed = threading.Event()
+    party.backend.watch(contender, snapshot.revision, departed.set)
+    server.restart()
+    party.recovers()
+    assert not departed.is_set()
+    party.backend.evict(contender).result(BOUND)
+    assert departed.wait(BOUND)
+
+
+def test_thousands_of_watches_are_set_again(
+    proxy: FaultProxy, proxied: str, parties: Parties, kazoo: Any, root: str
+) -> None:
+    """More than kazoo's socket pair could hold, which would stop its own thread."""
+    party = parties(proxied)
+    entries = [party.enqueue(f"q{number}") for number in range(600)]
+    left = {contender.key for _, contender, _ in entries}
+    for _, contender, snapshot in entries:
+        party.backend.watch(contender, snapshot.revision, partial(left.discard, contender.key))
+    proxy.drop_connections()
+    party.recovers()
+    assert len(left) == 600
+    for answer in [kazoo.delete_async(contender.key) for _, contender, _ in entries]:
+        answer.get(timeout=BOUND)
+    eventually(lambda: not left, "all departures")
+
+
+def test_watching_what_has_gone_leaves_no_watch_behind(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    entry, contender, snapshot = party.enqueue()
+    party.backend.withdraw(entry).result(BOUND)
+    departed = threading.Event()
+    party.backend.watch(contender, snapshot.revision, departed.set)
+    assert departed.wait(BOUND)
+    assert watches_on_server(kazoo, contender.key) == 0
+
+
+def test_a_change_of_the_owner_is_no_departure(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    _, contender, snapshot = party.enqueue()
+    departed = threading.Event()
+    party.backend.watch(contender, snapshot.revision, departed.set)
+    eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
+    for value in (b"a", b"b"):
+        kazoo.set(contender.key, value)
+        eventually(lambda: watches_on_server(kazoo, contender.key) == 1, "the watch, again")
+    assert not departed.is_set()
+    kazoo.delete(contender.key)
+    assert departed.wait(BOUND)
+
+
+def test_cancelled_watches_do_not_pile_up(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    _, contender, snapshot = party.enqueue()
+    called = threading.Event()
+    for _ in range(50):
+        party.backend.watch(contender, snapshot.revision, called.set)()
+    party.recovers()
+    assert watches_on_server(kazoo, contender.key) == 1
+    assert kazoo_watchers(party, contender.key) == 1
+    kazoo.delete(contender.key)
+    eventually(lambda: kazoo_watchers(party, contender.key) == 0)
+    party.recovers()
+    assert not called.is_set()
+
+
+def kazoo_watchers(party: Party, path: str) -> int:
+    """How many functions kazoo would call."""
+    assert party.backend._current is not None
+    return len(party.backend._current[0].client._data_watchers.get(path, ()))
+
+
+def test_the_end_of_the_own_session_tells_nothing(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    _, contender, snapshot = party.enqueue()
+    called = threading.Event()
+    party.backend.watch(contender, snapshot.revision, called.set)
+    eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
+    party.backend.close().result(BOUND)
+    assert kazoo.exists(contender.key) is None
+    assert not called.is_set()

@@ -1,0 +1,1 @@
+"""Real coordination services, started as local processes for one test run."""

@@ -1,0 +1,43 @@
+"""Where a service is and how coordlock reaches it: the URL of a test server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+__all__ = ["Endpoint"]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The parts of a coordlock URL, ``scheme://user:password@host:port,.../root?options``."""
+
+    scheme: str
+    hosts: tuple[str, ...]
+    username: str | None = None
+    password: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, url: str) -> Endpoint:
+        """The parts of ``url``; its root is left out."""
+        parts = urlsplit(url)
+        credentials, _, hosts = parts.netloc.rpartition("@")
+        username, _, password = credentials.partition(":")
+        return cls(
+            parts.scheme,
+            tuple(hosts.split(",")),
+            unquote(username) or None,
+            unquote(password) or None,
+            dict(parse_qsl(parts.query)),
+        )
+
+    def url(self, root: str = "", **options: object) -> str:
+        """The URL with ``root`` and further options, such as ``ttl="3s"``."""
+        credentials = ""
+        if self.username is not None:
+            credentials = f"{quote(self.username, safe='')}:{quote(self.password or '', safe='')}@"
+        query = urlencode({**self.options, **options})
+        location = f"{self.scheme}://{credentials}{','.join(self.hosts)}{root}"
+        return f"{location}?{query}" if query else location

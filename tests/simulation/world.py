@@ -1,0 +1,234 @@
+"""Several clients of one memory service under virtual time, and a driver for their protocols.
+
+Nothing waits and nothing runs in parallel: a run is decided by its calls and the latencies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualTimers
+
+from coordlock.acquisition import acquisition
+from coordlock.backend import SessionInfo, SessionListener
+from coordlock.claim import Claim, Mode
+from coordlock.contender import Contender
+from coordlock.driver import DeadlineReached, Steps
+from coordlock.errors import BackendUnavailable
+from coordlock.grant import Grant, GrantState
+from coordlock.link import Link
+from coordlock.settings import Settings
+from coordlock.ticket import Ticket
+
+T = TypeVar("T")
+
+TTL = 15.0
+
+
+class Network(MemoryBackend):
+    """A connection whose session news take the network too, and whose partitions end.
+
+    `MemoryService` tells a client at once that its session has ended. Here a client that is cut
+    off is not told, as no real service could, and must keep its own deadline.
+    """
+
+    def __init__(self, service: MemoryService, ttl: float, timers: VirtualTimers) -> None:
+        super().__init__(service, ttl, timers)
+        self.timers = timers
+        self.requests: list[str] = []
+        self._unanswered: list[Future[Any]] = []
+
+    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+        return super().open(_Told(self, listener))
+
+    def heal(self) -> None:
+        """End the partition: the old connection is reset, whatever was asked over it fails."""
+        self.faults.partitioned = False
+        unanswered, self._unanswered = self._unanswered, []
+        for future in unanswered:
+            if not future.done():
+                future.set_exception(BackendUnavailable("memory", "the connection was reset"))
+
+    def _ask(self, method: str, action: Callable[[], T]) -> Future[T]:
+        self.requests.append(method)
+        answer = super()._ask(method, action)
+        if self.faults.partitioned and not answer.done():
+            self._unanswered.append(answer)
+        return answer
+
+
+class _Told:
+    """A session listener at the far end of a network."""
+
+    def __init__(self, network: Network, listener: SessionListener) -> None:
+        self._network = network
+        self._listener = listener
+
+    def suspect(self, reason: str) -> None:
+        self._listener.suspect(reason)
+
+    def recovered(self) -> None:
+        self._listener.recovered()
+
+    def lost(self, reason: str) -> None:
+        network = self._network
+        if network.faults.partitioned:
+            return
+        if network.faults.latency is None and not network.timers.paused:
+            self._listener.lost(reason)
+            return
+        seconds = network.faults.latency() if network.faults.latency else 0.0
+        when = network.timers.clock.now() + seconds
+        network.timers.call_at(when, partial(self._listener.lost, reason))
+
+
+class Call(Generic[T]):
+    """A protocol under way in a simulated process: advanced only while the process runs."""
+
+    def __init__(self, party: Party, steps: Steps[T], timeout: float | None = None) -> None:
+        self._party = party
+        self._steps = steps
+        self._turn = 0
+        self.outcome: Future[T] = Future()
+        self._advance(lambda: next(steps))
+        if timeout is not None and not self.done:
+            when = party.time.now() + timeout
+            party.process.call_at(when, lambda: self.throw(DeadlineReached()))
+
+    @property
+    def done(self) -> bool:
+        return self.outcome.done()
+
+    @property
+    def result(self) -> T:
+        """The result, of a call that is done; raises its error."""
+        return self.outcome.result(0)
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error, of a call that is done."""
+        return self.outcome.exception(0)
+
+    def cancel(self) -> None:
+        """Cancel it as asyncio cancels a task."""
+        self.throw(asyncio.CancelledError())
+
+    def throw(self, error: BaseException) -> None:
+        """Throw ``error`` into the protocol, unless it is done."""
+        if not self.done:
+            self._turn += 1
+            self._advance(lambda: self._steps.throw(error))
+
+    def _advance(self, step: Callable[[], Future[Any]]) -> None:
+        try:
+            future = step()
+        except StopIteration as stop:
+            self.outcome.set_result(stop.value)
+        except BaseException as error:
+            self.outcome.set_exception(error)
+        else:
+            resume = partial(self._resume, self._turn, future)
+            process = self._party.process
+            future.add_done_callback(lambda _: process.call_at(self._party.time.now(), resume))
+
+    def _resume(self, turn: int, future: Future[Any]) -> None:
+        if turn == self._turn and not self.done:
+            error = future.exception()
+            if error is None:
+                self._advance(lambda: self._steps.send(future.result()))
+            else:
+                self._advance(lambda: self._steps.throw(error))
+
+
+class Party:
+    """One simulated process with a client."""
+
+    def __init__(self, world: World, ttl: float) -> None:
+        self.world = world
+        self.time = world.time
+        self.timers = VirtualTimers(world.time)
+        #: The process' own progress, apart from the client's timers, which closing ends.
+        self.process = VirtualTimers(world.time)
+        self.network = Network(world.service, ttl, self.timers)
+        self.link = Link(self.network, Settings("memory", ttl=ttl), self.timers)
+
+    @property
+    def paused(self) -> bool:
+        return self.timers.paused
+
+    def pause(self) -> None:
+        """Stop the process, as SIGSTOP does."""
+        self.timers.pause()
+        self.process.pause()
+
+    def resume(self) -> None:
+        """Let the process go on, as SIGCONT does."""
+        self.process.resume()
+        self.timers.resume()
+
+    def run(self, steps: Steps[T], timeout: float | None = None) -> Call[T]:
+        """Start a protocol."""
+        return Call(self, steps, timeout)
+
+    def acquire(
+        self,
+        queue: str = "q",
+        claim: Claim = Mode.EX,
+        timeout: float | None = None,
+        *,
+        once: bool = False,
+    ) -> Call[Ticket]:
+        """Start to acquire."""
+        return self.run(acquisition(self.link, queue, claim, once=once), timeout)
+
+    def grant(self, ticket: Ticket) -> Grant:
+        """The grant that a lock would make of ``ticket``."""
+        return Grant(self.link, ticket)
+
+    def held(self, queue: str = "q", claim: Claim = Mode.EX) -> Grant:
+        """A grant, of a lock that is free."""
+        call = self.acquire(queue, claim)
+        self.world.settle()
+        return self.grant(call.result)
+
+
+class World:
+    """The service, its time and its clients."""
+
+    def __init__(self) -> None:
+        self.time = VirtualTime()
+        self.service = MemoryService(VirtualTimers(self.time))
+        self.parties: list[Party] = []
+
+    def party(self, ttl: float = TTL) -> Party:
+        """One more process, with a session that opens at once."""
+        party = Party(self, ttl)
+        self.parties.append(party)
+        return party
+
+    def advance(self, seconds: float) -> None:
+        """Let ``seconds`` pass."""
+        # A timer of our own at the end keeps the clock from moving further.
+        VirtualTimers(self.time).call_at(self.time.now() + seconds, lambda: None)
+        self.time.advance(seconds)
+
+    def settle(self) -> None:
+        """Let happen what is due now."""
+        self.advance(0.0)
+
+    def queue(self, queue: str = "q") -> tuple[Contender, ...]:
+        """The queue as the service knows it."""
+        return self.service.snapshot(queue).contenders
+
+    def watches(self) -> int:
+        """How many watches the service keeps."""
+        return sum(len(watches) for watches in self.service._state.watches.values())
+
+
+def believes(grant: Grant) -> bool:
+    """Whether the holder of ``grant`` would go on working under it."""
+    return grant.state in (GrantState.HELD, GrantState.SUSPECT)

@@ -1,0 +1,512 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from coordlock_memory import Fault
+
+from coordlock.claim import Claim, Mode, Permit
+from coordlock.errors import (
+    AcquireTimeout,
+    BackendUnavailable,
+    ClientClosed,
+    Evicted,
+    ForkedClient,
+    QueueMismatch,
+    SessionLost,
+)
+from coordlock.grant import Grant
+from tests.simulation.world import TTL, Party, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def party(world: World) -> Party:
+    return world.party()
+
+
+@pytest.fixture
+def other(world: World) -> Party:
+    return world.party()
+
+
+def release(grant: Grant) -> None:
+    grant._ticket.withdraw()
+
+
+def delay(*parties: Party, seconds: float = 0.01) -> None:
+    for party in parties:
+        party.network.faults.latency = lambda: seconds
+
+
+def reads(party: Party) -> int:
+    return party.network.requests.count("snapshot")
+
+
+# The way through the queue
+
+
+def test_a_free_lock_takes_one_request(world: World, party: Party) -> None:
+    party.held("other")
+    before = len(party.network.requests)
+    party.held("q")
+    assert party.network.requests[before:] == ["enqueue"]
+
+
+def test_the_second_in_line_is_granted_without_a_read(
+    world: World, party: Party, other: Party
+) -> None:
+    grant = other.held()
+    call = party.acquire()
+    world.settle()
+    release(grant)
+    world.settle()
+    assert call.result.contender == world.queue()[0]
+    assert party.network.requests == ["open", "heartbeat", "enqueue"]
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_waiters_further_back_read_once_when_their_turn_is_near(
+    world: World, other: Party, count: int
+) -> None:
+    grant = other.held()
+    parties = [world.party() for _ in range(count)]
+    calls = []
+    for party in parties:
+        calls.append(party.acquire())
+        world.settle()
+    while calls:
+        release(grant)
+        world.settle()
+        first = calls.pop(0)
+        grant = parties[count - len(calls) - 1].grant(first.result)
+        assert not any(call.done for call in calls)
+    assert [reads(party) for party in parties] == [0] + [1] * (count - 1)
+
+
+def test_a_release_wakes_one_waiter(world: World, other: Party) -> None:
+    grant = other.held()
+    parties = [world.party() for _ in range(20)]
+    for party in parties:
+        party.acquire()
+        world.settle()
+    asked = [len(party.network.requests) for party in parties]
+    release(grant)
+    world.settle()
+    assert sum(len(p.network.requests) for p in parties) - sum(asked) == 0
+    assert len([p for p in parties if p.link._tickets]) == 20
+
+
+def test_a_waiter_in_the_middle_that_leaves_wakes_only_the_next(
+    world: World, other: Party
+) -> None:
+    other.held()
+    parties = [world.party() for _ in range(10)]
+    calls = [party.acquire() for party in parties]
+    world.settle()
+    calls[4].cancel()
+    world.settle()
+    assert [reads(party) for party in parties] == [0] * 5 + [1] + [0] * 4
+    assert [call.done for call in calls] == [False] * 4 + [True] + [False] * 5
+
+
+def test_readers_stand_together_and_the_writer_after_them(world: World) -> None:
+    parties = [world.party() for _ in range(4)]
+    claims = [Mode.PR, Mode.PR, Mode.EX, Mode.PR]
+    calls = [party.acquire("q", claim) for party, claim in zip(parties, claims, strict=True)]
+    world.settle()
+    assert [call.done for call in calls] == [True, True, False, False]
+    calls[1].result.withdraw()
+    world.settle()
+    assert not calls[2].done
+    calls[0].result.withdraw()
+    world.settle()
+    assert calls[2].done
+    assert not calls[3].done
+    calls[2].result.withdraw()
+    world.settle()
+    assert calls[3].done
+
+
+def test_a_semaphore_admits_in_order_whoever_leaves_first(world: World) -> None:
+    parties = [world.party() for _ in range(7)]
+    calls = [party.acquire("q", Permit(3)) for party in parties]
+    world.settle()
+    for leaver in (1, 0, 2, 4, 3):
+        admitted = sum(call.done for call in calls)
+        calls[leaver].result.withdraw()
+        world.settle()
+        assert [call.done for call in calls] == [i < min(admitted + 1, 7) for i in range(7)]
+
+
+def test_a_lock_in_a_mode_sees_a_conflict_beyond_its_window(world: World, party: Party) -> None:
+    world.party().held("q", Mode.EX)
+    for _ in range(20):
+        world.party().acquire("q", Mode.NL)
+    world.settle()
+    call = party.acquire("q", Mode.PR)
+    world.settle()
+    assert not call.done
+
+
+# Deadlines
+
+
+def test_the_deadline_is_not_restarted_by_wake_ups(world: World, party: Party) -> None:
+    calls = []
+    for _ in range(8):
+        ahead = world.party()
+        calls.append(ahead.acquire())
+        world.settle()
+    start = world.time.now()
+    call = party.acquire(timeout=5.0)
+    for ahead_call in calls[:7]:
+        world.advance(0.7)
+        ahead_call.result.withdraw()
+    world.advance(0.2)
+    assert world.time.now() - start > 5
+    assert isinstance(call.error, AcquireTimeout)
+    assert call.error.waited == pytest.approx(5.0)
+    assert call.error.position == 1
+    assert len(world.queue()) == 1
+
+
+def test_a_timeout_tells_the_position_and_the_owner_ahead(
+    world: World, party: Party, other: Party
+) -> None:
+    grant = other.held()
+    world.party().acquire()
+    world.settle()
+    call = party.acquire(timeout=3)
+    world.advance(3)
+    assert isinstance(call.error, AcquireTimeout)
+    assert call.error.position == 2
+    assert call.error.holder is not None
+    assert str(grant.token + 1) in call.error.holder
+    assert len(world.queue()) == 2
+
+
+def test_a_timeout_without_any_answer_says_so(world: World, party: Party) -> None:
+    party.network.faults.partitioned = True
+    call = party.acquire(timeout=3)
+    world.advance(3)
+    assert isinstance(call.error, AcquireTimeout)
+    assert call.error.position is None
+    assert isinstance(call.error.__cause__, BackendUnavailable)
+
+
+def test_trying_once_a_busy_lock_leaves_the_queue(world: World, party: Party, other: Party) -> None:
+    other.held()
+    call = party.acquire(once=True, timeout=5)
+    world.settle()
+    assert isinstance(call.error, AcquireTimeout)
+    assert len(world.queue()) == 1
+
+
+def test_trying_once_waits_only_a_moment_for_the_removal(
+    world: World, party: Party, other: Party
+) -> None:
+    other.held()
+    party.held("x")
+    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 20)
+    call = party.acquire(once=True, timeout=5)
+    world.advance(1)
+    assert isinstance(call.error, AcquireTimeout)
+    world.advance(600)
+    assert len(world.queue()) == 1
+
+
+def test_trying_once_a_silent_service_is_unavailable_in_time(world: World, party: Party) -> None:
+    party.held("x")
+    party.network.faults.partitioned = True
+    call = party.acquire(once=True, timeout=5)
+    world.advance(4.9)
+    assert not call.done
+    world.advance(0.1)
+    assert isinstance(call.error, BackendUnavailable)
+
+
+def test_a_silent_service_is_an_error_without_a_cycle_of_causes(world: World, party: Party) -> None:
+    party.held("x")
+    party.network.faults.partitioned = True
+    call = party.acquire(once=True, timeout=5)
+    world.advance(5)
+    seen = [call.error]
+    while seen[-1] is not None and seen[-1].__cause__ is not None:
+        seen.append(seen[-1].__cause__)
+        assert len(set(map(id, seen))) == len(seen)
+
+
+@pytest.mark.xfail(strict=True, reason="kernel-bugs 22: busy is known, and not said")
+def test_trying_once_says_busy_when_the_deadline_comes_during_the_removal(
+    world: World, party: Party, other: Party
+) -> None:
+    other.held()
+    party.held("x")
+    delay(party, seconds=4.8)
+    call = party.acquire(once=True, timeout=5)
+    world.advance(5.0)
+    assert isinstance(call.error, AcquireTimeout)
+
+
+# Loss
+
+
+def test_a_session_lost_before_the_contender_stands_is_replaced(world: World, party: Party) -> None:
+    party.held("x")
+    party.network.faults.inject("enqueue", Fault.LOSE_REQUEST, 1)
+    call = party.acquire()
+    world.service.expire(world.service.sessions()[0])
+    world.advance(5)
+    assert call.result.session.ended is None
+    assert len(world.queue()) == 1
+    assert party.network.requests.count("open") == 2
+
+
+def test_a_session_that_the_request_finds_gone_is_replaced(world: World, party: Party) -> None:
+    party.held("x")
+    session = world.service.sessions()[0]
+    # The service has forgotten the session, and the client has not heard of it.
+    world.service.close(session)
+    call = party.acquire()
+    world.advance(60)
+    assert call.result.session.ended is None
+    assert len(world.queue()) == 1
+
+
+def test_a_waiter_whose_session_ends_is_told(world: World, party: Party, other: Party) -> None:
+    other.held()
+    call = party.acquire()
+    world.settle()
+    world.service.expire(world.queue()[1].session)
+    world.settle()
+    assert isinstance(call.error, SessionLost)
+    assert len(world.queue()) == 1
+
+
+def test_an_evicted_waiter_is_told(world: World, party: Party, other: Party) -> None:
+    other.held()
+    call = party.acquire()
+    world.settle()
+    world.service.remove(world.queue()[1])
+    world.advance(1)
+    assert isinstance(call.error, Evicted)
+    assert party.link._session is not None
+    assert party.link._session.ended is None
+
+
+def test_a_waiter_cut_off_past_its_time_to_live_is_told(
+    world: World, party: Party, other: Party
+) -> None:
+    other.held()
+    call = party.acquire()
+    world.settle()
+    party.network.faults.partitioned = True
+    world.advance(TTL)
+    assert isinstance(call.error, SessionLost)
+
+
+def test_a_waiter_that_was_paused_past_its_time_to_live_is_not_granted(
+    world: World, party: Party, other: Party
+) -> None:
+    delay(party)
+    grant = other.held()
+    call = party.acquire()
+    world.advance(1)
+    party.pause()
+    release(grant)
+    world.advance(2 * TTL)
+    party.resume()
+    world.advance(1)
+    assert isinstance(call.error, SessionLost)
+
+
+def test_a_contender_made_just_before_the_session_ended_is_not_granted(
+    world: World, party: Party
+) -> None:
+    party.held("x")
+    delay(party)
+    call = party.acquire()
+    party.pause()
+    world.advance(2 * TTL)
+    party.resume()
+    world.advance(1)
+    assert isinstance(call.error, SessionLost)
+
+
+def test_acquiring_after_a_pause_past_the_time_to_live_opens_a_new_session(
+    world: World, party: Party
+) -> None:
+    party.held("x")
+    # The clock has passed the deadline, and the process acquires before a timer is served.
+    party.network.faults.partitioned = True
+    party.timers.pause()
+    world.advance(2 * TTL)
+    party.network.heal()
+    call = party.acquire()
+    party.timers.resume()
+    world.advance(5)
+    assert call.result.session.ended is None
+    assert len(world.queue()) == 1
+
+
+@pytest.mark.parametrize("place", ["enqueue", "snapshot"])
+def test_a_request_that_is_never_answered_ends_with_the_session(world: World, place: str) -> None:
+    party, calls = world.party(), [world.party().acquire() for _ in range(2)]
+    party.held("x")
+    world.settle()
+    if place == "snapshot":
+        call = party.acquire()
+        world.settle()
+        party.network.faults.latency = lambda: 1.0
+        calls[1].cancel()
+        world.advance(1.0)
+        # The answer to the read that is under way now never comes.
+        assert party.network.requests[-1] == "snapshot"
+        party.network.faults.latency = lambda: 1e9
+    party.network.faults.partitioned = True
+    if place == "enqueue":
+        call = party.acquire()
+    world.advance(TTL + 1)
+    assert not party.network._unanswered or not any(f.done() for f in party.network._unanswered)
+    if place == "snapshot":
+        assert call.done
+        return
+    party.network.faults.latency = None
+    party.network.faults.partitioned = False
+    calls[0].result.withdraw()
+    world.advance(60)
+    assert call.result.session.ended is None
+
+
+def test_a_request_that_is_never_answered_ends_when_the_client_closes(
+    world: World, party: Party
+) -> None:
+    party.held("x")
+    party.network.faults.partitioned = True
+    call = party.acquire()
+    closing = party.run(party.link.close(), timeout=5)
+    world.advance(5)
+    assert closing.done
+    assert isinstance(call.error, ClientClosed)
+
+
+def test_a_waiter_of_a_client_that_closes_is_told(world: World, party: Party, other: Party) -> None:
+    other.held()
+    call = party.acquire()
+    world.settle()
+    closing = party.run(party.link.close())
+    world.settle()
+    assert closing.done
+    assert isinstance(call.error, ClientClosed)
+    assert len(world.queue()) == 1
+    late = party.acquire()
+    assert isinstance(late.error, ClientClosed)
+
+
+def test_the_link_of_another_process_is_refused(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party.held("x")
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    call = party.acquire()
+    assert isinstance(call.error, ForkedClient)
+
+
+# Giving up
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.005, 0.01, 0.015, 0.02, 0.5, 1.0])
+def test_a_cancelled_waiter_leaves_the_queue(
+    world: World, party: Party, other: Party, moment: float
+) -> None:
+    delay(other, party)
+    grant_call = other.acquire()
+    world.advance(1)
+    call = party.acquire()
+    world.advance(moment)
+    call.cancel()
+    world.advance(120)
+    assert len(world.queue()) == 1
+    assert grant_call.done
+    assert world.watches() == 1  # the holder's own
+    assert not party.link._tickets
+
+
+def test_a_failed_session_leaves_nothing_behind(world: World, party: Party) -> None:
+    party.network.faults.partitioned = True
+    call = party.acquire()
+    world.advance(1)
+    call.cancel()
+    party.network.heal()
+    world.advance(120)
+    assert world.queue() == ()
+
+
+# Mismatches
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted"),
+    [
+        (Mode.EX, Permit(2)),
+        (Mode.NL, Permit(2)),
+        (Permit(2), Mode.EX),
+        (Permit(2), Mode.NL),
+        (Permit(2), Permit(3)),
+    ],
+    ids=str,
+)
+def test_a_queue_of_another_kind_is_refused_and_left(
+    world: World, party: Party, other: Party, held: Claim, wanted: Claim
+) -> None:
+    other.held("q", held)
+    call = party.acquire("q", wanted)
+    world.settle()
+    error = call.error
+    assert isinstance(error, QueueMismatch)
+    assert (error.wanted, error.found) == (str(wanted), str(held))
+    assert len(world.queue()) == 1
+
+
+def test_a_permit_behind_withdrawn_permits_is_not_granted_beside_an_exclusive_holder(
+    world: World, other: Party
+) -> None:
+    parties = [world.party() for _ in range(3)]
+    delay(*parties)
+    other.held("q", Mode.EX)
+    calls = [party.acquire("q", Permit(2)) for party in parties]
+    world.advance(5)
+    assert [type(call.error) for call in calls] == [QueueMismatch] * 3
+    assert len(world.queue()) == 1
+
+
+def test_an_exclusive_waiter_behind_withdrawn_ones_is_refused_on_a_semaphore(
+    world: World, other: Party
+) -> None:
+    parties = [world.party() for _ in range(3)]
+    delay(*parties)
+    other.held("q", Permit(2))
+    calls = [party.acquire("q", Mode.EX) for party in parties]
+    world.advance(5)
+    assert [type(call.error) for call in calls] == [QueueMismatch] * 3
+
+
+@pytest.mark.parametrize("spoil", ["withdraw", "expire"])
+def test_who_holds_a_lock_and_goes_lets_the_next_in(
+    world: World, party: Party, other: Party, spoil: str
+) -> None:
+    grant = other.held()
+    call = party.acquire()
+    world.settle()
+    actions: dict[str, Callable[[], object]] = {
+        "withdraw": lambda: release(grant),
+        "expire": lambda: world.service.expire(world.queue()[0].session),
+    }
+    actions[spoil]()
+    world.settle()
+    assert call.result.contender == world.queue()[0]

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from coordlock_etcd import EtcdBackend
+
+from coordlock.config import configure
+from coordlock.errors import ConfigurationError
+from tests.servers.certificates import Certificates
+
+
+def refusal(**options: object) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        EtcdBackend.configure(configure("etcd://h", options))
+    return str(refused.value)
+
+
+def test_nothing_is_connected_before_open() -> None:
+    EtcdBackend.configure(configure("etcd://nowhere.invalid:2379")).close().result(30)
+
+
+@pytest.mark.parametrize("name", ["ca", "cert", "key"])
+def test_certificates_need_tls(name: str) -> None:
+    assert refusal(**{name: "x.pem"}) == f"option {name!r} needs tls=true"
+
+
+def test_a_certificate_needs_its_key(certificates: Certificates) -> None:
+    assert "need each other" in refusal(tls=True, cert=str(certificates.client))
+    assert "need each other" in refusal(tls=True, key=str(certificates.client_key))
+
+
+@pytest.mark.parametrize("name", ["ca", "cert", "key"])
+def test_a_file_that_is_not_there_is_named_with_its_option(
+    name: str, certificates: Certificates
+) -> None:
+    files = {
+        "ca": str(certificates.ca),
+        "cert": str(certificates.client),
+        "key": str(certificates.client_key),
+    }
+    files[name] = "/no/such/file.pem"
+    message = refusal(tls=True, **files)
+    assert message == f"option {name!r}: cannot read /no/such/file.pem: No such file or directory"
+
+
+def test_an_authority_must_be_pem(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    for content in (b"", b"not PEM", b"\xff\x00"):
+        file.write_bytes(content)
+        assert f"option 'ca': {file} holds no certificate" in refusal(tls=True, ca=str(file))
+
+
+def test_a_key_must_be_the_certificates(certificates: Certificates) -> None:
+    message = refusal(tls=True, cert=str(certificates.client), key=str(certificates.server_key))
+    assert str(certificates.server_key) in message
+
+
+def test_a_client_must_have_a_channel() -> None:
+    with pytest.raises(ConfigurationError, match="Etcd3Client"):
+        EtcdBackend.configure(configure("etcd://h"), client=object())

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+from coordlock_etcd.keys import Layout, prefix_end
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordlock.claim import Claim, Mode, Permit
+from coordlock.contender import Entry, Owner
+from coordlock.names import MAX_NAME_BYTES
+
+GUID = "0123456789abcdef0123456789abcdef"
+LAYOUT = Layout("/payments")
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=MAX_NAME_BYTES // 4)
+
+
+def entry(name: str, claim: Claim = Mode.EX) -> Entry:
+    return Entry(name, GUID, claim, Owner("h", 1))
+
+
+def test_a_contender_is_a_key_below_the_queue_as_go_has_it() -> None:
+    assert LAYOUT.key(entry("orders")) == f"/payments/orders/lock-{GUID}".encode()
+    assert LAYOUT.queue("orders") == b"/payments/orders/"
+
+
+def test_the_root_may_be_the_root_of_all_keys() -> None:
+    for root in ("", "/"):
+        assert Layout(root).queue("orders") == b"/orders/"
+        assert Layout(root).name(b"/orders/x") == "orders"
+
+
+@given(name=names, claim=st.sampled_from([*Mode, Permit(1), Permit(10_000)]))
+def test_a_key_tells_its_queue_its_claim_and_its_id(name: str, claim: Claim) -> None:
+    key = LAYOUT.key(entry(name, claim))
+    assert LAYOUT.name(key) == name
+    assert LAYOUT.contender(name, key) == (GUID, claim)
+
+
+@given(one=names, other=names)
+def test_no_key_is_in_the_range_of_another_queue(one: str, other: str) -> None:
+    key, start = LAYOUT.key(entry(one)), LAYOUT.queue(other)
+    assert (start <= key < prefix_end(start)) is (one == other)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [b"694d8f2a3b4c5d6e", b"lock-694d", f"lock-{GUID}-2".encode(), f"a/lock-{GUID}".encode(), b""],
+)
+def test_keys_of_others_count_as_exclusive_under_their_own_name(rest: bytes) -> None:
+    assert LAYOUT.contender("q", LAYOUT.queue("q") + rest) == (rest.decode(), Mode.EX)
+
+
+def test_an_unknown_marker_counts_as_exclusive_too() -> None:
+    key = LAYOUT.queue("q") + f"future9-{GUID}".encode()
+    assert LAYOUT.contender("q", key) == (GUID, Mode.EX)
+
+
+def test_a_key_need_not_be_text() -> None:
+    id, claim = LAYOUT.contender("q", LAYOUT.queue("q") + b"\xff\x00")
+    assert (id, claim) == ("\\xff\x00", Mode.EX)
+    assert LAYOUT.name(b"/payments/\xff/x") is None
+
+
+def test_keys_that_are_in_no_queue_have_no_name() -> None:
+    assert LAYOUT.name(b"/payments/loose") is None
+    assert LAYOUT.name(b"/payments/not escaped/x") is None

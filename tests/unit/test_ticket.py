@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import pytest
+from coordlock_memory import Fault
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordlock.claim import Mode
+from coordlock.errors import BackendUnavailable, ClientClosed, Evicted, SessionLost
+from coordlock.ticket import Ticket
+from tests.simulation.world import TTL, Call, Party, World
+
+#: After this many seconds the last look for a late contender is over.
+CONFIRMED = 120.0
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def party(world: World) -> Party:
+    party = world.party()
+    party.run(party.link.session())
+    return party
+
+
+def ticket_of(party: Party) -> Ticket:
+    session = party.run(party.link.session())
+    party.world.settle()
+    return party.link.ticket(session.result, "q", Mode.EX)
+
+
+def live_tickets(party: Party) -> int:
+    return len(party.link._tickets)
+
+
+def test_a_ticket_that_was_never_sent_is_withdrawn_without_a_request(party: Party) -> None:
+    ticket = ticket_of(party)
+    assert ticket.withdraw().result(0) is False
+    assert ticket.withdrawn
+    assert "withdraw" not in party.network.requests
+    assert live_tickets(party) == 0
+
+
+def test_an_enqueued_ticket_knows_its_contender(world: World, party: Party) -> None:
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    assert call.result.find(ticket.entry.id) == ticket.contender
+    assert world.queue() == (ticket.contender,)
+
+
+def test_withdrawing_removes_the_contender_and_answers_whether_it_was_there(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    removal = ticket.withdraw()
+    assert removal.result(0) is True
+    assert ticket.withdraw() is removal
+    assert world.queue() == ()
+    assert live_tickets(party) == 0
+    assert party.network.requests.count("withdraw") == 1
+
+
+def test_withdrawing_an_evicted_contender_answers_that_it_was_gone(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    world.service.remove(world.queue()[0])
+    assert ticket.withdraw().result(0) is False
+
+
+@pytest.mark.xfail(strict=True, reason="kernel-bugs 2: a lost reply makes a release a loss")
+def test_a_removal_whose_reply_was_lost_counts_as_a_removal(world: World, party: Party) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    party.network.faults.inject("withdraw", Fault.LOSE_REPLY)
+    removal = ticket.withdraw()
+    world.advance(5)
+    assert world.queue() == ()
+    assert removal.result(0) is True
+
+
+def test_a_removal_that_was_lost_is_repeated_until_it_is_answered(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 8)
+    removal = ticket.withdraw()
+    assert len(world.queue()) == 1
+    world.advance(CONFIRMED)
+    assert removal.result(0) is True
+    assert world.queue() == ()
+    assert live_tickets(party) == 0
+
+
+def test_a_removal_survives_an_outage_shorter_than_the_session(world: World, party: Party) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    party.network.faults.partitioned = True
+    removal = ticket.withdraw()
+    world.advance(TTL / 2)
+    assert not removal.done()
+    party.network.heal()
+    world.advance(TTL)
+    assert removal.result(0) is True
+    assert world.queue() == ()
+
+
+def test_a_ticket_withdrawn_while_its_request_is_under_way_leaves_when_it_arrives(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.network.faults.latency = lambda: 2.0
+    call = party.run(ticket.enqueue())
+    world.advance(1)
+    removal = ticket.withdraw()
+    assert "withdraw" not in party.network.requests
+    world.advance(5)
+    assert removal.result(0) is True
+    assert world.queue() == ()
+    assert call.done
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
+def test_a_request_with_a_fault_is_repeated_and_makes_one_contender(
+    world: World, party: Party, fault: Fault
+) -> None:
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", fault, 3)
+    call = party.run(ticket.enqueue())
+    world.advance(CONFIRMED)
+    assert call.result.find(ticket.entry.id) == ticket.contender
+    assert world.queue() == (ticket.contender,)
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("moment", [0.0, 0.05, 0.5, 1.0, 1.5, 3.0])
+def test_no_contender_is_left_of_a_ticket_withdrawn_around_a_fault(
+    world: World, party: Party, fault: Fault, moment: float
+) -> None:
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", fault, 4)
+    party.network.faults.inject("withdraw", fault, 2)
+    call = party.run(ticket.enqueue())
+    world.advance(moment)
+    ticket.withdraw()
+    call.cancel()
+    world.advance(CONFIRMED)
+    assert world.queue() == ()
+    assert live_tickets(party) == 0
+    assert world.watches() == 0
+
+
+def test_a_create_that_takes_effect_after_the_withdrawal_is_found_and_removed(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LATE)
+    call = party.run(ticket.enqueue())
+    assert ticket.withdraw().result(0) is False
+    call.cancel()
+    assert world.queue() == ()
+    # The fault's second, and the first look for it.
+    world.advance(10)
+    assert world.queue() == ()
+    assert party.network.requests.count("withdraw") >= 2
+
+
+def test_no_request_is_sent_in_a_session_that_has_ended(world: World, party: Party) -> None:
+    ticket = ticket_of(party)
+    ticket.session.lost("it expired")
+    call = party.run(ticket.enqueue())
+    world.settle()
+    assert isinstance(call.error, SessionLost)
+    assert "enqueue" not in party.network.requests
+    assert ticket.withdraw().result(0) is False
+
+
+def test_a_ticket_of_a_session_that_is_gone_is_withdrawn_without_a_request(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    world.service.expire(world.service.sessions()[0])
+    assert isinstance(ticket.loss.result(0), SessionLost)
+    assert ticket.withdraw().result(0) is False
+    assert "withdraw" not in party.network.requests
+
+
+def test_a_contender_of_a_session_lost_only_here_is_still_removed(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    ticket.session.end(SessionLost("memory", "the deadline has passed"))
+    assert ticket.withdraw().result(0) is True
+    assert world.queue() == ()
+
+
+def test_a_waiter_is_told_of_a_departure_and_of_nothing_else(world: World, party: Party) -> None:
+    holder = world.party().held()
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    waiting = ticket.departure(call.result.contenders[:1], call.result.revision)
+    world.advance(60)
+    assert not waiting.done()
+    holder._ticket.withdraw()
+    world.settle()
+    assert waiting.result(0) is None
+    assert [one.token for one in ticket.departed] == [holder.token]
+
+
+def test_a_departure_before_the_watch_is_noticed(world: World, party: Party) -> None:
+    holder = world.party().held()
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    holder._ticket.withdraw()
+    waiting = ticket.departure(call.result.contenders[:1], call.result.revision)
+    world.settle()
+    assert waiting.done()
+
+
+def test_waiting_again_keeps_the_watches_that_are_still_wanted(world: World, party: Party) -> None:
+    for _ in range(3):
+        other = world.party()
+        other.run(ticket_of(other).enqueue())
+    world.settle()
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    first, second, third = (*world.queue()[:3],)
+    ticket.departure((first, second), call.result.revision)
+    assert world.watches() == 2
+    ticket.departure((second, third), call.result.revision)
+    assert world.watches() == 2
+    world.service.remove(first)
+    world.settle()
+    assert ticket.departed == set()
+
+
+def test_a_waiter_whose_contender_is_lost_is_told_at_once(world: World, party: Party) -> None:
+    world.party().held()
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    ticket.guard(call.result.revision, at_once=True)
+    waiting = ticket.departure(call.result.contenders[:1], call.result.revision)
+    world.service.remove(world.queue()[1])
+    world.settle()
+    assert isinstance(waiting.exception(0), Evicted)
+    again = ticket.departure(call.result.contenders[:1], call.result.revision)
+    assert isinstance(again.exception(0), Evicted)
+
+
+def test_only_the_first_loss_counts(party: Party) -> None:
+    ticket = ticket_of(party)
+    closed = ClientClosed()
+    ticket.lose(closed)
+    ticket.lose(Evicted("q"))
+    assert ticket.loss.result(0) is closed
+
+
+def test_the_own_contender_is_watched_only_when_it_is_held_for_a_moment(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    assert world.watches() == 0
+    world.advance(1)
+    assert world.watches() == 1
+    grant._ticket.withdraw()
+    assert world.watches() == 0
+    short = party.held()
+    short._ticket.withdraw()
+    world.advance(1)
+    assert world.watches() == 0
+
+
+def test_a_holder_evicted_before_the_watch_is_told_all_the_same(world: World, party: Party) -> None:
+    grant = party.held()
+    world.service.remove(world.queue()[0])
+    assert not grant._ticket.loss.done()
+    world.advance(1)
+    assert isinstance(grant._ticket.loss.result(0), Evicted)
+
+
+def test_withdrawing_is_no_loss(world: World, party: Party) -> None:
+    grant = party.held()
+    world.advance(1)
+    grant._ticket.withdraw()
+    world.advance(1)
+    assert not grant._ticket.loss.done()
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("advance"), st.floats(0, 8)),
+        st.tuples(st.just("inject"), st.sampled_from(Fault)),
+        st.tuples(st.just("inject removal"), st.sampled_from(Fault)),
+        st.tuples(st.just("partition"), st.none()),
+        st.tuples(st.just("heal"), st.none()),
+        st.tuples(st.just("latency"), st.floats(0, 3)),
+        st.tuples(st.just("withdraw"), st.none()),
+        st.tuples(st.just("expire"), st.none()),
+        st.tuples(st.just("evict"), st.none()),
+        st.tuples(st.just("enqueue"), st.none()),
+    ),
+    max_size=14,
+)
+
+
+@given(STEPS)
+def test_whatever_fails_a_withdrawn_ticket_leaves_no_contender(
+    steps: list[tuple[str, float | Fault | None]],
+) -> None:
+    world = World()
+    party = world.party()
+    ticket = ticket_of(party)
+    calls: list[Call[object]] = []
+    for name, value in steps:
+        match name, value:
+            case "advance", float(seconds):
+                world.advance(seconds)
+            case "inject", Fault() as fault:
+                party.network.faults.inject("enqueue", fault)
+            case "inject removal", Fault() as fault:
+                party.network.faults.inject("withdraw", fault)
+            case "latency", float(seconds):
+                party.network.faults.latency = lambda seconds=seconds: seconds  # type: ignore[misc]
+            case "partition", _:
+                party.network.faults.partitioned = True
+            case "heal", _:
+                party.network.heal()
+            case "withdraw", _:
+                ticket.withdraw()
+                for call in calls:
+                    call.cancel()
+            case "expire", _:
+                for session in world.service.sessions():
+                    world.service.expire(session)
+            case "evict", _:
+                for contender in world.queue():
+                    world.service.remove(contender)
+            case _ if not calls and not ticket.withdrawn:
+                calls.append(party.run(ticket.enqueue()))
+    ticket.withdraw()
+    for call in calls:
+        call.cancel()
+    party.network.heal()
+    world.advance(2 * CONFIRMED)
+    assert world.queue() == ()
+    assert live_tickets(party) == 0
+    assert world.watches() == 0
+    for call in calls:
+        assert call.done
+        if call.error is not None:
+            assert not isinstance(call.error, BackendUnavailable)
