@@ -12,6 +12,8 @@
 package imports no backend; see the documentation for what a lock cannot promise.
 """
 
+from importlib.metadata import version
+
 from coordlock.backend import ServiceInfo
 from coordlock.claim import Claim, Mode, Permit
 from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
@@ -36,6 +38,9 @@ from coordlock.grant import AsyncGrant, AsyncLossSignal, Grant, GrantState, Loss
 from coordlock.lock import DEFAULT, AsyncLock, Lock
 from coordlock.settings import Settings
 from coordlock.standing import Standing
+
+#: The version of the installed distribution.
+__version__ = version("coordlock")
 
 __all__ = [
     "DEFAULT",

@@ -52,7 +52,9 @@ def _load(point: EntryPoint) -> type[Backend]:
         backend = point.load()
     except MissingExtra:
         raise
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == point.module.partition(".")[0]:
+            raise  # not a dependency that is missing, but a part of the backend itself
         raise MissingExtra(f"the backend {point.name!r} needs {error.name}", point.name) from error
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
         raise ConfigurationError(f"{point.value!r} is registered as a backend and is none")

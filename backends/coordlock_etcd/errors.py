@@ -21,9 +21,9 @@ SERVICE: Final = "etcd"
 _UNSENT: Final = ("failed to connect", "errors resolving", "dns resolution", "name resolution")
 #: What gRPC says of a failed connection, and what a person may have to do about it.
 _HINTS: Final = (
-    ("certificate_verify_failed", "the option ca must name who signed the server's certificate"),
-    ("peer name", "the server's certificate is for another host"),
     ("bad_certificate", "the server wants a client certificate: the options cert and key"),
+    ("certificate", "the option ca must name who signed the server's certificate"),
+    ("peer name", "the server's certificate is for another host"),
     ("data_corrupted", "the server may want a client certificate: the options cert and key"),
     ("handshake", "is this an etcd endpoint, and does it speak TLS?"),
     ("settings frame", "is this an etcd endpoint, and does it want tls=true?"),

@@ -116,7 +116,8 @@ class Attempts:
     ) -> bool:
         """Whether ``promise`` is kept or broken now."""
         if closed:
-            return promise.fail(SessionLost(SERVICE, "the client was closed"))
+            promise.fail(SessionLost(SERVICE, "the client was closed"))
+            return True
         try:
             outcome = perform(action)
         except Busy as busy:
@@ -124,6 +125,9 @@ class Attempts:
                 return False
             who = f"process {busy.pid}" if busy.pid else "a process"
             reason = f"{who} keeps {self._path} locked; if it is stopped, continue or kill it"
-            return promise.fail(BackendUnavailable(SERVICE, reason))
+            outcome = failed(BackendUnavailable(SERVICE, reason))
+        except Exception as error:  # whatever it is, who waits must hear of it
+            outcome = failed(error)
         error = outcome.exception()
-        return promise.resolve(outcome.result()) if error is None else promise.fail(error)
+        promise.resolve(outcome.result()) if error is None else promise.fail(error)
+        return True

@@ -24,7 +24,6 @@ from coordlock.errors import (
 from coordlock.promise import failed, resolved
 from coordlock.settings import Settings
 from coordlock_local.attempts import Attempts, perform
-from coordlock_local.counter import Counter, boot_id
 from coordlock_local.directory import Directory, default_root
 from coordlock_local.errors import SERVICE, translated
 from coordlock_local.notices import Polling
@@ -60,8 +59,7 @@ class LocalBackend(Backend):
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._directory: Directory | None = None
-        self._counter = Counter(os.path.join(root, "counter"), boot_id())
-        self._attempts = Attempts(self._counter.path)
+        self._attempts = Attempts(os.path.join(root, "counter"))
         self._listener: SessionListener | None = None
         self._session: Session | None = None
         self._watcher: Watcher | None = None
@@ -168,7 +166,7 @@ class LocalBackend(Backend):
     def _open(self, listener: SessionListener) -> SessionInfo:
         self._directory = directory = Directory.prepare(self.root)
         session = Session(directory)
-        others = session.start(self._counter)
+        others = session.start()
         with self._lock:
             closed = self._closed
             if not closed:
@@ -187,7 +185,7 @@ class LocalBackend(Backend):
 
     def _heartbeat(self) -> float:
         session = self._session
-        if session is None or not session.is_intact():
+        if session is None or not session.is_alive():
             raise self._lose(session)
         return math.inf
 
@@ -199,10 +197,13 @@ class LocalBackend(Backend):
         contender = queue.contender(self._paths.get(entry.id, ""))
         if contender is None or not os.path.exists(contender.key):
             note = partial(self._paths.__setitem__, entry.id)
-            contender = queue.add(entry, session, self._counter, note)
+            contender = queue.add(entry, session, note)
         if contender is None:
             raise self._lose(session)
-        return queue.snapshot(contender)
+        snapshot = queue.snapshot(contender)
+        if snapshot.find(entry.id) is None and not session.is_alive():
+            raise self._lose(session)
+        return snapshot
 
     def _withdraw(self, entry: Entry) -> bool:
         queue = Queue(self._place(), entry.queue)

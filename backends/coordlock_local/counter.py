@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from coordlock.errors import BackendError
+from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.recordlock import owner, try_lock
+from coordlock_local.flock import holder, try_lock, unlock
 
 __all__ = ["Counter", "Tokens", "boot_id"]
 
@@ -27,19 +28,16 @@ _BLOCK: Final = 65_536
 #: For how long one attempt waits for the threads of this process, in seconds.
 _PATIENCE: Final = 0.002
 
-# Record locks don't exclude the threads of a process, and one thread closing its descriptor would
-# drop the lock of another. Two clients may use the same file: one mutex for all.
-_mutex = threading.Lock()
-
-
-def _renew_mutex() -> None:
-    # In a forked child: the thread that had it is not there to release it.
-    global _mutex
-    _mutex = threading.Lock()
-
+# Held with the file's lock, and by every fork: a child made in between would inherit that lock, and
+# keep it if its parent dies just then. Reentrant for signal handlers; the file's lock is not.
+_no_fork: Final = threading.RLock()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_mutex)
+    os.register_at_fork(
+        before=_no_fork.acquire,
+        after_in_parent=_no_fork.release,
+        after_in_child=_no_fork.release,
+    )
 
 
 def boot_id() -> str:
@@ -51,28 +49,33 @@ def boot_id() -> str:
 
 
 class Counter:
-    """The counter file at ``path``. ``boot`` is the `boot_id`."""
+    """The counter of a directory. ``boot`` is the `boot_id`."""
 
-    def __init__(self, path: str, boot: str) -> None:
-        self.path: Final = path
-        self._boot: Final = boot
+    def __init__(self, directory: Directory, boot: str | None = None) -> None:
+        self._directory = directory
+        self._boot = boot_id() if boot is None else boot
 
     @contextmanager
     def held(self) -> Iterator[Tokens]:
         """Exclude all others; raises `Busy` at once when somebody is inside."""
-        mutex = _mutex
-        if not mutex.acquire(timeout=_PATIENCE):
+        if not _no_fork.acquire(timeout=_PATIENCE):
             raise Busy(os.getpid())
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            path = self._directory.counter
+            descriptor = self._directory.create(path, exclusive=False)
             try:
                 if not try_lock(descriptor):
-                    raise Busy(owner(descriptor) or 0)
-                yield Tokens(descriptor, self.path, self._boot)
+                    raise Busy(holder(descriptor))
+                try:
+                    if os.fstat(descriptor).st_nlink == 0:  # removed: the next one finds a new one
+                        raise Busy(0)
+                    yield Tokens(descriptor, path, self._boot)
+                finally:
+                    unlock(descriptor)
             finally:
-                os.close(descriptor)  # which unlocks
+                os.close(descriptor)
         finally:
-            mutex.release()
+            _no_fork.release()
 
 
 class _Record(NamedTuple):

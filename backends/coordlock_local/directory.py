@@ -93,7 +93,6 @@ class Directory:
         directory = cls(root, mode, folds=False)
         directory.make(directory.sessions)
         directory.make(directory.queues)
-        os.close(directory.create(directory.counter, exclusive=False))
         return cls(root, mode, folds=os.path.exists(os.path.join(root, "SESSIONS")))
 
     @property
@@ -136,8 +135,12 @@ class Directory:
         """A descriptor of the new file ``path``, or of an old one if not ``exclusive``."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(path, flags | (os.O_EXCL if exclusive else 0), 0o600)
-        if self.shared and os.fstat(descriptor).st_uid == os.geteuid():
-            os.fchmod(descriptor, self.mode & 0o660)
+        try:
+            if self.shared and os.fstat(descriptor).st_uid == os.geteuid():
+                os.fchmod(descriptor, self.mode & 0o660)
+        except BaseException:
+            os.close(descriptor)
+            raise
         return descriptor
 
 

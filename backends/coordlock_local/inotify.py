@@ -26,9 +26,8 @@ _HEADER: Final = struct.Struct("iIII")
 class Inotify:
     """One inotify instance, and an eventfd that wakes who waits for it.
 
-    An entry that leaves is unlinked. A session that ends is unlinked, or closed by the kernel,
-    which first drops its lock (``filp_close`` before ``__fput``): who is told finds it free. Nobody
-    else opens a session for writing, so a close is its end.
+    An entry that leaves is unlinked. A session that ends is unlinked, or its process has ended and
+    the kernel closes it. Nobody else opens a session for writing.
     """
 
     #: Notices are trusted, and yet checked: a forked child of the holder may keep a file open.

@@ -19,7 +19,6 @@ from coordlock.claim import parse_marker
 from coordlock.contender import Contender, Entry, Owner, Snapshot
 from coordlock.errors import BackendUnavailable
 from coordlock.names import escape, unescape
-from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.session import Session, is_alive
@@ -41,10 +40,8 @@ class Queue:
         self.path: Final = directory.queue(name)
         self._directory = directory
 
-    def add(
-        self, entry: Entry, session: Session, counter: Counter, note: Callable[[str], None]
-    ) -> Contender | None:
-        """Add a contender; None when the session was removed meanwhile.
+    def add(self, entry: Entry, session: Session, note: Callable[[str], None]) -> Contender | None:
+        """Add a contender; None when the session has died meanwhile.
 
         ``note`` is told each path before there is a file, so that a file is never forgotten.
         Raises `Busy`; called again then, it goes on where it was.
@@ -55,14 +52,14 @@ class Queue:
             try:
                 note(draft)
                 self._draft(draft, entry)
-                with counter.held() as tokens:
+                with session.counter.held() as tokens:
                     token = tokens.take()
                     name = f"{token:019d}-{entry.claim.marker}-{entry.id}-{session.id}"
                     key = os.path.join(self.path, name)
                     note(key)
                     os.rename(draft, key)
             except FileNotFoundError:
-                if not session.is_intact():
+                if not session.is_alive():
                     return None
                 self._directory.make(self.path)
             except PermissionError:
@@ -174,15 +171,13 @@ def queue_names(directory: Directory) -> list[str]:
     found = []
     for component in os.listdir(directory.queues):
         path = os.path.join(directory.queues, component)
-        for entry in _entries(path):
-            try:
-                escaped = _lines(os.path.join(path, entry))[1].decode("ascii", "replace")
-            except (FileNotFoundError, IndexError):  # left just now; not one of ours
-                continue
-            name = unescape(escaped)
-            if name is not None and directory.queue(name) == path:
-                found.append(name)
-                break
+        entries = _entries(path)
+        name = unescape(component)
+        while entries and name is None:  # a hash
+            with suppress(FileNotFoundError, IndexError):  # left just now; not one of ours
+                name = unescape(_lines(os.path.join(path, entries.pop()))[1].decode("ascii"))
+        if name is not None and (entries or "=" in component):
+            found.append(name)
     return found
 
 

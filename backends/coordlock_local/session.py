@@ -2,7 +2,7 @@
 
 A session is a file that its process keeps open and locked. The kernel drops the lock when the
 process ends, however it ends, so no clock and no process id, which may be reused, is involved. The
-id is random and never used again: a session found unlocked is dead for good.
+id is random and never used again: a session that is not locked is dead for good.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from coordlock.errors import BackendError
 from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
-from coordlock_local.recordlock import owner, try_lock
+from coordlock_local.flock import is_locked, try_lock
 
 __all__ = ["Session", "is_alive"]
 
-# The sessions of this process. Their locks can't be probed from inside, and must not be: closing
-# the probe's descriptor would drop them.
-_own: Final[dict[str, Session]] = {}
+# Those of this process, so that a forked child can close its copies, which keep the lock.
+_open: Final[set[Session]] = set()
 
 
 class Session:
@@ -30,71 +29,62 @@ class Session:
     def __init__(self, directory: Directory) -> None:
         self.id: Final = os.urandom(16).hex()
         self.directory: Final = directory
-        self.path: Final = os.path.join(directory.sessions, self.id)
+        self.counter: Final = Counter(directory)
+        self._path = os.path.join(directory.sessions, self.id)
         self._descriptor = -1
 
-    def start(self, counter: Counter) -> list[str]:
+    def start(self) -> list[str]:
         """Make the file and lock it; the ids of the sessions that were there before.
 
         Both happen while the counter is held, so whoever holds it sees no file that is made and
-        not yet locked: an unlocked one is dead. Raises `Busy`.
+        not yet locked: who is not locked is dead. Raises `Busy`.
         """
-        with counter.held():
+        with self.counter.held():
             others = os.listdir(self.directory.sessions)
-            _own[self.id] = self  # first, lest another thread probes it
-            try:
-                self._descriptor = self.directory.create(self.path)
-                if not try_lock(self._descriptor):
-                    raise BackendError(SERVICE, f"{self.path} is locked by another process")
-            except BaseException:
+            self._descriptor = self.directory.create(self._path)
+            _open.add(self)
+            if not try_lock(self._descriptor):
                 self.end()
-                raise
+                raise BackendError(SERVICE, f"{self._path} is locked by somebody else")
         return others
 
-    def is_intact(self) -> bool:
-        """Whether the others can see it: nobody removed the directory meanwhile."""
-        try:
-            os.stat(self.path)
-        except FileNotFoundError:
-            return False
-        return True
+    def is_alive(self) -> bool:
+        """Whether the others find it alive: nobody removed its file meanwhile."""
+        return is_alive(self.directory, self.id)
 
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
-        if self._descriptor >= 0:
-            with suppress(OSError):  # unlocked, it is dead all the same
-                os.unlink(self.path)
-            os.close(self._descriptor)
-            self._descriptor = -1
-        _own.pop(self.id, None)
+        with suppress(OSError):  # unlocked, it is dead all the same
+            os.unlink(self._path)
+        self.forget()
+        _open.discard(self)
+
+    def forget(self) -> None:
+        """Close the descriptor. In a forked child the parent's session lives on."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def is_alive(directory: Directory, id: str) -> bool:
     """Whether the process of the session ``id`` lives and has not ended it."""
-    if id in _own:
-        return True
+    path = os.path.join(directory.sessions, id)
     try:
-        descriptor = os.open(
-            os.path.join(directory.sessions, id), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-        )
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     except PermissionError:
         return True  # not known: then nobody's contenders are removed
     try:
-        return owner(descriptor) is not None
+        return is_locked(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _forget() -> None:
-    # In a forked child. Record locks stay with the parent; the descriptors were copied, and would
-    # delay the news of the parent's death.
-    for session in _own.values():
-        if session._descriptor >= 0:
-            os.close(session._descriptor)
-            session._descriptor = -1
-    _own.clear()
+    for session in _open:
+        session.forget()
+    _open.clear()
 
 
 if hasattr(os, "register_at_fork"):

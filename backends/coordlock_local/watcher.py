@@ -21,6 +21,9 @@ __all__ = ["Watcher", "notices"]
 
 log = logging.getLogger("coordlock.local")
 
+#: A process's files are closed, and that is told, an instant before their locks are dropped. So who
+#: is told and finds nobody gone looks again, after this many seconds, then twice as many, and so on.
+_SOON: Final = 0.001
 #: Looking at everything takes at most this share of one processor.
 _SHARE: Final = 0.02
 
@@ -165,34 +168,37 @@ class Watcher:
     def _run(self) -> None:
         source = self._notices
         assert source is not None
-        looked, cost = time.monotonic(), 0.0
+        looked = time.monotonic()
+        pause = cost = 0.0
         while True:
             with self._lock:
                 if self._closed:
                     break
-                due = looked + max(self._interval, cost / _SHARE)
-                pause = max(0.0, due - time.monotonic()) if self._watched else None
-            changed = source.wait(pause)
-            now = time.monotonic()
-            if changed is None or now >= due:
+                due = looked + max(min(pause, self._interval), cost / _SHARE)
+                timeout = max(0.0, due - time.monotonic()) if self._watched else None
+            changed = source.wait(timeout)
+            began = time.monotonic()
+            if changed is None or began >= due:
                 self._look(None)
                 looked = time.monotonic()
-                cost = looked - now
-            elif changed:
-                self._look(changed)
+                cost = looked - began
+                pause = max(pause * 2, _SOON)
+            elif changed and not self._look(changed):
+                pause = _SOON
         source.close()
 
-    def _look(self, changed: Collection[str] | None) -> None:
-        """Tell of those who have left, among all or those whose files changed."""
+    def _look(self, changed: Collection[str] | None) -> bool:
+        """Tell of those who have left, among all or those whose files changed; whether all have."""
         with self._lock:
             keys = set(self._watched)
             if changed is not None:
                 keys &= {key for path in changed for key in self._files.get(path, ())}
             contenders = [self._watched[key].contender for key in keys]
         lives: dict[str, bool] = {}
-        for contender in contenders:
-            if self._has_left(contender, lives):
-                self._tell(contender.key)
+        left = [contender for contender in contenders if self._has_left(contender, lives)]
+        for contender in left:
+            self._tell(contender.key)
+        return len(left) == len(contenders)
 
     def _has_left(self, contender: Contender, lives: dict[str, bool]) -> bool:
         """Whether it is gone or dead, and then gone too. ``lives`` remembers, for one look."""

@@ -14,11 +14,9 @@ from typing import Any, Generic, TypeVar
 from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualTimers
 
 from coordlock.acquisition import acquisition
-from coordlock.backend import SessionInfo, SessionListener
 from coordlock.claim import Claim, Mode
 from coordlock.contender import Contender
 from coordlock.driver import DeadlineReached, Steps
-from coordlock.errors import BackendUnavailable
 from coordlock.grant import Grant, GrantState
 from coordlock.link import Link
 from coordlock.settings import Settings
@@ -30,60 +28,15 @@ TTL = 15.0
 
 
 class Network(MemoryBackend):
-    """A connection whose session news take the network too, and whose partitions end.
-
-    `MemoryService` tells a client at once that its session has ended. Here a client that is cut
-    off is not told, as no real service could, and must keep its own deadline.
-    """
+    """A connection that notes what is asked over it."""
 
     def __init__(self, service: MemoryService, ttl: float, timers: VirtualTimers) -> None:
         super().__init__(service, ttl, timers)
-        self.timers = timers
         self.requests: list[str] = []
-        self._unanswered: list[Future[Any]] = []
-
-    def open(self, listener: SessionListener) -> Future[SessionInfo]:
-        return super().open(_Told(self, listener))
-
-    def heal(self) -> None:
-        """End the partition: the old connection is reset, whatever was asked over it fails."""
-        self.faults.partitioned = False
-        unanswered, self._unanswered = self._unanswered, []
-        for future in unanswered:
-            if not future.done():
-                future.set_exception(BackendUnavailable("memory", "the connection was reset"))
 
     def _ask(self, method: str, action: Callable[[], T]) -> Future[T]:
         self.requests.append(method)
-        answer = super()._ask(method, action)
-        if self.faults.partitioned and not answer.done():
-            self._unanswered.append(answer)
-        return answer
-
-
-class _Told:
-    """A session listener at the far end of a network."""
-
-    def __init__(self, network: Network, listener: SessionListener) -> None:
-        self._network = network
-        self._listener = listener
-
-    def suspect(self, reason: str) -> None:
-        self._listener.suspect(reason)
-
-    def recovered(self) -> None:
-        self._listener.recovered()
-
-    def lost(self, reason: str) -> None:
-        network = self._network
-        if network.faults.partitioned:
-            return
-        if network.faults.latency is None and not network.timers.paused:
-            self._listener.lost(reason)
-            return
-        seconds = network.faults.latency() if network.faults.latency else 0.0
-        when = network.timers.clock.now() + seconds
-        network.timers.call_at(when, partial(self._listener.lost, reason))
+        return super()._ask(method, action)
 
 
 class Call(Generic[T]):
@@ -162,6 +115,9 @@ class Party:
 
     def pause(self) -> None:
         """Stop the process, as SIGSTOP does."""
+        if self.network.faults.latency is None:
+            # Without any, news would reach into a process that stands still.
+            self.network.faults.latency = lambda: 0.0
         self.timers.pause()
         self.process.pause()
 
@@ -169,6 +125,14 @@ class Party:
         """Let the process go on, as SIGCONT does."""
         self.process.resume()
         self.timers.resume()
+
+    def cut_off(self) -> None:
+        """Let nothing through between this process and the service."""
+        self.network.faults.partition()
+
+    def heal(self) -> None:
+        """End the partition; who stands still hears of it later."""
+        self.timers.call_at(self.time.now(), self.network.faults.heal)
 
     def run(self, steps: Steps[T], timeout: float | None = None) -> Call[T]:
         """Start a protocol."""
@@ -199,8 +163,8 @@ class Party:
 class World:
     """The service, its time and its clients."""
 
-    def __init__(self) -> None:
-        self.time = VirtualTime()
+    def __init__(self, time: VirtualTime | None = None) -> None:
+        self.time = time or VirtualTime()
         self.service = MemoryService(VirtualTimers(self.time))
         self.parties: list[Party] = []
 

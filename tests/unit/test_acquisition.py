@@ -164,10 +164,11 @@ def test_the_deadline_is_not_restarted_by_wake_ups(world: World, party: Party) -
         world.settle()
     start = world.time.now()
     call = party.acquire(timeout=5.0)
-    for ahead_call in calls[:7]:
+    for nearest in reversed(calls[1:]):
         world.advance(0.7)
-        ahead_call.result.withdraw()
+        nearest.cancel()
     world.advance(0.2)
+    assert reads(party) == 7
     assert world.time.now() - start > 5
     assert isinstance(call.error, AcquireTimeout)
     assert call.error.waited == pytest.approx(5.0)
@@ -191,7 +192,7 @@ def test_a_timeout_tells_the_position_and_the_owner_ahead(
 
 
 def test_a_timeout_without_any_answer_says_so(world: World, party: Party) -> None:
-    party.network.faults.partitioned = True
+    party.cut_off()
     call = party.acquire(timeout=3)
     world.advance(3)
     assert isinstance(call.error, AcquireTimeout)
@@ -222,7 +223,7 @@ def test_trying_once_waits_only_a_moment_for_the_removal(
 
 def test_trying_once_a_silent_service_is_unavailable_in_time(world: World, party: Party) -> None:
     party.held("x")
-    party.network.faults.partitioned = True
+    party.cut_off()
     call = party.acquire(once=True, timeout=5)
     world.advance(4.9)
     assert not call.done
@@ -232,7 +233,7 @@ def test_trying_once_a_silent_service_is_unavailable_in_time(world: World, party
 
 def test_a_silent_service_is_an_error_without_a_cycle_of_causes(world: World, party: Party) -> None:
     party.held("x")
-    party.network.faults.partitioned = True
+    party.cut_off()
     call = party.acquire(once=True, timeout=5)
     world.advance(5)
     seen = [call.error]
@@ -267,6 +268,7 @@ def test_a_session_lost_before_the_contender_stands_is_replaced(world: World, pa
     assert party.network.requests.count("open") == 2
 
 
+@pytest.mark.xfail(strict=True, reason="kernel-bugs 23: the session is not told that it is gone")
 def test_a_session_that_the_request_finds_gone_is_replaced(world: World, party: Party) -> None:
     party.held("x")
     session = world.service.sessions()[0]
@@ -305,7 +307,7 @@ def test_a_waiter_cut_off_past_its_time_to_live_is_told(
     other.held()
     call = party.acquire()
     world.settle()
-    party.network.faults.partitioned = True
+    party.cut_off()
     world.advance(TTL)
     assert isinstance(call.error, SessionLost)
 
@@ -343,10 +345,10 @@ def test_acquiring_after_a_pause_past_the_time_to_live_opens_a_new_session(
 ) -> None:
     party.held("x")
     # The clock has passed the deadline, and the process acquires before a timer is served.
-    party.network.faults.partitioned = True
+    party.cut_off()
     party.timers.pause()
     world.advance(2 * TTL)
-    party.network.heal()
+    party.heal()
     call = party.acquire()
     party.timers.resume()
     world.advance(5)
@@ -354,40 +356,38 @@ def test_acquiring_after_a_pause_past_the_time_to_live_opens_a_new_session(
     assert len(world.queue()) == 1
 
 
-@pytest.mark.parametrize("place", ["enqueue", "snapshot"])
-def test_a_request_that_is_never_answered_ends_with_the_session(world: World, place: str) -> None:
-    party, calls = world.party(), [world.party().acquire() for _ in range(2)]
+def test_an_entry_that_is_never_answered_ends_with_the_session(world: World, party: Party) -> None:
     party.held("x")
-    world.settle()
-    if place == "snapshot":
-        call = party.acquire()
-        world.settle()
-        party.network.faults.latency = lambda: 1.0
-        calls[1].cancel()
-        world.advance(1.0)
-        # The answer to the read that is under way now never comes.
-        assert party.network.requests[-1] == "snapshot"
-        party.network.faults.latency = lambda: 1e9
-    party.network.faults.partitioned = True
-    if place == "enqueue":
-        call = party.acquire()
-    world.advance(TTL + 1)
-    assert not party.network._unanswered or not any(f.done() for f in party.network._unanswered)
-    if place == "snapshot":
-        assert call.done
-        return
-    party.network.faults.latency = None
-    party.network.faults.partitioned = False
-    calls[0].result.withdraw()
-    world.advance(60)
+    party.cut_off()
+    call = party.acquire()
+    world.advance(TTL)
+    # It never stood in the queue: a new session is asked for, and got when that is possible.
+    assert not call.done
+    party.heal()
+    world.advance(5)
     assert call.result.session.ended is None
+    assert len(world.queue()) == 1
+
+
+def test_a_read_that_is_never_answered_ends_with_the_session(world: World, party: Party) -> None:
+    ahead = [world.party().acquire() for _ in range(2)]
+    call = party.acquire()
+    world.settle()
+    party.network.faults.latency = lambda: 1.0
+    ahead[1].cancel()
+    world.advance(0.5)
+    party.network.faults.latency = lambda: 1000.0
+    world.advance(0.5)
+    assert party.network.requests[-1] == "snapshot"
+    world.advance(TTL)
+    assert isinstance(call.error, SessionLost)
 
 
 def test_a_request_that_is_never_answered_ends_when_the_client_closes(
     world: World, party: Party
 ) -> None:
     party.held("x")
-    party.network.faults.partitioned = True
+    party.cut_off()
     call = party.acquire()
     closing = party.run(party.link.close(), timeout=5)
     world.advance(5)
@@ -438,11 +438,11 @@ def test_a_cancelled_waiter_leaves_the_queue(
 
 
 def test_a_failed_session_leaves_nothing_behind(world: World, party: Party) -> None:
-    party.network.faults.partitioned = True
+    party.cut_off()
     call = party.acquire()
     world.advance(1)
     call.cancel()
-    party.network.heal()
+    party.heal()
     world.advance(120)
     assert world.queue() == ()
 

@@ -98,7 +98,6 @@ def test_heartbeats_are_sent_three_times_per_time_to_live(stage: Stage) -> None:
     assert stage.ends == []
 
 
-@pytest.mark.xfail(strict=True, reason="kernel-bugs 5: a session without a deadline")
 def test_a_first_heartbeat_answered_after_the_time_to_live_does_not_open_a_session() -> None:
     stage = Stage()
     stage.mute_advance(TTL + 1)
@@ -263,7 +262,6 @@ def test_a_session_without_a_lease_has_no_deadline_and_sends_no_heartbeats() -> 
     assert len(stage.backend.beats) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="kernel-bugs 19: doubt without a lease never ends")
 def test_a_session_without_a_lease_recovers_from_doubt() -> None:
     stage = Stage(ttl=math.inf).start()
     stage.session.suspect("disconnected")
@@ -272,7 +270,6 @@ def test_a_session_without_a_lease_recovers_from_doubt() -> None:
     assert stage.session.suspicion is None
 
 
-@pytest.mark.xfail(strict=True, reason="kernel-bugs 20: a shorter time-to-live is not believed")
 def test_a_shorter_time_to_live_holds_from_the_heartbeat_that_was_granted_it(
     stage: Stage,
 ) -> None:

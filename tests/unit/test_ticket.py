@@ -76,7 +76,6 @@ def test_withdrawing_an_evicted_contender_answers_that_it_was_gone(
     assert ticket.withdraw().result(0) is False
 
 
-@pytest.mark.xfail(strict=True, reason="kernel-bugs 2: a lost reply makes a release a loss")
 def test_a_removal_whose_reply_was_lost_counts_as_a_removal(world: World, party: Party) -> None:
     ticket = ticket_of(party)
     party.run(ticket.enqueue())
@@ -107,11 +106,11 @@ def test_a_removal_survives_an_outage_shorter_than_the_session(world: World, par
     ticket = ticket_of(party)
     party.run(ticket.enqueue())
     world.settle()
-    party.network.faults.partitioned = True
+    party.cut_off()
     removal = ticket.withdraw()
     world.advance(TTL / 2)
     assert not removal.done()
-    party.network.heal()
+    party.heal()
     world.advance(TTL)
     assert removal.result(0) is True
     assert world.queue() == ()
@@ -342,9 +341,9 @@ def test_whatever_fails_a_withdrawn_ticket_leaves_no_contender(
             case "latency", float(seconds):
                 party.network.faults.latency = lambda seconds=seconds: seconds  # type: ignore[misc]
             case "partition", _:
-                party.network.faults.partitioned = True
+                party.cut_off()
             case "heal", _:
-                party.network.heal()
+                party.heal()
             case "withdraw", _:
                 ticket.withdraw()
                 for call in calls:
@@ -360,7 +359,7 @@ def test_whatever_fails_a_withdrawn_ticket_leaves_no_contender(
     ticket.withdraw()
     for call in calls:
         call.cancel()
-    party.network.heal()
+    party.heal()
     world.advance(2 * CONFIRMED)
     assert world.queue() == ()
     assert live_tickets(party) == 0

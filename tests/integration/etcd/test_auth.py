@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from coordlock_etcd import EtcdBackend
@@ -15,11 +14,13 @@ from coordlock_etcd import EtcdBackend
 from coordlock.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
 from coordlock.testing.backend_contract import BOUND, Listener, Party
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from tests.integration.etcd.conftest import Join
 from tests.servers.etcd import Etcd, EtcdServer
 
-TOKEN_TTL = 2
+TOKEN_TTL = 1
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +45,13 @@ def refusal(url: str) -> CoordlockError:
 
 
 def let_tokens_end() -> None:
-    # etcd looks for ended tokens once a second; each use of a token would prolong it.
+    # To ask whether a token has ended would prolong it, so time must pass. etcd looks once a second.
     time.sleep(TOKEN_TTL + 2)
+
+
+def logins(proxy: FaultProxy) -> int:
+    counts = proxy.counts().requests
+    return sum(n for kind, n in counts.items() if kind.endswith("Authenticate"))
 
 
 def test_a_user_may_lock_below_the_root_that_is_granted(join: Join, url: str) -> None:
@@ -87,15 +93,19 @@ def test_a_root_without_rights_is_refused(join: Join, server: EtcdServer) -> Non
         party.enqueue("q")
 
 
-def test_a_token_that_has_ended_is_renewed(join: Join, url: str) -> None:
-    party = join(url)
-    let_tokens_end()
-    entry, _, _ = party.enqueue("q")
-    let_tokens_end()
-    answers = [party.backend.snapshot("q") for _ in range(20)]
-    assert all(len(answer.result(BOUND).contenders) == 1 for answer in answers)
-    let_tokens_end()
-    assert party.backend.withdraw(entry).result(BOUND)
+def test_a_token_that_has_ended_is_renewed_once_for_all_requests(
+    server: EtcdServer, join: Join, root: str
+) -> None:
+    with FaultProxy(server.host, server.port, GrpcFrames) as proxy:
+        through = replace(server.endpoint, hosts=(f"127.0.0.1:{proxy.port}",))
+        party = join(through.url(f"/coordlock{root}", ttl="60s"))
+        party.enqueue("q")
+        assert logins(proxy) == 1
+        let_tokens_end()
+        answers = [party.backend.snapshot("q") for _ in range(20)]
+        assert all(len(answer.result(BOUND).contenders) == 1 for answer in answers)
+        assert logins(proxy) == 2
+        party.backend.close().result(BOUND)
 
 
 def test_a_watch_survives_the_end_of_its_streams_token(join: Join, url: str) -> None:

@@ -1,0 +1,57 @@
+"""flock(2) on whole files: what the operating system drops when the last holder's process ends.
+
+Chosen over POSIX record locks, which a process drops unseen when ANY code in it opens and closes
+the file: a program that backs up its own home would lose its locks and not know. The price is that
+a forked child inherits the lock, so every child closes its copies (`os.register_at_fork`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+if os.name == "posix":  # elsewhere `LocalBackend.configure` refuses before anything is called
+    import fcntl
+
+__all__ = ["holder", "is_locked", "try_lock", "unlock"]
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock the file through this descriptor and its copies; False when it is locked already."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock(descriptor: int) -> None:
+    """Unlock the file, also for copies of the descriptor that a forked child may have."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def is_locked(descriptor: int) -> bool:
+    """Whether somebody has locked the file, through another descriptor.
+
+    Where nobody has, this one has a shared lock until it is closed, which other probes ignore.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def holder(descriptor: int) -> int:
+    """The process that locked the file, or 0 where the system doesn't tell. For people."""
+    try:
+        table = Path("/proc/locks").read_text("ascii")
+    except (OSError, ValueError):
+        return 0
+    inode = f":{os.fstat(descriptor).st_ino}"
+    for line in table.splitlines():
+        # proc(5): "1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF"; waiters have a "->" behind "1:"
+        fields = line.split()
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].endswith(inode):
+            return max(0, int(fields[4]))
+    return 0
