@@ -55,11 +55,13 @@ class _Acquisition:
                     ticket.withdraw()
                     raise
         except DeadlineReached as late:
-            if once:
-                raise self.link.silent(late) from late.__cause__
             if self.position is None:
-                raise self._timeout() from self.link.silent(late)
-            yield from self._identify()
+                silent = self.link.silent(late)
+                if once:
+                    raise silent from late.__cause__
+                raise self._timeout() from silent
+            if not once:
+                yield from self._identify()
             raise self._timeout() from None
         raise AssertionError("unreachable: the last attempt returns or raises")
 

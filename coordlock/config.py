@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -174,7 +175,7 @@ def _host(value: object, port: int) -> str:
         if colon:
             raise ConfigurationError(f"host {name!r}: this backend's hosts have no port")
         return name
-    if not (number.isascii() and number.isdecimal() and 0 < int(number[:6]) < 65536):
+    if not (re.fullmatch(r"[1-9]\d{0,4}", number, re.ASCII) and int(number) < 65536):
         raise ConfigurationError(f"host {name!r}: the port must be a number from 1 to 65535")
     return f"{name}:{int(number)}"
 

@@ -79,7 +79,11 @@ class Ticket:
 
     def enqueue(self) -> Steps[Snapshot]:
         """Send the entry, again where no answer came; the queue with its contender in it."""
-        snapshot = yield from retried(lambda: self.unless_lost(self._send()), self._timers)
+        try:
+            snapshot = yield from retried(lambda: self.unless_lost(self._send()), self._timers)
+        except SessionLost as error:
+            self.session.lost(error.reason)
+            raise
         self.contender = snapshot.find(self.entry.id)
         if self.contender is None:
             raise BackendError(self._backend.scheme, "the queue was read without the new contender")
@@ -221,7 +225,8 @@ class Ticket:
     def _remove(self) -> Steps[bool]:
         try:
             return (yield from removal(self._ask_removal, self._timers, longest=30.0))
-        except SessionLost:
+        except SessionLost as error:
+            self.session.lost(error.reason)
             return False
 
     def _ask_removal(self) -> Future[bool]:
