@@ -82,7 +82,7 @@ class Ticket:
         try:
             snapshot = yield from retried(lambda: self.unless_lost(self._send()), self._timers)
         except SessionLost as error:
-            self.session.lost(error.reason)
+            self._note_end(error)
             raise
         self.contender = snapshot.find(self.entry.id)
         if self.contender is None:
@@ -226,8 +226,13 @@ class Ticket:
         try:
             return (yield from removal(self._ask_removal, self._timers, longest=30.0))
         except SessionLost as error:
-            self.session.lost(error.reason)
+            self._note_end(error)
             return False
+
+    def _note_end(self, error: SessionLost) -> None:
+        # The service has forgotten a session that was thought to live.
+        if self.session.ended is None:
+            self.session.lost(error.reason)
 
     def _ask_removal(self) -> Future[bool]:
         return resolved(False) if self.session.gone else self._backend.withdraw(self.entry)

@@ -118,16 +118,20 @@ class Attempts:
         if closed:
             promise.fail(SessionLost(SERVICE, "the client was closed"))
             return True
+        failure: BaseException | None
         try:
             outcome = perform(action)
+            failure = outcome.exception()
+            if failure is None:
+                promise.resolve(outcome.result())
+                return True
         except Busy as busy:
             if time.monotonic() < deadline:
                 return False
             who = f"process {busy.pid}" if busy.pid else "a process"
             reason = f"{who} keeps {self._path} locked; if it is stopped, continue or kill it"
-            outcome = failed(BackendUnavailable(SERVICE, reason))
+            failure = BackendUnavailable(SERVICE, reason)
         except Exception as error:  # whatever it is, who waits must hear of it
-            outcome = failed(error)
-        error = outcome.exception()
-        promise.resolve(outcome.result()) if error is None else promise.fail(error)
+            failure = error
+        promise.fail(failure)
         return True

@@ -175,7 +175,8 @@ def queue_names(directory: Directory) -> list[str]:
         name = unescape(component)
         while entries and name is None:  # a hash
             with suppress(FileNotFoundError, IndexError):  # left just now; not one of ours
-                name = unescape(_lines(os.path.join(path, entries.pop()))[1].decode("ascii"))
+                line = _lines(os.path.join(path, entries.pop()))[1]
+                name = unescape(line.decode("ascii", "replace"))
         if name is not None and (entries or "=" in component):
             found.append(name)
     return found

@@ -43,9 +43,12 @@ class Session:
             others = os.listdir(self.directory.sessions)
             self._descriptor = self.directory.create(self._path)
             _open.add(self)
-            if not try_lock(self._descriptor):
+            try:
+                if not try_lock(self._descriptor):
+                    raise BackendError(SERVICE, f"{self._path} is locked by somebody else")
+            except BaseException:
                 self.end()
-                raise BackendError(SERVICE, f"{self._path} is locked by somebody else")
+                raise
         return others
 
     def is_alive(self) -> bool:

@@ -21,8 +21,8 @@ __all__ = ["Watcher", "notices"]
 
 log = logging.getLogger("coordlock.local")
 
-#: A process's files are closed, and that is told, an instant before their locks are dropped. So who
-#: is told and finds nobody gone looks again, after this many seconds, then twice as many, and so on.
+#: The kernel tells that a dying process's file is closed an instant before it drops the lock. Who
+#: is told and finds nobody gone looks again after so many seconds, then after twice as many, etc.
 _SOON: Final = 0.001
 #: Looking at everything takes at most this share of one processor.
 _SHARE: Final = 0.02
@@ -174,7 +174,7 @@ class Watcher:
             with self._lock:
                 if self._closed:
                     break
-                due = looked + max(min(pause, self._interval), cost / _SHARE)
+                due = looked + max(pause, cost / _SHARE)
                 timeout = max(0.0, due - time.monotonic()) if self._watched else None
             changed = source.wait(timeout)
             began = time.monotonic()
@@ -182,7 +182,7 @@ class Watcher:
                 self._look(None)
                 looked = time.monotonic()
                 cost = looked - began
-                pause = max(pause * 2, _SOON)
+                pause = min(max(pause * 2, _SOON), self._interval)
             elif changed and not self._look(changed):
                 pause = _SOON
         source.close()

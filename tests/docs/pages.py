@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PAGES", "REPOSITORY", "Block", "blocks", "links", "page", "rows"]
+__all__ = ["PAGES", "REPOSITORY", "Block", "blocks", "links", "page", "parse", "rows"]
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
@@ -59,7 +59,11 @@ def page(name: str) -> str:
 
 def blocks(name: str) -> list[Block]:
     """The fenced blocks of a page, in order."""
-    text = page(name)
+    return parse(name, page(name))
+
+
+def parse(name: str, text: str) -> list[Block]:
+    """The fenced blocks of ``text``, which is the page ``name``."""
     found = []
     for fence in _FENCE.finditer(text):
         reason = _NOT_RUN.search(text, 0, fence.start())

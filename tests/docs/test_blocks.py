@@ -32,7 +32,7 @@ import pytest
 
 import coordlock
 from coordlock.config import configure
-from tests.docs.pages import PAGES, REPOSITORY, Block, blocks, page
+from tests.docs.pages import PAGES, REPOSITORY, Block, blocks, page, parse
 
 LANGUAGES: Final = {"python", "console", "toml", "text"}
 PORTS: Final = {"etcd": 2379, "zookeeper": 2181}
@@ -63,13 +63,21 @@ def _marked(name: str) -> Any:
 class Run:
     """One page that runs, block by block."""
 
-    def __init__(self, name: str, servers: dict[str, str]) -> None:
-        self.blocks = blocks(name)
+    def __init__(self, blocks: list[Block], servers: dict[str, str]) -> None:
+        self.blocks = blocks
         self.servers = servers
         self.namespace: dict[str, Any] = {"__name__": "__main__"}
 
     def all(self) -> None:
-        """Run every block."""
+        """Run every block; close the clients that are left open."""
+        try:
+            self._all()
+        finally:
+            for value in self.namespace.values():
+                if isinstance(value, coordlock.Client):
+                    value.close()
+
+    def _all(self) -> None:
         for number, block in enumerate(self.blocks):
             if block.not_run:
                 continue
@@ -150,13 +158,34 @@ def test_the_blocks_of_a_page_run(
         service: ",".join(request.getfixturevalue(service).endpoint.hosts)
         for service in _services(name)
     }
-    run = Run(name, servers)
-    try:
-        run.all()
-    finally:
-        for value in run.namespace.values():
-            if isinstance(value, coordlock.Client):
-                value.close()
+    Run(blocks(name), servers).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ("a python block raises", "```python\n1 / 0\n```\n"),
+        ("it prints something else", "```python\nprint(1)\n```\n```text\n2\n```\n"),
+        ("it prints, and nothing is shown", "```python\nprint(1)\n```\n"),
+        ("a command fails", "```console\n$ false\n```\n"),
+        ("a command prints something else", "```console\n$ echo 1\n2\n```\n"),
+        ("the status is another", "```console\n$ (exit 3)\n$ echo $?\n4\n```\n"),
+        ("there is no prompt", "```console\necho 1\n```\n"),
+    ],
+)
+def test_a_page_that_is_wrong_is_noticed(wrong: str, text: str, directory: Path) -> None:
+    with pytest.raises((AssertionError, ZeroDivisionError)):
+        Run(parse(wrong, text), {}).all()
+
+
+def test_a_page_that_is_right_passes(directory: Path) -> None:
+    text = (
+        "```python\n# part.py\nprint('from a file')\n```\n"
+        "```console\n$ python part.py\nfrom ...\n$ (exit 3)\n$ echo $?\n3\n```\n"
+        "```python\nx = 1\n```\n```python\nprint(x)\n```\n```text\n1\n```\n"
+        "<!-- not run: it fails -->\n```console\n$ false\n```\n"
+    )
+    Run(parse("right", text), {}).all()
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ from coordlock.backend import Backend
 from coordlock.claim import Mode
 from coordlock.registry import backend_for_scheme, schemes
 from coordlock.settings import COMMON_OPTIONS, TLS_OPTIONS, Option
-from tests.docs.pages import page, rows
+from tests.docs.pages import PAGES, page, rows
 
 CONFIGURATION = "docs/reference/configuration.md"
 ERRORS = "docs/reference/errors.md"
@@ -154,3 +156,21 @@ def test_the_table_of_modes_is_the_matrix() -> None:
 def test_the_guide_for_backends_has_every_method_of_the_contract() -> None:
     named = [row[0] for row in rows("docs/how-to/write-a-backend.md", "## The contract")]
     assert named == [f"`{name}`" for name in vars(Backend) if name in Backend.__abstractmethods__]
+
+
+def test_every_command_that_is_named_exists() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "coordlock.cli", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    ).stdout.partition("Commands:")[2]
+    commands = set(re.findall(r"^  (\w+)", shown, re.MULTILINE))
+    named = {
+        command
+        for name in PAGES
+        for command in re.findall(r"(?:^\$ |`)coordlock ([a-z]+)\b", page(name), re.MULTILINE)
+    }
+    assert commands
+    assert named <= commands
