@@ -172,5 +172,6 @@ class Backend(ABC):
     def close(self) -> Future[None]:
         """End the session, unless it is shared, and the connection, unless it was given.
 
-        Idempotent; every pending future fails and no thread is left behind.
+        Idempotent. Every pending future fails and no thread is left behind. It is done within the
+        request timeout, whatever the service does.
         """

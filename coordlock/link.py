@@ -46,6 +46,7 @@ class Link:
         self._host: Final = socket.gethostname()
         self._lock = threading.Lock()
         self._session: Session | None = None
+        self._starting: Session | None = None
         self._opening: Promise[Session] | None = None
         self._tickets: dict[str, Ticket] = {}
         self._closing: Promise[None] | None = None
@@ -138,39 +139,39 @@ class Link:
         if self.inherited:
             return
         with self._lock:
-            if self._closing is None:
-                self._closing = Promise()
-                first = True
-            else:
-                first = False
-            session, opening = self._session, self._opening
+            first = self._closing is None
+            closing = self._closing = self._closing or Promise()
         if not first:
             with suppress(DeadlineReached):
-                yield self._closing
+                yield closing
             return
         try:
             with suppress(DeadlineReached):
-                yield from self._close(session, opening)
+                yield from self._withdraw_all()
+                yield settled(self._disconnect())
         finally:
+            self._disconnect()
             self.timers.close()
             self.callbacks.close()
-            self._closing.resolve(None)
+            closing.resolve(None)
 
-    def _close(self, session: Session | None, opening: Promise[Session] | None) -> Steps[None]:
+    def _withdraw_all(self) -> Steps[None]:
+        with self._lock:
+            tickets, opening, session = list(self._tickets.values()), self._opening, self._session
         if opening is not None:
             opening.fail(ClientClosed())
-        with self._lock:
-            tickets = list(self._tickets.values())
         for ticket in tickets:
             ticket.lose(ClientClosed())
         if session is not None and session.shared:
             # The session goes on without us: its contenders must go one by one.
-            with suppress(DeadlineReached):
-                for withdrawal in [ticket.withdraw() for ticket in tickets]:
-                    yield settled(withdrawal)
-        if session is not None:
-            session.end(ClientClosed())
-        yield settled(self.backend.close())
+            for withdrawal in [ticket.withdraw() for ticket in tickets]:
+                yield settled(withdrawal)
+
+    def _disconnect(self) -> Future[None]:
+        for session in (self._session, self._starting):
+            if session is not None:
+                session.end(ClientClosed())
+        return self.backend.close()
 
     def _open(self, opening: Promise[Session]) -> Steps[None]:
         try:
@@ -181,7 +182,7 @@ class Link:
             opening.fail(error)
         else:
             with self._lock:
-                self._opening = None
+                self._opening = self._starting = None
                 self._session = session
                 self._trouble = None
             log.info("%s: session %s is open", self.settings, session.id)
@@ -195,7 +196,7 @@ class Link:
     def _start_session(self) -> Promise[Session]:
         if self.closed:
             raise ClientClosed
-        session = Session(self.backend, self.timers, self._session_ended)
+        self._starting = session = Session(self.backend, self.timers, self._session_ended)
         return run_in_background(session.open())
 
     def _forget(self, ticket: Ticket) -> None:

@@ -74,7 +74,7 @@ def retried(
                     raise
     except DeadlineReached as late:
         raise late from last
-    raise AssertionError("unreachable: tenacity stops by result or by error")
+    raise GeneratorExit  # only when both generators are collected, and tenacity's was the first
 
 
 def removal(

@@ -84,10 +84,10 @@ class EtcdBackend(Backend):
         return cls(Layout(settings.root), connection, settings.ttl)
 
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
-        self._watcher.reset()
         with self._lock:
             if self._closing is not None:
                 return failed(_closed())
+            self._watcher.reset()
             # What it left behind would otherwise stand in queues until it expires.
             forsaken, self._lease = self._lease, 0
             self._listener = None
@@ -161,8 +161,8 @@ class EtcdBackend(Backend):
                 target=self._shut_down, name="coordlock-etcd-close", daemon=True
             ).start()
         except RuntimeError:
-            # The interpreter ends and starts no threads any more; this is bounded all the same.
-            self._shut_down()
+            # The interpreter ends, and starts no threads any more.
+            self._leave()
         return closing
 
     @property
@@ -203,14 +203,13 @@ class EtcdBackend(Backend):
             self._lost(lease, error.reason)
 
     def _lost(self, lease: int, reason: str) -> SessionLost:
+        listener = None
         with self._lock:
-            listener = self._listener
             if self._lease == lease:
-                self._lease, self._listener = 0, None
-            else:
-                listener = None
+                # Under the lock, so that the watches of a next session are not dropped.
+                self._watcher.reset()
+                listener, self._lease, self._listener = self._listener, 0, None
         if listener is not None:
-            self._watcher.reset()
             listener.lost(reason)
         return SessionLost(SERVICE, reason)
 
@@ -253,6 +252,19 @@ class EtcdBackend(Backend):
     def _names(self, reply: pb.RangeResponse) -> list[str]:
         names = {self._layout.name(kv.key) for kv in reply.kvs}
         return [name for name in names if name is not None]
+
+    def _leave(self) -> None:
+        """End the session at the interpreter's end. The channels end with the process."""
+        try:
+            if self._lease:
+                request = pb.LeaseRevokeRequest(ID=self._lease)
+                self._connection.call_now(rpc.LEASE_REVOKE, request)
+        except Exception as error:
+            log.warning("etcd: a lease was not revoked and will expire: %r", error)
+        finally:
+            self._connection.cancel()
+            assert self._closing is not None
+            self._closing.resolve(None)
 
     def _shut_down(self) -> None:
         try:

@@ -41,7 +41,7 @@ class Connection:
         timeout: how long a call may take, in seconds.
         login: the user and the password; None for none.
         token: where there is no login, the token of somebody else's; asked for each call.
-        moved: called after another endpoint has come into use, from any thread.
+        moved: called after another endpoint or connection has come into use, from any thread.
     """
 
     def __init__(
@@ -102,19 +102,44 @@ class Connection:
                 self._token = None
         return True
 
-    def leave(self, endpoint: Endpoint) -> None:
-        """Use another endpoint, because ``endpoint`` has failed."""
-        if not self._closed and self.endpoints.leave(endpoint):
+    def leave(self, endpoint: Endpoint, channel: grpc.Channel, *, silent: bool) -> None:
+        """Use another endpoint, because ``endpoint`` has failed.
+
+        When it was ``silent`` also another connection than ``channel``, whichever endpoint is next.
+        """
+        if self._closed:
+            return
+        renewed = silent and endpoint.renew(channel)
+        if self.endpoints.leave(endpoint):
             log.info("etcd: %s failed, using %s", endpoint.host, self.endpoints.current.host)
             self.moved()
+        elif renewed:
+            self.moved()
 
-    def close(self) -> None:
-        """End all calls and close the channels that are ours. Blocks; idempotent."""
+    def call_now(self, method: Method[Request, Reply], request: Request) -> Reply:
+        """Send ``request`` once and wait for the reply, in this thread alone.
+
+        For the interpreter's end: other calls need threads, which can't be started then.
+        """
+        token = self.token()
+        if not token.done():
+            raise BackendUnavailable(SERVICE, "not logged in")
+        channel = self.endpoints.current.channel
+        return channel.unary_unary(method.path, method.encode, method.decode)(
+            request, timeout=self.timeout, metadata=self.metadata(token.result())
+        )
+
+    def cancel(self) -> None:
+        """End all calls and admit no more. Never blocks."""
         with self._lock:
             self._closed = True
             calls = list(self._calls)
         for call in calls:
             call.cancel()
+
+    def close(self) -> None:
+        """End all calls and close the channels that are ours. Blocks; idempotent."""
+        self.cancel()
         self.endpoints.close()
 
     def follow(self, call: grpc.RpcContext) -> None:
@@ -205,22 +230,27 @@ class _Call(Generic[Request, Reply]):
         endpoint = self._at or connection.endpoints.current
         if connection.closed:
             raise ValueError
-        call = endpoint.channel.unary_unary(method.path, method.encode, method.decode).future(
+        channel = endpoint.channel
+        call = channel.unary_unary(method.path, method.encode, method.decode).future(
             self._request,
             timeout=max(0.0, self._deadline - time.monotonic()),
             metadata=connection.metadata(token, anywhere=self._at is not None),
         )
         connection.follow(call)
-        call.add_done_callback(lambda _: self._done(endpoint, token, call))
+        call.add_done_callback(lambda _: self._done(endpoint, channel, token, call))
 
-    def _done(self, endpoint: Endpoint, token: str | None, call: Any) -> None:
+    def _done(
+        self, endpoint: Endpoint, channel: grpc.Channel, token: str | None, call: Any
+    ) -> None:
         self._connection.forsake(call)
         try:
-            self._judge(endpoint, token, call)
+            self._judge(endpoint, channel, token, call)
         except Exception as error:
             self._promise.fail(BackendUnavailable(SERVICE, repr(error)))
 
-    def _judge(self, endpoint: Endpoint, token: str | None, call: Any) -> None:
+    def _judge(
+        self, endpoint: Endpoint, channel: grpc.Channel, token: str | None, call: Any
+    ) -> None:
         code, details = call.code(), call.details() or ""
         if code is grpc.StatusCode.OK:
             self._promise.resolve(call.result())
@@ -231,7 +261,8 @@ class _Call(Generic[Request, Reply]):
             self._log_in()
             return
         if self._at is None and is_elsewhere(code, details):
-            self._connection.leave(endpoint)
+            silent = code is grpc.StatusCode.DEADLINE_EXCEEDED
+            self._connection.leave(endpoint, channel, silent=silent)
             self._hosts_left -= 1
             if self._hosts_left and had_no_effect(code, details):
                 self._log_in()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import grpc
@@ -24,6 +25,7 @@ def _channel_options(connect_within: float) -> list[tuple[str, int]]:
         # etcd drops clients that ping more often than every 5 s, or while they have no call.
         ("grpc.keepalive_time_ms", 10_000),
         ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.http2.ping_timeout_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 0),
         ("grpc.http2.max_pings_without_data", 0),
         # A queue of 10,000 contenders takes a few megabytes.
@@ -47,6 +49,7 @@ class Endpoint:
         self._given = given
         self._lock = threading.Lock()
         self._own: grpc.Channel | None = None
+        self._retired: grpc.Channel | None = None
         self._closed = False
 
     @property
@@ -61,16 +64,36 @@ class Endpoint:
                 self._own = self._open()
             return self._own
 
+    def renew(self, silent: grpc.Channel) -> bool:
+        """Use a new connection instead of ``silent``; False when that is not in use any more.
+
+        A connection that a network forgot looks like a slow server for a long time. The calls that
+        are on it may still be answered: it is closed at the next renewal, a deadline later.
+        """
+        with self._lock:
+            if self._own is not silent or self._closed:
+                return False
+            useless, self._retired, self._own = self._retired, self._own, None
+        if useless is not None:
+            # Closing waits for the thread that may be calling us, so it needs one of its own.
+            with suppress(RuntimeError):
+                threading.Thread(
+                    target=useless.close, name="coordlock-etcd-renew", daemon=True
+                ).start()
+        return True
+
     def close(self) -> None:
-        """Close the channel, unless it was given; its calls end as cancelled.
+        """Close the channels, unless given; their calls end as cancelled.
 
         Blocks until they have, so never call it from a callback of gRPC.
         """
         with self._lock:
             self._closed = True
-            own, self._own = self._own, None
-        if own is not None:
-            own.close()
+            channels = self._own, self._retired
+            self._own = self._retired = None
+        for channel in channels:
+            if channel is not None:
+                channel.close()
 
     def _open(self) -> grpc.Channel:
         # The scheme is spelled out: a host named "unix" is a host.

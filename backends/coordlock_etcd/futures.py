@@ -6,7 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from coordlock.promise import Promise
+from coordlock.errors import BackendError, CoordlockError
+from coordlock.promise import Promise, resolved
+from coordlock_etcd.errors import SERVICE
 
 __all__ = ["chained", "mapped"]
 
@@ -16,16 +18,7 @@ B = TypeVar("B")
 
 def mapped(first: Future[A], convert: Callable[[A], B]) -> Promise[B]:
     """A promise of what ``convert`` makes of the result; what it raises fails the promise."""
-    promise: Promise[B] = Promise()
-
-    def done(future: Future[A]) -> None:
-        try:
-            promise.resolve(convert(future.result()))
-        except Exception as error:
-            promise.fail(error)
-
-    first.add_done_callback(done)
-    return promise
+    return chained(first, lambda result: resolved(convert(result)))
 
 
 def chained(first: Future[A], proceed: Callable[[A], Future[B]]) -> Promise[B]:
@@ -35,8 +28,11 @@ def chained(first: Future[A], proceed: Callable[[A], Future[B]]) -> Promise[B]:
     def done(future: Future[A]) -> None:
         try:
             second = proceed(future.result())
-        except Exception as error:
+        except CoordlockError as error:
             promise.fail(error)
+        except Exception as error:
+            # An answer that makes no sense must not pass for an error of the caller's.
+            promise.fail(BackendError(SERVICE, f"unexpected answer: {error!r}"))
         else:
             second.add_done_callback(finish)
 

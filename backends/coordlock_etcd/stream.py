@@ -25,7 +25,8 @@ class Stream:
         self._connection = connection
         self._token = token
         self._requests: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
-        method = endpoint.channel.stream_stream(WATCH.path, WATCH.encode, WATCH.decode)
+        self.channel: Final = endpoint.channel
+        method = self.channel.stream_stream(WATCH.path, WATCH.encode, WATCH.decode)
         # None ends the iterator, and with it the thread in which gRPC waits for requests.
         self._call = method(iter(self._requests.get, None), metadata=connection.metadata(token))
         connection.follow(self._call)
@@ -47,7 +48,7 @@ class Stream:
             if needs_login(code, details):
                 self._connection.forget(self._token)
             elif is_elsewhere(code, details):
-                self._connection.leave(self.endpoint)
+                self._connection.leave(self.endpoint, self.channel, silent=False)
             raise translate(code, details, self.endpoint.host) from None
 
     def refuse_token(self) -> None:

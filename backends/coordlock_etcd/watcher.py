@@ -195,7 +195,7 @@ class Watcher:
                 self._stream = stream
                 for watch in self._watches.values():
                     self._send(watch)
-            if stream.endpoint is not self._connection.endpoints.current:
+            if stream.channel is not self._connection.endpoints.current.channel:
                 return  # `restart` came before there was a stream to cancel
             for response in stream.responses():
                 self._handle(stream, response)
@@ -218,11 +218,12 @@ class Watcher:
     def _mend(self) -> None:
         with self._changed:
             self._delay = _BACKOFF[0]
-            broken, self._broken = self._broken, False
+            if not self._broken:
+                return
+            self._broken = False
             watches = list(self._watches.values())
-        if broken:
-            self._observer.recovered()
-            self._recheck(watches)
+        self._observer.recovered()
+        self._recheck(watches)
 
     def _handle(self, stream: Stream, response: pb.WatchResponse) -> None:
         if response.created and response.canceled:

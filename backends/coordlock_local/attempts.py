@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
 from coordlock.promise import Promise, failed, resolved
 from coordlock_local.errors import SERVICE, Busy, translated
+from coordlock_local.flock import holder
 
 __all__ = ["Attempts", "perform"]
 
@@ -125,10 +126,11 @@ class Attempts:
             if failure is None:
                 promise.resolve(outcome.result())
                 return True
-        except Busy as busy:
+        except Busy:
             if time.monotonic() < deadline:
                 return False
-            who = f"process {busy.pid}" if busy.pid else "a process"
+            pid = holder(self._path)
+            who = f"process {pid}" if pid else "a process"
             reason = f"{who} keeps {self._path} locked; if it is stopped, continue or kill it"
             failure = BackendUnavailable(SERVICE, reason)
         except Exception as error:  # whatever it is, who waits must hear of it

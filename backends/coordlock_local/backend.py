@@ -99,8 +99,10 @@ class LocalBackend(Backend):
     def watch(
         self, contender: Contender, revision: int, departed: Callable[[], None]
     ) -> Callable[[], None]:
+        if self._ended() is not None:  # before the lock, which a forked child may find taken
+            return lambda: None
         with self._lock:
-            if self._ended() is not None or self._session is None:
+            if self._closed or self._session is None:
                 return lambda: None
             if self._watcher is None:
                 self._watcher = Watcher(self._session.directory)

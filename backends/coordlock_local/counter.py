@@ -19,12 +19,14 @@ from typing import Final, NamedTuple
 from coordlock.errors import BackendError
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.flock import holder, try_lock, unlock
+from coordlock_local.flock import try_lock, unlock
 
 __all__ = ["Counter", "Tokens", "boot_id"]
 
 #: Tokens are promised to the disk this many at a time, so that few of them wait for it.
 _BLOCK: Final = 65_536
+#: The boot id where there is none. All are as long as the kernel's.
+_UNKNOWN: Final = "-" * 36
 #: For how long one attempt waits for the threads of this process, in seconds.
 _PATIENCE: Final = 0.002
 
@@ -53,22 +55,22 @@ class Counter:
 
     def __init__(self, directory: Directory, boot: str | None = None) -> None:
         self._directory = directory
-        self._boot = boot_id() if boot is None else boot
+        self._boot = (boot_id() if boot is None else boot).ljust(36, "-")[:36]
 
     @contextmanager
     def held(self) -> Iterator[Tokens]:
         """Exclude all others; raises `Busy` at once when somebody is inside."""
         if not _no_fork.acquire(timeout=_PATIENCE):
-            raise Busy(os.getpid())
+            raise Busy
         try:
             path = self._directory.counter
             descriptor = self._directory.create(path, exclusive=False)
             try:
                 if not try_lock(descriptor):
-                    raise Busy(holder(descriptor))
+                    raise Busy
                 try:
                     if os.fstat(descriptor).st_nlink == 0:  # removed: the next one finds a new one
-                        raise Busy(0)
+                        raise Busy
                     yield Tokens(descriptor, path, self._boot)
                 finally:
                     unlock(descriptor)
@@ -113,12 +115,13 @@ class Tokens:
         """
         record = self._read()
         last, safe, reserved = record.last, record.safe, record.reserved
-        if not self._boot or record.boot != self._boot:
+        is_known = self._boot != _UNKNOWN
+        if not is_known or record.boot != self._boot:
             last = safe = reserved
         token = last + 1
         if token > safe:
             # Without a boot id there is no telling whether `last` counts: each token is reserved.
-            reserved = token + _BLOCK if self._boot else token
+            reserved = token + _BLOCK if is_known else token
             self._write(_Record(self._boot, last, safe, reserved))
             os.fsync(self._descriptor)
             safe = reserved
@@ -131,13 +134,13 @@ class Tokens:
             # New, or its directory was removed. Starting from the clock, tokens go on growing then
             # too, unless more than a thousand a second were taken or the clock was set back.
             floor = time.time_ns() // 1_000_000
-            return _Record("", floor, floor, floor)
+            return _Record(_UNKNOWN, floor, floor, floor)
         try:
-            fields, checksum = data[:-10].decode("ascii"), data[-9:-1]
-            if data != _encode(fields) or len(checksum) != 8:
+            fields = data[:-10].decode("ascii")
+            if data != _encode(fields):
                 raise ValueError
             boot, last, safe, reserved = fields.split(" ")
-            return _Record("" if boot == "-" else boot, int(last), int(safe), int(reserved))
+            return _Record(boot, int(last), int(safe), int(reserved))
         except ValueError:
             raise BackendError(
                 SERVICE,
@@ -147,8 +150,9 @@ class Tokens:
 
     def _write(self, record: _Record) -> None:
         # Always as long, in one page and one call: neither SIGKILL nor a full disk can split it.
-        boot = record.boot or "-"
-        data = _encode(f"{boot} {record.last:019d} {record.safe:019d} {record.reserved:019d}")
+        data = _encode(
+            f"{record.boot} {record.last:019d} {record.safe:019d} {record.reserved:019d}"
+        )
         if os.pwrite(self._descriptor, data, 0) != len(data):
             raise BackendError(SERVICE, f"{self._path} could not be written")
 

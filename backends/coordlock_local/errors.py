@@ -28,14 +28,7 @@ _ADVICE: Final = {
 
 
 class Busy(Exception):
-    """Another thread or process is changing the state directory; it is over in microseconds.
-
-    ``pid`` names the process, 0 where it can't be named.
-    """
-
-    def __init__(self, pid: int) -> None:
-        super().__init__(pid)
-        self.pid = pid
+    """Another thread or process is changing the state directory; it is over in microseconds."""
 
 
 def translated(error: OSError) -> BackendError:

@@ -42,15 +42,15 @@ def is_locked(descriptor: int) -> bool:
     return False
 
 
-def holder(descriptor: int) -> int:
+def holder(path: str) -> int:
     """The process that locked the file, or 0 where the system doesn't tell. For people."""
     try:
+        inode = f":{os.stat(path).st_ino}"
         table = Path("/proc/locks").read_text("ascii")
     except (OSError, ValueError):
         return 0
-    inode = f":{os.fstat(descriptor).st_ino}"
     for line in table.splitlines():
-        # proc(5): "1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF"; waiters have a "->" behind "1:"
+        # proc(5): "1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF"
         fields = line.split()
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].endswith(inode):
             return max(0, int(fields[4]))

@@ -7,6 +7,7 @@ which nothing needs to be held, so nobody can keep others from leaving.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -48,8 +49,11 @@ class Queue:
         """
         # No leading digit: it does not count yet.
         draft = os.path.join(self.path, f".{entry.id}-{session.id}")
+        missing = False
         for attempt in range(_ATTEMPTS):
             try:
+                if missing:
+                    self._directory.make(self.path)
                 note(draft)
                 self._draft(draft, entry)
                 with session.counter.held() as tokens:
@@ -61,7 +65,7 @@ class Queue:
             except FileNotFoundError:
                 if not session.is_alive():
                     return None
-                self._directory.make(self.path)
+                missing = True
             except PermissionError:
                 # Another user has made it and is about to admit the group.
                 if not self._directory.shared or attempt == _ATTEMPTS - 1:
@@ -109,7 +113,7 @@ class Queue:
         owner = None
         if owners:
             try:
-                owner = Owner.decode(_lines(key)[0])
+                owner = Owner.decode(_content(key)[1])
             except FileNotFoundError:
                 return None
         return Contender(id, key, parse_marker(marker), int(order), int(order), session, owner)
@@ -121,7 +125,9 @@ class Queue:
             return
         try:
             # The name is for `queue_names`, where the directory's name is a hash.
-            os.write(descriptor, entry.owner.encode() + f"\n{escape(entry.queue)}\n".encode())
+            content = f"{escape(entry.queue)}\n".encode() + entry.owner.encode()
+            if os.write(descriptor, content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         except BaseException:
             os.unlink(path)
             raise
@@ -174,9 +180,9 @@ def queue_names(directory: Directory) -> list[str]:
         entries = _entries(path)
         name = unescape(component)
         while entries and name is None:  # a hash
-            with suppress(FileNotFoundError, IndexError):  # left just now; not one of ours
-                line = _lines(os.path.join(path, entries.pop()))[1]
-                name = unescape(line.decode("ascii", "replace"))
+            with suppress(FileNotFoundError):  # left just now
+                escaped, _ = _content(os.path.join(path, entries.pop()))
+                name = unescape(escaped.decode("ascii", "replace"))
         if name is not None and (entries or "=" in component):
             found.append(name)
     return found
@@ -192,7 +198,7 @@ def sweep(directory: Directory, sessions: Iterable[str]) -> list[str]:
         return []
     for component in os.listdir(directory.queues):
         path = os.path.join(directory.queues, component)
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(OSError):  # removed meanwhile; no queue. What stays counts as dead
             for name in os.listdir(path):
                 if name.rpartition("-")[2] in dead:
                     remove(os.path.join(path, name))
@@ -211,9 +217,11 @@ def _entries(path: str) -> list[str]:
         return []
 
 
-def _lines(path: str) -> list[bytes]:
+def _content(path: str) -> tuple[bytes, bytes]:
+    """The queue's escaped name and the owner, as an entry says."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        return os.read(descriptor, 65_536).split(b"\n")
+        name, _, owner = os.read(descriptor, 1 << 20).partition(b"\n")
     finally:
         os.close(descriptor)
+    return name, owner

@@ -66,7 +66,8 @@ class Session:
         """Close the descriptor. In a forked child the parent's session lives on."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            with suppress(OSError):  # the program has closed what it had not opened
+                os.close(descriptor)
 
 
 def is_alive(directory: Directory, id: str) -> bool:

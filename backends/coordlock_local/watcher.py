@@ -37,8 +37,17 @@ def notices() -> Notices:
 
         return Inotify()
     except (ImportError, OSError) as error:
-        log.warning("no inotify (%s): departures are noticed by polling", error)
+        _warn(error)
         return Polling()
+
+
+def _warn(error: Exception) -> None:
+    reason = error.strerror if isinstance(error, OSError) else error
+    log.warning(
+        "inotify is not available (%s), so departures are polled for; its limits are "
+        "fs.inotify.max_user_instances and fs.inotify.max_user_watches",
+        reason,
+    )
 
 
 class _Watched:
@@ -102,12 +111,12 @@ class Watcher:
     def close(self) -> None:
         """Tell nobody any more, and end the thread."""
         with self._lock:
+            thread = self._thread
+            if not self._closed and self._notices is not None:
+                self._notices.wake()  # the thread closes it when it has seen the next line
             self._closed = True
             self._watched.clear()
             self._files.clear()
-            thread = self._thread
-            if thread is not None and self._notices is not None:
-                self._notices.wake()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -131,8 +140,8 @@ class Watcher:
             try:
                 self._thread.start()
             except BaseException:
-                self._thread = None
                 self._notices.close()
+                self._thread = self._notices = None
                 raise
         elif not self._watched and self._notices is not None:
             self._notices.wake()  # it sleeps without a bound
@@ -148,7 +157,7 @@ class Watcher:
             pass  # who has left is seen in a moment
         except OSError as error:
             if self._interval > Polling.interval:
-                log.warning("no inotify for %s (%s): polling", path, error)
+                _warn(error)
                 self._interval = Polling.interval
                 self._notices.wake()
 
@@ -176,7 +185,14 @@ class Watcher:
                     break
                 due = looked + max(pause, cost / _SHARE)
                 timeout = max(0.0, due - time.monotonic()) if self._watched else None
-            changed = source.wait(timeout)
+            try:
+                changed = source.wait(timeout)
+            except OSError as error:  # the program has closed what it had not opened
+                _warn(error)
+                with self._lock:
+                    source = self._notices = Polling()
+                    self._interval = source.interval
+                continue
             began = time.monotonic()
             if changed is None or began >= due:
                 self._look(None)

@@ -75,7 +75,9 @@ class Owned:
 
     def __init__(self, access: Access) -> None:
         self._failed: Callable[[str], None] = _ignore
-        attempt = max(1.0, access.connect_timeout / (access.hosts.count(",") + 1))
+        # A round of attempts, each with a handshake, shall end before the session does.
+        attempts = 2 * (access.hosts.count(",") + 1)
+        attempt = max(1.0, min(access.connect_timeout, access.ttl) / attempts)
         self._log = _KazooLog()
         self._handler = Handler(attempt, access.tls, self._round_failed)
         self.client = KazooClient(
@@ -167,10 +169,10 @@ class Given:
                     return
             failed(problem)
 
-        if self.client.connected:
-            threading.Thread(target=probe, name="coordlock-zookeeper-probe", daemon=True).start()
-        else:
+        if not self.client.connected:
             failed("the given KazooClient is not connected")
+            return
+        threading.Thread(target=probe, name="coordlock-zookeeper-probe", daemon=True).start()
 
     def crash(self) -> BaseException | None:
         """See `Connection`. Whoever gave the client has its log."""
@@ -206,9 +208,11 @@ class Given:
     def dial(self, host: str, port: int, timeout: float) -> socket.socket:
         """See `Connection`."""
         client = self.client
+        names = {}
+        if hasattr(client, "check_hostname"):  # since kazoo 2.11
+            names = {"hostname": host, "check_hostname": client.check_hostname}
         connection: socket.socket = client.handler.create_connection(
             (host, port),
-            hostname=host,
             timeout=timeout,
             use_ssl=client.use_ssl,
             ca=client.ca,
@@ -216,7 +220,7 @@ class Given:
             keyfile=client.keyfile,
             keyfile_password=client.keyfile_password,
             verify_certs=client.verify_certs,
-            check_hostname=getattr(client, "check_hostname", False),
+            **names,
         )
         return connection
 

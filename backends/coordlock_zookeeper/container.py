@@ -43,5 +43,7 @@ class CreateContainer:
 
 
 def _text(text: str) -> bytes:
+    if not text:
+        return _INT.pack(-1)  # null, as kazoo sends it
     data = text.encode()
     return _INT.pack(len(data)) + data

@@ -12,6 +12,7 @@ from kazoo.exceptions import (
     NoAuthError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     SASLException,
     SessionExpiredError,
     UnimplementedError,
@@ -26,7 +27,7 @@ from coordlock.errors import (
     SessionLost,
 )
 
-__all__ = ["SERVICE", "NoNode", "NodeExists", "Unsupported", "translate"]
+__all__ = ["SERVICE", "NoNode", "NodeExists", "NotEmpty", "Unsupported", "translate"]
 
 SERVICE: Final = "ZooKeeper"
 
@@ -51,6 +52,10 @@ class NodeExists(BackendError):
     """The node exists already. Expected, and handled, by whoever can meet it."""
 
 
+class NotEmpty(BackendError):
+    """The node has children. Expected, and handled, by whoever can meet it."""
+
+
 class Unsupported(BackendError):
     """The server does not know the request. Expected, and handled, by whoever can meet it."""
 
@@ -68,6 +73,8 @@ def translate(error: BaseException) -> CoordlockError:
         return NoNode(SERVICE, "the node does not exist")
     if isinstance(error, NodeExistsError):
         return NodeExists(SERVICE, "the node exists already")
+    if isinstance(error, NotEmptyError):
+        return NotEmpty(SERVICE, "the node has children")
     if isinstance(error, (UnimplementedError, BadArgumentsError)):
         return Unsupported(SERVICE, "the server does not support the request")
     if isinstance(error, NoAuthError):

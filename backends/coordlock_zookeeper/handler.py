@@ -32,7 +32,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """The handler of one `KazooClient`.
 
     Args:
-        timeout: seconds that one attempt to connect may take.
+        timeout: seconds that connecting may take, and the handshake as much again.
         context: for TLS.
         failed: called on the connection's thread, repeatedly, while kazoo pauses because a whole
             round of attempts failed; must not block.
@@ -79,7 +79,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             current = self._socket
         if current is not None:
             with contextlib.suppress(OSError):  # it was not connected any more
-                current.shutdown(socket.SHUT_RDWR)
+                # Not TLS's own, which would pull the rug from under who reads.
+                socket.socket.shutdown(current, socket.SHUT_RDWR)
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, **_: Any
@@ -109,6 +110,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             connection.settimeout(timeout)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.connect(target)
+            if track:
+                self._track(connection)  # aborted meanwhile
         except BaseException:
             connection.close()
             raise
@@ -146,7 +149,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self, rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Like ``select``, and a TLS socket with decrypted bytes left is readable."""
-        ready = [one for one in rlist if isinstance(one, _Tap) and one.pending() > 0]
+        taps = [one for one in rlist if isinstance(one, _Tap)]
+        ready = [one for one in taps if one.pending() > 0]
+        if any(not one.greeted for one in taps) and timeout is not None:
+            # A server that starts or hangs may never answer the handshake; kazoo would wait for
+            # the session timeout, and the session would be over.
+            timeout = min(timeout, self._timeout)
         readable, writable, broken = super().select(rlist, wlist, xlist, 0 if ready else timeout)
         return ready + [one for one in readable if one not in ready], writable, broken
 
@@ -163,6 +171,11 @@ class _Tap:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
+    @property
+    def greeted(self) -> bool:
+        """Whether the server has answered the handshake."""
+        return len(self._head) >= _HEAD.size
+
     def pending(self) -> int:
         """How many decrypted bytes wait to be read."""
         connection = self._connection
@@ -171,7 +184,7 @@ class _Tap:
     def _receive_head(self, size: int) -> bytes:
         data = self._connection.recv(size)
         self._head += data
-        if len(self._head) >= _HEAD.size:
+        if self.greeted:
             length, _, timeout_ms = _HEAD.unpack_from(self._head)
             # Another protocol's text reads as a length of a gigabyte, which kazoo would wait for.
             if not 0 < length <= _LONGEST_HANDSHAKE:

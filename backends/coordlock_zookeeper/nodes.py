@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from coordlock.claim import Claim, Mode, Permit, parse_marker
@@ -37,11 +37,11 @@ from coordlock.contender import Contender
 __all__ = [
     "contender",
     "has_id",
+    "is_spent",
     "order_of",
     "part",
     "sequence_of",
     "stem",
-    "straddles",
     "survey",
 ]
 
@@ -80,17 +80,17 @@ def sequence_of(child: str) -> int | None:
 
 
 def order_of(sequence: int) -> int:
-    """The place of a sequence: the counter read as unsigned, so that 2**31 follows 2**31 - 1."""
+    """The place of a sequence. Negative ones, which only others keep, come after all positive."""
     return sequence if sequence >= 0 else sequence + 2**32
 
 
-def straddles(orders: Iterable[int]) -> bool:
-    """Whether a queue spans the counter's wrap from -1 to 0, after 2**32 contenders of one parent.
+def is_spent(sequence: int) -> bool:
+    """Whether a parent's counter has reached its end, so that the sequence tells no order any more.
 
-    Orders cannot be compared across it, so nobody may enter until those before it have left.
+    A ZooKeeper 3.8 that has given out 2147483647 gives it out again, to everybody, or negative ones
+    to creates that overlap. Only smaller sequences stand for places in a queue.
     """
-    seen = list(orders)
-    return bool(seen) and min(seen) < 2**30 and max(seen) >= 3 * 2**30
+    return not 0 <= sequence < 2**31 - 1
 
 
 def survey(children: Sequence[str]) -> list[tuple[int, str]]:
@@ -123,21 +123,20 @@ def contender(parent: str, child: str, *, only: str = "") -> Contender:
 
 
 def part(
-    parent: str, children: Sequence[str], upto: Contender | None
+    parent: str, places: Sequence[tuple[int, str]], upto: Contender | None
 ) -> tuple[tuple[Contender, ...], int]:
-    """The contenders in order, and how many are left out before the first.
+    """The contenders of a `survey` in order, and how many are left out before the first.
 
     All of them, or, given ``upto``, its window and itself if it is there. Only what is listed is
     parsed, so that a long queue costs little.
     """
-    places = survey(children)
     if upto is None:
         return tuple(contender(parent, child) for _, child in sorted(places)), 0
     own = upto.key.rpartition("/")[2]
     earlier = [place for place in places if place[0] < upto.order]
     nearest = heapq.nlargest(upto.claim.window, earlier)
     listed = [contender(parent, child, only=own) for _, child in reversed(nearest)]
-    if own in children:
+    if (upto.order, own) in places:
         listed.append(upto)
     return tuple(listed), len(earlier) - len(nearest)
 

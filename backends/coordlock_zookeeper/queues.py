@@ -16,7 +16,7 @@ from coordlock.promise import Promise, settled
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.container import CreateContainer
-from coordlock_zookeeper.errors import SERVICE, NodeExists, NoNode, Unsupported
+from coordlock_zookeeper.errors import SERVICE, NodeExists, NoNode, NotEmpty, Unsupported
 from coordlock_zookeeper.session import Session, session_name
 
 __all__ = ["Queues"]
@@ -24,6 +24,9 @@ __all__ = ["Queues"]
 # How often a contender's parents are made before somebody else's deletions win.
 _ATTEMPTS: Final = 5
 _KNOWN: Final = 10_000
+# A child that keeps the server from removing a queue's node, and its sequence with it, though
+# another client made the node a container.
+_KEEPER: Final = "keep-sequence"
 
 
 class Queues:
@@ -52,7 +55,7 @@ class Queues:
         self._root = root
         self._acl = acl or self._client.default_acl or OPEN_ACL_UNSAFE
         self._sequence_tokens = token == "sequence"
-        # With a container the sequence restarts, and tokens must not.
+        # With a container the sequence would start again, and tokens must not.
         self._containers = not self._sequence_tokens
         #: The queues' nodes that exist, as far as known, and "" for the root.
         self._known: set[str] = set()
@@ -62,25 +65,24 @@ class Queues:
     def enqueue(self, entry: Entry) -> Steps[Snapshot]:
         """See `Backend.enqueue`. One round trip where the queue's node exists."""
         parent = self._path(entry.queue)
-        if entry.id in self._sent:
-            adopted = yield from self._adopt(entry, parent)
-            if adopted is not None:
-                return adopted
+        attempt = self._adopt if entry.id in self._sent else self._create
         for _ in range(_ATTEMPTS):
-            self._sent[entry.id] = None
             try:
-                snapshot = yield from self._create(entry, parent)
+                snapshot = yield from attempt(entry, parent)
             except (BackendUnavailable, SessionLost):
                 raise  # the contender may exist: the entry stays in doubt
             except BackendError:
-                del self._sent[entry.id]
+                self._forget(entry)
                 raise
             if snapshot is not None:
                 return snapshot
+            self._forget(entry)
+            attempt = self._create
         raise BackendUnavailable(SERVICE, f"{parent} is being deleted again and again")
 
     def _create(self, entry: Entry, parent: str) -> Steps[Snapshot | None]:
-        """One attempt; None when it is to be repeated, and left nothing behind."""
+        """Send the entry; None when another attempt is needed."""
+        self._sent[entry.id] = None
         parents = self._create_parents(parent)
         created = promise_of(
             self._client.create_async(
@@ -105,48 +107,37 @@ class Queues:
             # A given client's session expired while this was sent, and kazoo started another.
             self.discard(path)
             raise SessionLost(SERVICE, "the server expired the session")
+        self._sent[entry.id] = path
         try:
             children, parent_stat = yield listed
         except NoNode:
             return None  # somebody deleted the contender and its queue
-        return self._enqueued(entry, path, stat, children, parent_stat)
+        return (yield from self._enqueued(entry, path, stat, children, parent_stat))
 
     def _enqueued(
         self, entry: Entry, path: str, stat: Any, children: list[str], parent_stat: Any
-    ) -> Snapshot | None:
-        """The snapshot with the entry's contender ``path``; None when its token is none."""
+    ) -> Steps[Snapshot | None]:
+        """The snapshot with the entry's contender ``path``; None when another one is needed."""
         parent, _, own = path.rpartition("/")
         sequence = nodes.sequence_of(own)
         assert sequence is not None  # the server appended it
-        if nodes.straddles(order for order, _ in nodes.survey(children)):
-            self.discard(path)
-            raise BackendError(
-                SERVICE,
-                f"the sequence of {parent} has gone round: enter when the contenders from before "
-                "have left",
-            )
-        if self._sequence_tokens and sequence < 0:
-            self.discard(path)
-            raise BackendError(
-                SERVICE,
-                f"the sequence of {parent} exceeded {2**31 - 1}, so it cannot be a fencing token "
-                "any more: use token=czxid, whose tokens are larger, or another name",
-            )
-        if self._sequence_tokens and sequence == 0:
-            self.discard(path)  # tokens are positive; the next one is 1
+        self._sent[entry.id] = path
+        if nodes.is_spent(sequence):
+            yield from self._start_again(entry, parent)
             return None
+        if self._sequence_tokens and sequence == 0:
+            return None  # tokens are positive, and the next sequence is 1
         for child in children:
             if nodes.has_id(child, entry.id) and child != own:
                 # An earlier attempt took effect late, after it had been looked for.
                 self.discard(f"{parent}/{child}")
-        self._sent[entry.id] = path
         me = replace(
             nodes.contender(parent, own),
             token=self._token(own, stat),
             session=session_name(stat.ephemeralOwner),
             owner=entry.owner,
         )
-        contenders, omitted = nodes.part(parent, children, me)
+        contenders, omitted = nodes.part(parent, nodes.survey(children), me)
         return Snapshot(entry.queue, contenders, parent_stat.pzxid, omitted)
 
     def _adopt(self, entry: Entry, parent: str) -> Steps[Snapshot | None]:
@@ -162,16 +153,44 @@ class Queues:
             children, parent_stat = yield listed
         except NoNode:
             return None
-        found = [child for _, child in nodes.survey(children) if nodes.has_id(child, entry.id)]
+        places = sorted(nodes.survey(children))
+        found = [child for _, child in places if nodes.has_id(child, entry.id)]
         stats = [promise_of(self._client.exists_async(f"{parent}/{child}")) for child in found]
         for child, answer in zip(found, stats, strict=True):
             stat = yield answer
             if stat is not None and stat.ephemeralOwner == self._session.number:
                 # `_enqueued` removes the others.
-                return self._enqueued(entry, f"{parent}/{child}", stat, children, parent_stat)
+                path = f"{parent}/{child}"
+                return (yield from self._enqueued(entry, path, stat, children, parent_stat))
         for child in found:
             yield from self.delete(f"{parent}/{child}")
         return None
+
+    def _start_again(self, entry: Entry, parent: str) -> Steps[None]:
+        """Remove the queue, whose counter is spent, so that another attempt makes it anew.
+
+        Its czxids go on. While it has contenders from before, nobody else may enter.
+        """
+        self._forget(entry)
+        if self._sequence_tokens:
+            raise BackendError(
+                SERVICE,
+                f"the sequence of {parent} has reached {2**31 - 1}, so there are no more tokens: "
+                "use token=czxid, whose tokens are larger, or another name",
+            )
+        self._known.discard(parent)
+        try:
+            yield from self.delete(parent)
+        except NotEmpty:
+            raise BackendUnavailable(
+                SERVICE, f"the counter of {parent} is spent: its contenders must leave first"
+            ) from None
+
+    def _forget(self, entry: Entry) -> None:
+        """Remove the contender, if there is one, before whatever is sent next."""
+        path = self._sent.pop(entry.id, None)
+        if path is not None:
+            self.discard(path)
 
     def snapshot(self, queue: str, upto: Contender | None, owners: bool) -> Steps[Snapshot]:
         """See `Backend.snapshot`."""
@@ -186,7 +205,7 @@ class Queues:
             children, parent_stat = yield listed
         except NoNode:
             return Snapshot(queue, ())
-        contenders, omitted = nodes.part(parent, children, upto)
+        contenders, omitted = nodes.part(parent, nodes.survey(children), upto)
         if owners:
             contenders = yield from self._with_owners(contenders)
         return Snapshot(queue, contenders, parent_stat.pzxid, omitted)
@@ -273,6 +292,8 @@ class Queues:
             asked.append(container)
         else:
             asked.append(self._client.create_async(parent, acl=self._acl))
+        if self._sequence_tokens:
+            asked.append(self._client.create_async(f"{parent}/{_KEEPER}", acl=self._acl))
         return [promise_of(one) for one in asked]
 
     def _blame(self, parents: list[Promise[Any]]) -> Steps[None]:

@@ -68,7 +68,15 @@ class Session:
     def open(self) -> None:
         """Connect; `opened` tells how it went."""
         self.client.add_listener(self._changed)
-        self._connection.start(self._greet, self._unreachable)
+        try:
+            self._connection.start(self._greet, self._unreachable)
+        except RuntimeError as error:  # the interpreter is exiting, and starts no threads any more
+            self.end(BackendUnavailable(SERVICE, str(error)))
+        with self._lock:
+            ended = self._state is _State.ENDED
+        if ended:  # perhaps before the client was started
+            self.client.remove_listener(self._changed)
+            self._stop()
 
     def ttl(self) -> float:
         """Seconds that the session outlives its last heartbeat, as granted."""

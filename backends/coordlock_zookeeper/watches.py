@@ -72,10 +72,11 @@ class Watches:
         """Ask the server to tell, about all paths; only where asking failed if ``broken``."""
         with self._lock:
             asking = [one for one in self._table.items() if not (broken and one[1].armed)]
-            for _, watched in asking:
-                watched.armed = True
         for path, watched in asking:
-            self._ask(path, watched)
+            # When the connection has gone again, the next one asks. A given client would block.
+            watched.armed = self._client.connected
+            if watched.armed:
+                self._ask(path, watched)
 
     def close(self) -> None:
         """Forget all: when a session has ended, it learns nothing about others any more."""

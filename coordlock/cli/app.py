@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 
 import click
 
@@ -74,7 +73,8 @@ def _open_standard_files() -> None:
 def _run() -> int:
     try:
         result = coordlock.main(prog_name="coordlock", standalone_mode=False)
-        # A command ends by returning; click hands the status of an early exit back the same way.
+        # A command returns its status; click returns that of an early exit, and ends by itself,
+        # quietly and with 1, when whoever read the output has enough.
         return result if isinstance(result, int) else Exit.OK
     except Interrupted as interrupted:
         return killed_by(interrupted.number)
@@ -88,9 +88,5 @@ def _run() -> int:
     except click.ClickException as error:
         complain(error.format_message())
         return Exit.FAILED
-    except BrokenPipeError:
-        # Whoever read the output has enough; nor may the interpreter's own flush complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return killed_by(signal.SIGPIPE)
     except Exception as error:
         return report(error)

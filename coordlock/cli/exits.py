@@ -35,6 +35,7 @@ class Exit(IntEnum):
     USAGE = 64  #: EX_USAGE: wrong options, a name that cannot be, another kind of lock in use
     UNAVAILABLE = 69  #: EX_UNAVAILABLE: the service cannot be reached, or ended the session
     SOFTWARE = 70  #: EX_SOFTWARE: nothing that should happen
+    IO_ERROR = 74  #: EX_IOERR: output that cannot be written, a process that cannot be started
     NOT_ACQUIRED = 75  #: EX_TEMPFAIL: busy, timed out, or evicted while waiting
     NO_PERMISSION = 77  #: EX_NOPERM: the service refused the credentials
     CONFIG = 78  #: EX_CONFIG: a URL, file or option that cannot be used, or a missing extra
@@ -54,6 +55,7 @@ _STATUSES: Final = (
     (AuthenticationFailed, Exit.NO_PERMISSION),
     (BackendUnavailable, Exit.UNAVAILABLE),
     (SessionLost, Exit.UNAVAILABLE),
+    (OSError, Exit.IO_ERROR),
 )
 
 

@@ -16,6 +16,8 @@ from coordlock.clock import SYSTEM_CLOCK
 __all__ = ["Guard"]
 
 _DEADLINE: Final = struct.Struct("d")
+#: The guard's exit status when it has killed the group.
+_STRUCK: Final = 1
 
 
 class Guard:
@@ -36,19 +38,22 @@ class Guard:
                 _serve(pipe, self._pipe, group)
         os.close(pipe)
         os.set_blocking(self._pipe, False)
+        self._has_struck = False
 
     def extend(self, deadline: float) -> None:
         """The command may work until ``deadline`` on the clock of coordlock's leases."""
         with contextlib.suppress(OSError):  # it is gone, or reads no more: no reason to stop
             os.write(self._pipe, _DEADLINE.pack(deadline))
 
-    def dismiss(self) -> None:
-        """It is no longer needed. Idempotent."""
+    def dismiss(self) -> bool:
+        """It is no longer needed; whether it had to kill the group. Idempotent."""
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+            _, status = os.waitpid(self._pid, 0)
             os.close(self._pipe)
             self._pid = 0
+            self._has_struck = os.WIFEXITED(status) and os.WEXITSTATUS(status) == _STRUCK
+        return self._has_struck
 
 
 def _serve(pipe: int, others: int, group: int) -> NoReturn:
@@ -69,5 +74,6 @@ def _serve(pipe: int, others: int, group: int) -> NoReturn:
                     break
                 (deadline,) = _DEADLINE.unpack(message)
         os.killpg(group, signal.SIGKILL)
+        os._exit(_STRUCK)
     finally:
         os._exit(0)

@@ -55,10 +55,10 @@ def run(name: str, command: tuple[str, ...], grace: float, **options: object) ->
             except CommandFailed as error:
                 complain(error)
                 status = error.status
-            if supervision.condemned:
-                grant.release(0.5)
+            released = grant.release(0.5 if supervision.lost else None)
+            if supervision.lost:
                 return Exit.LOST
-            if not grant.release():
+            if not released:
                 reason = grant.lost.reason
                 wanted.warn(f"lock {name!r} was lost before the command ended: {reason}")
                 return Exit.LOST

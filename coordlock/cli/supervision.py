@@ -72,13 +72,12 @@ class Supervision:
         self._limits = Limits.of(self._lease, grace)
         self._terminal = terminal
         self._warn = warn
-        self._inbox = Inbox((*_FORWARDED, signal.SIGCHLD))
+        self._inbox = Inbox((*_FORWARDED, signal.SIGCHLD, signal.SIGCONT))
         self._kill_at: float | None = None
-
-    @property
-    def condemned(self) -> bool:
-        """Whether the command had to go because of the lock."""
-        return self._kill_at is not None
+        #: While the command is stopped, and this process with it: whether it had the terminal.
+        self._paused_with_terminal: bool | None = None
+        #: Whether the command had to go because of the lock.
+        self.lost = False
 
     def run(self, environment: dict[str, str]) -> int:
         """Start the command and stay with it until its end; its exit status.
@@ -94,8 +93,11 @@ class Supervision:
             self._extend(self._lease)
             child.start(environment)
             status = self._until_end()
-            if self.condemned:
-                self._end_the_rest()
+            if self._kill_at is not None:
+                self._end_the_rest(self._kill_at)
+            if child.guard.dismiss() and not self.lost:
+                self.lost = True
+                self._warn(f"lock {self._grant.name!r} ran out while coordlock did not run")
         finally:
             if terminal is not None:
                 terminal.take_back(child.group, repair=status is None or status > 128)
@@ -112,6 +114,8 @@ class Supervision:
             for number in self._inbox.wait(timeout)[0]:
                 if number in _FORWARDED:
                     self._child.send(number)
+                elif number == signal.SIGCONT:
+                    self._continue()
 
     def _look_at_lease(self) -> float | None:
         """End the command if it is time to; seconds until the next look, None for any."""
@@ -132,6 +136,7 @@ class Supervision:
 
     def _condemn(self, remaining: float) -> None:
         grant = self._grant
+        self.lost = True
         if grant.state is GrantState.LOST:
             self._warn(f"lock {grant.name!r} is lost: {grant.lost.reason}; ending the command")
         else:
@@ -149,10 +154,9 @@ class Supervision:
         """Let the guard wait for so long; it kills a little before, so that it is in time."""
         self._child.guard.extend(SYSTEM_CLOCK.now() + seconds - self._limits.kill / 2)
 
-    def _end_the_rest(self) -> None:
+    def _end_the_rest(self, kill_at: float) -> None:
         """The command itself has gone. What it started gets the rest of the grace, then SIGKILL."""
-        assert self._kill_at is not None
-        while self._child.has_members() and SYSTEM_CLOCK.now() < self._kill_at:
+        while self._child.has_members() and SYSTEM_CLOCK.now() < kill_at:
             self._inbox.wait(_LOOK)
         self._child.send(signal.SIGKILL)
 
@@ -170,8 +174,18 @@ class Supervision:
         if not (had_it or for_terminal or by == signal.SIGTSTP):
             return  # somebody stopped it from elsewhere, and will continue it
         terminal.take_back(child.group)
-        if stop_myself() or not for_terminal:
-            if had_it and terminal.is_mine:
-                terminal.give_to(child.group)
-            if self._grant.state is not GrantState.LOST:
-                child.send(signal.SIGCONT)
+        self._paused_with_terminal = had_it
+        stop_myself()
+        if not for_terminal:
+            # Continued, or never stopped because no shell is there: then Ctrl-Z comes to nothing.
+            self._continue()
+
+    def _continue(self) -> None:
+        """Somebody continued this process (fg, bg): so go on with the command."""
+        had_it, self._paused_with_terminal = self._paused_with_terminal, None
+        if had_it is None:
+            return
+        if had_it and self._terminal is not None and self._terminal.is_mine:
+            self._terminal.give_to(self._child.group)
+        if self._grant.state is not GrantState.LOST:
+            self._child.send(signal.SIGCONT)

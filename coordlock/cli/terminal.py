@@ -79,23 +79,13 @@ def alone_at_terminal() -> bool:
     return os.isatty(0) and os.isatty(1)
 
 
-def stop_myself() -> bool:
-    """Stop as Ctrl-Z does, until somebody continues this process; whether it stopped at all.
+def stop_myself() -> None:
+    """Stop as Ctrl-Z does, until somebody continues this process.
 
-    The kernel doesn't stop an orphaned process group, which has no shell that could continue it.
+    Returns at once in an orphaned process group, which the kernel does not stop: there is no shell
+    that could continue it.
     """
-    continued = False
-
-    def note(*_: object) -> None:
-        nonlocal continued
-        continued = True
-
-    before = {
-        signal.SIGTSTP: signal.signal(signal.SIGTSTP, signal.SIG_DFL),
-        signal.SIGCONT: signal.signal(signal.SIGCONT, note),
-    }
-    # To this thread, so that the process has stopped, and was continued, when the call returns.
+    handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    # To this thread: then it takes effect before the call returns.
     signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    return continued
+    signal.signal(signal.SIGTSTP, handler)

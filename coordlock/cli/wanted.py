@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from coordlock.claim import Claim, Mode, Permit
 from coordlock.cli.exits import complain
 from coordlock.cli.options import log_to_stderr, settings_of
 from coordlock.client import Client, connect
-from coordlock.errors import AcquireTimeout, Evicted
+from coordlock.errors import AcquireTimeout, CoordlockError, Evicted
 from coordlock.grant import Grant
 from coordlock.lock import Lock
 from coordlock.names import check_name
@@ -84,7 +84,7 @@ class Wanted:
             try:
                 grant = self._lock(client).acquire(timeout)
             except (AcquireTimeout, Evicted) as error:
-                self.warn(str(error))
+                self.warn(self._busy(client) if timeout == 0 else str(error))
                 raise click.exceptions.Exit(self.conflict_exit_code) from None
             self.say(f"holding {self.name!r}, token {grant.token}")
             yield grant
@@ -98,6 +98,14 @@ class Wanted:
         """What --quiet hides."""
         if not self.quiet:
             complain(message)
+
+    def _busy(self, client: Client) -> str:
+        """Who holds it. Trying once asks for no names, so this asks again."""
+        with suppress(CoordlockError):
+            holding = [one for one in client.contenders(self.name) if one.holding]
+            if holding:
+                return f"lock {self.name!r} is busy: held by {holding[0].contender}"
+        return f"lock {self.name!r} is busy"
 
     def _lock(self, client: Client) -> Lock:
         if self.slots is not None:

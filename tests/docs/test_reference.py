@@ -15,6 +15,7 @@ import coordlock
 from coordlock import errors
 from coordlock.backend import Backend
 from coordlock.claim import Mode
+from coordlock.cli.exits import Exit
 from coordlock.registry import backend_for_scheme, schemes
 from coordlock.settings import COMMON_OPTIONS, TLS_OPTIONS, Option
 from tests.docs.pages import PAGES, page, rows
@@ -174,3 +175,17 @@ def test_every_command_that_is_named_exists() -> None:
     }
     assert commands
     assert named <= commands
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (Exit.NOT_ACQUIRED, "when the lock was not acquired"),
+        (Exit.LOST, "when it was lost"),
+        (Exit.UNAVAILABLE, "when the service cannot be reached"),
+        (Exit.CONFIG, "for a bad configuration"),
+        (Exit.USAGE, "for a wrong command line"),
+    ],
+)
+def test_the_exit_statuses_of_the_readme_are_those_of_the_code(status: Exit, words: str) -> None:
+    assert f"{status:d} {words}" in " ".join(page("README.md").split())

@@ -242,7 +242,6 @@ def test_a_silent_service_is_an_error_without_a_cycle_of_causes(world: World, pa
         assert len(set(map(id, seen))) == len(seen)
 
 
-@pytest.mark.xfail(strict=True, reason="kernel-bugs 22: busy is known, and not said")
 def test_trying_once_says_busy_when_the_deadline_comes_during_the_removal(
     world: World, party: Party, other: Party
 ) -> None:
@@ -268,7 +267,6 @@ def test_a_session_lost_before_the_contender_stands_is_replaced(world: World, pa
     assert party.network.requests.count("open") == 2
 
 
-@pytest.mark.xfail(strict=True, reason="kernel-bugs 23: the session is not told that it is gone")
 def test_a_session_that_the_request_finds_gone_is_replaced(world: World, party: Party) -> None:
     party.held("x")
     session = world.service.sessions()[0]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,18 @@ def test_a_key_must_be_the_certificates(certificates: Certificates) -> None:
 def test_a_client_must_have_a_channel() -> None:
     with pytest.raises(ConfigurationError, match="Etcd3Client"):
         EtcdBackend.configure(configure("etcd://h"), client=object())
+
+
+@pytest.mark.parametrize("missing", ["grpc", "google.protobuf"])
+def test_without_its_packages_the_backend_names_the_extra(missing: str) -> None:
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "import coordlock.errors\n"
+        "try: import coordlock_etcd\n"
+        "except coordlock.errors.MissingExtra as error: print(error.extra, error)\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert said.startswith("etcd the etcd backend needs grpcio and protobuf")
+    assert "pip install 'coordlock[etcd]'" in said

@@ -45,7 +45,7 @@ def refusal(url: str) -> CoordlockError:
 
 
 def let_tokens_end() -> None:
-    # To ask whether a token has ended would prolong it, so time must pass. etcd looks once a second.
+    # To ask whether a token has ended would prolong it. etcd itself looks once a second.
     time.sleep(TOKEN_TTL + 2)
 
 

@@ -11,6 +11,7 @@ from coordlock_etcd import requests
 
 from coordlock.contender import Contender, Snapshot
 from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -140,6 +141,33 @@ def test_a_deletion_while_the_connection_is_broken_is_told_and_so_is_the_doubt(
     assert recovery == "recovered"
 
 
+def test_a_connection_that_the_network_forgot_is_replaced(
+    join: Join, proxy: FaultProxy, other: Party, root: str
+) -> None:
+    party = join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=1s")
+    entry, contender, snapshot = other.enqueue("q")
+    told = watched(party, contender, snapshot)
+    # The fault: this one connection is silent for ever, and a new one works.
+    trap = proxy.on_request("*LeaseKeepAlive", Connection.black_hole)
+    assert party.backend.heartbeat().exception(BOUND) is not None
+    assert trap.sprung
+    assert party.backend.heartbeat().result(BOUND) == 60
+    other.backend.withdraw(entry).result(BOUND)
+    assert told.once.wait(BOUND)
+
+
+def test_a_silent_connection_is_noticed_without_a_request(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    _, contender, snapshot = other.enqueue("q")
+    watched(watcher, contender, snapshot)
+    proxy.black_hole()
+    # gRPC pings after 10 seconds at the latest, and waits 5 for the answer.
+    eventually(lambda: watcher.listener.events, within=60)
+    proxy.heal()
+    eventually(lambda: watcher.listener.events[-1] == "recovered")
+
+
 def test_watches_outlive_a_server_that_is_killed(server: EtcdServer, join: Join, root: str) -> None:
     party, other = join(server.url_for(root, ttl="60s")), join(server.url_for(root, ttl="60s"))
     entry, first, snapshot = other.enqueue("q")
@@ -158,6 +186,7 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
     watcher: Party, other: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry, contender, snapshot = other.enqueue("q")
+    watched(watcher, *other.enqueue("r")[1:])
     # The fault: etcd watches something else (as if it had lost the event: etcd issue 17529).
     real = requests.watch
     monkeypatch.setattr(requests, "watch", lambda id, key, start: real(id, b"nothing", start))

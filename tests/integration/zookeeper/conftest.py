@@ -56,7 +56,18 @@ class Party:
 
     def recovers(self) -> None:
         """Wait until requests are answered again."""
-        eventually(lambda: self.backend.heartbeat().exception(BOUND) is None, "a heartbeat")
+        failures: list[BaseException] = []
+
+        def beats() -> bool:
+            failure = self.backend.heartbeat().exception(BOUND)
+            if failure is not None:
+                failures.append(failure)
+            return failure is None
+
+        try:
+            eventually(beats, "a heartbeat")
+        except TimeoutError as late:
+            raise AssertionError(f"{self.events}; heartbeats: {failures[-1]!r}") from late
 
 
 class _Listener:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from coordlock.claim import Mode, Permit
-from coordlock.errors import BackendError
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from tests.integration.zookeeper.conftest import BOUND, OWNER, Parties, new_entry
@@ -149,19 +146,22 @@ class TestSequenceTokens:
         assert first.token is not None
         assert second.token == first.token + 1
 
-
-def test_a_queue_whose_counter_has_gone_round_is_refused_until_it_drains(
-    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
-) -> None:
-    party = parties(zookeeper.url_for(root))
-    old = f"{root}/q/{'a' * 32}__lock__-000000001"
-    kazoo.create(old, ephemeral=True, makepath=True)
-    refused = party.backend.enqueue(new_entry())
-    with pytest.raises(BackendError, match="gone round"):
-        refused.result(BOUND)
-    eventually(lambda: kazoo.get_children(f"{root}/q") == [old.rpartition("/")[2]])
-    kazoo.delete(old)
-    party.enqueue()
+    def test_a_container_that_others_made_is_kept(
+        self, zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+    ) -> None:
+        other = parties(zookeeper.url_for(root))
+        party = parties(zookeeper.url_for(root, token="sequence"))
+        entries = [other.enqueue()[0]]
+        entry, before, _ = party.enqueue()
+        party.backend.withdraw(entry).result(BOUND)
+        # A container of the same age shows that the server has looked for what to remove.
+        entries.append(other.enqueue("unused")[0])
+        for entry in entries:
+            other.backend.withdraw(entry).result(BOUND)
+        eventually(lambda: kazoo.exists(f"{root}/unused") is None, "the container to be reaped")
+        _, after, _ = party.enqueue()
+        assert before.token is not None
+        assert after.token == before.token + 1
 
 
 def test_queues_are_listed_by_their_names(

@@ -6,8 +6,10 @@ import importlib.util
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kazoo.security import make_acl, make_digest_acl
 
 from coordlock.claim import Mode
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, ConfigurationError
@@ -93,6 +95,20 @@ class TestDigest:
         eventually(lambda: called)
         anybody.recovers()
         assert called == [1]
+
+    def test_a_queue_that_may_not_be_read_is_left_as_it_was(
+        self, zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+    ) -> None:
+        """The create succeeds, the list does not: nobody must be left standing in the queue."""
+        blind = [make_acl("world", "anyone", create=True, delete=True)]
+        kazoo.ensure_path(root)
+        kazoo.create(f"{root}/q", acl=[*blind, make_digest_acl("ann", "secret", all=True)])
+        kazoo.add_auth("digest", "ann:secret")
+        party = parties(zookeeper.url_for(root))
+        with pytest.raises(AuthenticationFailed):
+            party.backend.enqueue(new_entry()).result(BOUND)
+        eventually(lambda: kazoo.get_children(f"{root}/q") == [])
+        assert kazoo.exists(f"{root}/q").cversion == 2  # one came, and went
 
     def test_the_password_is_in_no_log(
         self,

@@ -187,5 +187,5 @@ def test_the_end_of_the_own_session_tells_nothing(
     party.backend.watch(contender, snapshot.revision, called.set)
     eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
     party.backend.close().result(BOUND)
-    assert kazoo.exists(contender.key) is None
+    eventually(lambda: kazoo.exists(contender.key) is None)
     assert not called.is_set()

@@ -1,0 +1,215 @@
+"""The command line as a whole: help, versions, mistakes, and how it ends."""
+
+from __future__ import annotations
+
+import errno
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from coordlock import errors
+from coordlock.cli.app import coordlock
+from coordlock.cli.exits import Exit, status_of
+from coordlock.cli.supervision import Limits
+from coordlock.cli.text import age, printable
+from tests.cli.command import Cli
+
+COMMANDS = ["run", "hold", "ls", "show", "break", "doctor", "demo"]
+
+
+def test_help_names_every_command_and_each_has_an_example(cli: Cli) -> None:
+    text = cli.run("--help").stdout
+    for command in COMMANDS:
+        assert f"\n  {command} " in text
+        done = cli.run(command, "--help")
+        assert done.returncode == 0
+        assert f"Example: coordlock {command}" in done.stdout
+        assert len(done.stdout.splitlines()) < 45
+
+
+def test_every_option_and_every_status_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text("utf-8")
+    for command in coordlock.commands.values():
+        assert f"`{command.name}`" in page or f"`coordlock {command.name} " in page
+        for parameter in command.params:
+            for option in parameter.opts if isinstance(parameter, click.Option) else ():
+                assert f"`{option}" in page, option
+    statuses = page.partition("## Exit statuses")[2]
+    for status in Exit:
+        assert re.search(rf"^\| (?:\d+, )?{status.value}\b", statuses, re.MULTILINE) or (
+            status in (126, 127)
+        ), status
+
+
+def test_the_version_is_the_distributions(cli: Cli) -> None:
+    version = importlib.metadata.version("coordlock")
+    assert cli.run("--version").stdout == f"coordlock {version}\n"
+
+
+def test_the_console_script_is_the_same(cli: Cli) -> None:
+    script = Path(sys.executable).parent / "coordlock"
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == cli.run("--version").stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["no-such-command"],
+        ["run"],
+        ["run", "x"],
+        ["run", "x", "--no-such-option", "--", "true"],
+        ["run", "-w", "soon", "x", "--", "true"],
+        ["run", "-w", "-1", "x", "--", "true"],
+        ["run", "-s", "--slots", "2", "x", "--", "true"],
+        ["run", "-n", "-w", "1", "x", "--", "true"],
+        ["run", "--slots", "0", "x", "--", "true"],
+        ["run", "--mode", "XX", "x", "--", "true"],
+        ["run", "-E", "256", "x", "--", "true"],
+        ["run", "", "--", "true"],
+        ["run", "n" * 256, "--", "true"],
+        ["show", ""],
+        ["break", "x", "--all", "--token", "3", "--yes"],
+        ["demo", "--workers", "2"],
+    ],
+)
+def test_mistakes_give_64_and_one_line(cli: Cli, line: list[str]) -> None:
+    done = cli.run(*line)
+    assert (done.returncode, done.stdout) == (64, ""), done
+    assert done.stderr.startswith("coordlock: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "part"),
+    [
+        ("etdc://host", "etcd://"),
+        ("etcd://host?tttl=3", "ttl"),
+        ("etcd://host?request_timeout=never", "request_timeout"),
+        ("memory://", "local://"),
+        ("etcd://user:secret@host?x=1", "x"),
+    ],
+)
+def test_a_bad_configuration_gives_78_and_names_what_is_accepted(
+    cli: Cli, url: str, part: str
+) -> None:
+    for command in (["run", "x", "--", "true"], ["ls"], ["demo"]):
+        done = cli.run(*command[:1], "--url", url, *command[1:])
+        assert done.returncode == 78, done
+        assert part in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert "secret" not in done.stderr
+
+
+@pytest.mark.etcd
+def test_a_server_that_is_not_there_gives_69_within_the_timeout(cli: Cli) -> None:
+    """The fault: connection refused."""
+    done = cli.run("run", "-w", "1s", "--url", "etcd://127.0.0.1:1", "x", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (69, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "doctor" in done.stderr
+
+
+def test_a_reader_that_has_enough_gets_no_complaint(cli: Cli) -> None:
+    line = " ".join(cli.command("show", "x", "--json"))
+    # The reader is gone before anything is written.
+    script = f"{{ sleep 0.2; {line}; echo $? >&2; }} | true"
+    done = subprocess.run(
+        ["sh", "-c", script], env=cli.environment, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == "1\n"
+
+
+def test_output_that_cannot_be_written_is_an_error_in_one_line(cli: Cli) -> None:
+    """The fault: the disk is full."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            cli.command("show", "x", "--json"),
+            env=cli.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 74
+    assert os.strerror(errno.ENOSPC) in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_missing_extra_is_named() -> None:
+    """The fault: click is not installed."""
+    code = (
+        "import sys; sys.modules['click'] = None; sys.argv = ['coordlock', 'ls']; "
+        "from coordlock.cli import main; sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 78
+    assert "pip install 'coordlock[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_library_does_not_import_the_command_line_nor_this_the_tables(cli: Cli) -> None:
+    code = "import sys, coordlock; assert not {'click', 'rich', 'coordlock.cli'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = (
+        "import sys; sys.argv = ['coordlock', 'ls']; from coordlock.cli import main; main(); "
+        "assert not {'rich.console', 'rich.table', 'grpc', 'kazoo'} & set(sys.modules)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env=cli.environment, stderr=subprocess.PIPE
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.AcquireTimeout("x", 1.0), 75),
+        (errors.Evicted("x"), 75),
+        (errors.LockLost("x", 1, "why"), 79),
+        (errors.ConfigurationError("what"), 78),
+        (errors.MissingExtra("what", "etcd"), 78),
+        (errors.InvalidName("", "is empty"), 64),
+        (errors.QueueMismatch("x", "a", "b", "c"), 64),
+        (errors.BackendUnavailable("etcd", "why"), 69),
+        (errors.SessionLost("etcd", "why"), 69),
+        (errors.AuthenticationFailed("etcd", "why"), 77),
+        (errors.ClientClosed(), 70),
+        (OSError(errno.ENOSPC, "full"), 74),
+        (ZeroDivisionError(), 70),
+    ],
+)
+def test_every_error_has_its_status(error: Exception, status: int) -> None:
+    assert status_of(error) == Exit(status)
+
+
+@pytest.mark.parametrize("lease", [0.5, 1.0, 3.0, 15.0, 600.0])
+@pytest.mark.parametrize("grace", [0.0, 1.0, 5.0, 3600.0])
+def test_good_heartbeats_never_end_a_command_and_its_end_is_before_the_deadline(
+    lease: float, grace: float
+) -> None:
+    limits = Limits.of(lease, grace)
+    # The time-to-live is at most 3/2 of what remains right after a grant.
+    assert limits.terminate < lease * 3 / 2 * 2 / 3
+    assert limits.until_kill(limits.terminate) <= grace
+    assert limits.until_kill(limits.terminate) <= limits.terminate - limits.kill
+    assert limits.until_kill(0.0) == grace
+    assert 0 < limits.kill <= 1
+
+
+def test_ages_and_texts_are_fit_to_be_read() -> None:
+    assert [age(s) for s in (None, 0.4, 59.9, 200, 7500, 356_400)] == [
+        "-",
+        "0s",
+        "59s",
+        "3m20s",
+        "2h05m",
+        "4d03h",
+    ]
+    assert printable("plain ü") == "plain ü"
+    assert printable("a\x1b[2J\nb") == "a\\x1b[2J\\nb"

@@ -1,0 +1,91 @@
+"""``coordlock doctor``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.cli.command import Cli
+from tests.servers.etcd import Etcd, EtcdServer
+from tests.servers.ports import free_port
+from tests.servers.zookeeper import ZooKeeper
+
+
+def findings(cli: Cli, status: int = 0, *arguments: str) -> dict[str, list[dict[str, Any]]]:
+    """What the doctor says, by topic."""
+    done = cli.run("doctor", "--json", *arguments)
+    assert done.returncode == status, done
+    assert done.stderr == ""
+    document = json.loads(done.stdout)
+    assert document["ok"] == (status == 0)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for finding in document["findings"]:
+        found.setdefault(finding["topic"], []).append(finding)
+    return found
+
+
+def test_all_is_well_on_this_machine(cli: Cli) -> None:
+    found = findings(cli)
+    assert found["lock"][0]["state"] == "ok"
+    assert "this machine only" in found["reach"][0]["detail"]
+    assert "COORDLOCK_URL" in found["configuration"][0]["detail"]
+    assert cli.run("ls", "--json").stdout == "[]\n"
+
+
+def test_all_is_well_on_servers(
+    etcd: Etcd, zookeeper: ZooKeeper, root: str, tmp_path: Path
+) -> None:
+    for service in (etcd, zookeeper):
+        found = findings(Cli(service.url_for(root), tmp_path))
+        assert found["lock"][0]["state"] == "ok"
+        assert found["time-to-live"][0]["state"] == "ok"
+        assert "median" in found["round trip"][0]["detail"]
+        assert found["service"][0]["detail"][-1:].strip()
+        assert "all clients" in found["reach"][0]["detail"]
+
+
+def test_it_tells_where_the_configuration_was_found(cli: Cli, tmp_path: Path) -> None:
+    url = cli.environment.pop("COORDLOCK_URL")
+    (tmp_path / "coordlock.toml").write_text(f'url = "{url}"\n')
+    assert "coordlock.toml" in findings(cli)["configuration"][0]["detail"]
+    assert "--url" in findings(cli, 0, "--url", url)["configuration"][0]["detail"]
+
+
+def test_a_server_that_is_not_there_gives_69_and_what_to_check(tmp_path: Path) -> None:
+    """The fault: connection refused."""
+    cli = Cli(f"etcd://127.0.0.1:{free_port()}?connect_timeout=1s", tmp_path)
+    finding = findings(cli, 69)["connection"][0]
+    assert finding["state"] == "failed"
+    assert "check that the service runs" in finding["advice"]
+    plain = cli.run("doctor")
+    assert plain.returncode == 69
+    assert "FAILED" in plain.stdout
+
+
+def test_refused_credentials_give_77_and_no_password_is_shown(tmp_path: Path) -> None:
+    with EtcdServer(tmp_path / "etcd", auth=True) as server:
+        url = f"etcd://coord:not-the-password@127.0.0.1:{server.port}/coordlock"
+        cli = Cli(url, tmp_path)
+        found = findings(cli, 77)
+        assert "user coord" in found["configuration"][0]["detail"]
+        assert found["credentials"][0]["state"] == "failed"
+        for command in (["doctor"], ["doctor", "--json"], ["run", "-v", "x", "--", "true"], ["ls"]):
+            done = cli.run(*command)
+            assert done.returncode == 77, done
+            assert "not-the-password" not in done.stdout + done.stderr
+
+
+def test_a_configuration_that_cannot_be_used_gives_78(tmp_path: Path) -> None:
+    finding = findings(Cli("etdc://host", tmp_path), 78)["configuration"][0]
+    assert finding["state"] == "failed"
+    assert "etcd://" in finding["detail"]
+
+
+def test_a_lease_that_the_server_cuts_is_reported(
+    zookeeper: ZooKeeper, root: str, tmp_path: Path
+) -> None:
+    # ZooKeeper bounds session timeouts at 20 of its ticks.
+    found = findings(Cli(zookeeper.url_for(root, ttl="10m"), tmp_path))
+    assert found["time-to-live"][0]["state"] == "warning"
+    assert "600 s" in found["time-to-live"][0]["detail"]

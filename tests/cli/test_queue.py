@@ -1,0 +1,164 @@
+"""``coordlock ls``, ``show`` and ``break``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from coordlock.testing.waiting import eventually
+from tests.cli.command import Cli
+from tests.cli.terminals import Terminal
+from tests.servers.etcd import Etcd
+
+
+def test_ls_lists_the_names_in_use(cli: Cli) -> None:
+    with (
+        cli.holding("jobs", "--label", "first"),
+        cli.holding("reads", "-s"),
+        cli.holding("reads", "-s"),
+        cli.started("run", "jobs", "--", "true"),
+    ):
+        cli.wait_for_queue("jobs", 2)
+        (jobs,) = cli.show("jobs")[:1]
+        listed = json.loads(cli.run("ls", "--json").stdout)
+        assert [(line["name"], line["holders"], line["waiters"]) for line in listed] == [
+            ("jobs", 1, 1),
+            ("reads", 2, 0),
+        ]
+        assert listed[0]["token"] == jobs["token"]
+        assert listed[0]["holder"].endswith(" first")
+        plain = cli.run("ls").stdout.splitlines()
+        assert plain[0].split() == ["NAME", "HOLDERS", "WAITERS", "TOKEN", "HOLDER"]
+        assert plain[1].split()[:3] == ["jobs", "1", "1"]
+    assert json.loads(cli.run("ls", "--json").stdout) == []
+
+
+def test_show_tells_who_holds_and_who_waits(cli: Cli) -> None:
+    with cli.holding("x", "--label", "holder"), cli.started("run", "-s", "x", "--", "cat"):
+        cli.wait_for_queue("x", 2)
+        holder, waiter = cli.show("x")
+        assert holder["position"] == 0
+        assert holder["holding"] is True
+        assert holder["mode"] == "EX"
+        assert holder["permits"] is None
+        assert holder["owner"]["label"] == "holder"
+        assert holder["age"] >= 0
+        assert holder["key"]
+        assert (waiter["position"], waiter["holding"], waiter["mode"]) == (1, False, "PR")
+        assert waiter["token"] > holder["token"]
+        plain = cli.run("show", "x").stdout.splitlines()
+        assert plain[1].split()[:3] == ["0", "holds", "EX"]
+        assert plain[2].split()[:3] == ["1", "waits", "PR"]
+
+
+def test_show_tells_of_permits(cli: Cli) -> None:
+    with cli.holding("x", "--slots", "3"):
+        (holder,) = cli.show("x")
+        assert (holder["mode"], holder["permits"]) == (None, 3)
+        assert "1 of 3" in cli.run("show", "x").stdout
+
+
+def test_an_empty_queue_is_an_empty_list(cli: Cli) -> None:
+    assert cli.show("nobody") == []
+    done = cli.run("show", "nobody")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_labels_cannot_steer_the_terminal(cli: Cli) -> None:
+    with cli.holding("x\x1b[2J", "--label", "\x1b]0;owned\x07[red]"):
+        for command in (["ls"], ["show", "x\x1b[2J"]):
+            done = cli.run(*command)
+            assert "\x1b" not in done.stdout
+            assert "[red]" in done.stdout
+        busy = cli.run("run", "-n", "x\x1b[2J", "--", "true")
+        assert busy.returncode == 75
+        assert "\x1b" not in busy.stderr
+
+
+def test_on_a_terminal_there_are_tables_and_colours_only_if_wanted(
+    cli: Cli, tmp_path: Path
+) -> None:
+    environment = cli.environment | {"TERM": "xterm-256color"}
+    with cli.holding("x", "--label", "[red]label"), Terminal(environment, tmp_path) as terminal:
+        program = " ".join(cli.command("show", "x"))
+        terminal.write(f"TERM=xterm-256color {program}\n")
+        terminal.expect("\x1b\\[1m")
+        terminal.expect("\\[red\\]label")
+        terminal.expect_prompt()
+        terminal.write(f"NO_COLOR=1 {program.replace('show x', 'doctor')}; echo over\n")
+        assert "\x1b[3" not in terminal.expect("(?s)configuration.*over\r\n")[0]
+
+
+def test_break_evicts_the_holder_and_nobody_else(cli: Cli) -> None:
+    with cli.holding("x", "--label", "stuck") as holder, cli.holding("y"):
+        with cli.started("run", "x", "--", "echo", "ran") as waiter:
+            cli.wait_for_queue("x", 2)
+            done = cli.run("break", "x", "--yes")
+            assert done.returncode == 0
+            assert "stuck" in done.stdout
+            assert waiter.communicate(timeout=60)[0] == "ran\n"
+        assert holder.wait(60) == 79
+        assert len(cli.show("y")) == 1
+
+
+def test_break_asks_and_tells_who_it_is(cli: Cli, tmp_path: Path) -> None:
+    with cli.holding("x", "--label", "stuck") as holder:
+        with Terminal(cli.environment, tmp_path) as terminal:
+            program = " ".join(cli.command("break", "x"))
+            terminal.write(f"{program}; echo status $?\n")
+            terminal.expect("stuck: holds, EX, token [0-9]+")
+            terminal.expect("may still be at work")
+            terminal.expect(r"\[y/N\]")
+            terminal.write("n\n")
+            terminal.expect("status 1")
+            assert holder.poll() is None
+            assert len(cli.show("x")) == 1
+            terminal.write(f"{program}; echo status $?\n")
+            terminal.expect(r"\[y/N\]")
+            terminal.write("y\n")
+            terminal.expect("status 0")
+        assert holder.wait(60) == 79
+
+
+def test_break_asks_nobody_when_nobody_is_there(cli: Cli) -> None:
+    with cli.holding("x"):
+        done = cli.run("break", "x")
+        assert done.returncode == 64
+        assert "--yes" in done.stderr
+        assert len(cli.show("x")) == 1
+
+
+def test_break_wants_to_know_whom_of_several_holders(cli: Cli) -> None:
+    with cli.holding("x", "-s") as first, cli.holding("x", "-s") as second:
+        done = cli.run("break", "x", "--yes")
+        assert done.returncode == 64
+        assert "--token" in done.stderr
+        token = cli.show("x")[1]["token"]
+        assert cli.run("break", "x", "--yes", "--token", str(token)).returncode == 0
+        assert second.wait(60) == 79
+        assert first.poll() is None
+        assert cli.run("break", "x", "--yes", "--all").returncode == 0
+        assert first.wait(60) == 79
+
+
+def test_break_of_a_free_lock_gives_1(cli: Cli) -> None:
+    assert cli.run("break", "x", "--yes").returncode == 1
+    with cli.holding("x"):
+        assert cli.run("break", "x", "--yes", "--token", "1").returncode == 1
+        assert len(cli.show("x")) == 1
+
+
+def test_queues_of_other_programs_are_shown(etcd: Etcd, root: str, cli: Cli) -> None:
+    cli = Cli(etcd.url_for(root), cli.directory)
+    with cli.holding("x"):
+        command = etcd.etcdctl_command("lock", f"{root}/x", "true")
+        with subprocess.Popen(command, env=etcd.etcdctl_environment()) as other:
+            cli.wait_for_queue("x", 2)
+            waiter = cli.show("x")[1]
+            assert (waiter["mode"], waiter["owner"], waiter["age"]) == ("EX", None, None)
+            assert waiter["token"] is not None
+            assert cli.run("show", "x").returncode == 0
+            assert cli.run("break", "x", "--yes").returncode == 0
+            assert other.wait(60) == 0
+    eventually(lambda: cli.show("x") == [])

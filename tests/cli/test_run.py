@@ -1,0 +1,183 @@
+"""``coordlock run``: the command's environment, files and exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coordlock.testing.waiting import eventually
+from tests.cli.command import Cli
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 75, 79, 255])
+def test_the_exit_status_is_the_commands(cli: Cli, status: int) -> None:
+    done = cli.run("run", "x", "--", "sh", "-c", f"exit {status}")
+    assert (done.returncode, done.stderr) == (status, "")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL", "SIGINT", "SIGSEGV"])
+def test_a_command_that_a_signal_ended_gives_128_and_its_number(cli: Cli, name: str) -> None:
+    number = getattr(signal, name)
+    done = cli.run("run", "x", "--", "sh", "-c", f"kill -{number} $$")
+    assert done.returncode == 128 + number
+
+
+def test_the_command_finds_name_token_and_backend_in_its_environment(cli: Cli) -> None:
+    program = "import json, os; print(json.dumps(dict(os.environ)))"
+    done = cli.run("run", "a b/ü", "--", sys.executable, "-c", program)
+    found = json.loads(done.stdout)
+    assert found["COORDLOCK_NAME"] == "a b/ü"
+    assert found["COORDLOCK_BACKEND"] == "local"
+    assert int(found["COORDLOCK_TOKEN"]) > 0
+    again = json.loads(cli.run("run", "a b/ü", "--", sys.executable, "-c", program).stdout)
+    assert int(again["COORDLOCK_TOKEN"]) > int(found["COORDLOCK_TOKEN"])
+
+
+def test_no_shell_reads_the_command(cli: Cli) -> None:
+    arguments = ["$HOME", "a  b", "*", "-n", "--", ";", ""]
+    program = "import json, sys; print(json.dumps(sys.argv[1:]))"
+    done = cli.run("run", "x", "--", sys.executable, "-c", program, *arguments)
+    assert json.loads(done.stdout) == arguments
+
+
+def test_input_output_and_errors_pass_through(cli: Cli) -> None:
+    done = cli.run("run", "x", "--", "sh", "-c", "tr a-z A-Z; echo oops >&2", input="hello\n")
+    assert (done.stdout, done.stderr) == ("HELLO\n", "oops\n")
+
+
+def test_further_files_of_the_caller_pass_through_and_none_of_coordlocks(cli: Cli) -> None:
+    ours, theirs = os.pipe()
+    try:
+        program = "import os; print(*sorted(os.listdir('/proc/self/fd'), key=int))"
+        # As it is without coordlock, listing included.
+        plain = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, pass_fds=[theirs]
+        )
+        done = cli.run("run", "x", "--", sys.executable, "-c", program, pass_fds=[theirs])
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.stdout == plain.stdout
+    assert str(theirs) in done.stdout.split()
+
+
+def test_a_command_that_is_not_there_gives_127_and_frees_the_lock_at_once(cli: Cli) -> None:
+    done = cli.run("run", "x", "--", "no-such-command-anywhere")
+    assert done.returncode == 127
+    assert done.stderr == "coordlock: no-such-command-anywhere: No such file or directory\n"
+    assert cli.run("run", "-n", "x", "--", "true").returncode == 0
+
+
+def test_a_file_that_cannot_be_executed_gives_126(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_text("no program")
+    assert cli.run("run", "x", "--", str(file)).returncode == 126
+    file.chmod(0o755)
+    assert cli.run("run", "x", "--", str(file)).returncode == 126
+    assert cli.run("run", "x", "--", str(tmp_path)).returncode == 126
+
+
+def test_the_command_runs_alone(cli: Cli, tmp_path: Path) -> None:
+    # Each takes the only token out of the box, and puts it back.
+    (tmp_path / "box").touch()
+    take = "mv box mine-$$ && sleep 0.05 && mv mine-$$ box"
+    commands = [cli.command("run", "x", "--", "sh", "-c", take) for _ in range(5)]
+    processes = [
+        subprocess.Popen(command, cwd=tmp_path, env=cli.environment) for command in commands
+    ]
+    assert [process.wait(60) for process in processes] == [0] * 5
+
+
+def test_a_busy_lock_gives_75_and_names_the_holder(cli: Cli) -> None:
+    with cli.holding("x", "--label", "the holder"):
+        done = cli.run("run", "-n", "x", "--", "echo", "ran")
+        assert (done.returncode, done.stdout) == (75, "")
+        assert "the holder" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_timeout_gives_75_and_leaves_the_queue(cli: Cli) -> None:
+    with cli.holding("x"):
+        done = cli.run("run", "-w", "200ms", "x", "--", "echo", "ran")
+        assert (done.returncode, done.stdout) == (75, "")
+        assert len(cli.show("x")) == 1
+
+
+def test_the_conflict_status_can_be_chosen_and_the_message_left_out(cli: Cli) -> None:
+    with cli.holding("x"):
+        done = cli.run("run", "-n", "-q", "-E", "3", "x", "--", "true")
+        assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+
+
+def test_a_waiting_command_runs_when_the_lock_is_free(cli: Cli) -> None:
+    with (
+        cli.holding("x") as holder,
+        cli.started("run", "x", "-w", "60s", "--", "echo", "ran") as waiter,
+    ):
+        cli.wait_for_queue("x", 2)
+        assert waiter.poll() is None
+        holder.terminate()
+        assert waiter.communicate(timeout=60)[0] == "ran\n"
+        assert waiter.returncode == 0
+
+
+def test_readers_share_and_a_writer_waits(cli: Cli) -> None:
+    with cli.holding("x", "--shared"):
+        assert cli.run("run", "-n", "-s", "x", "--", "true").returncode == 0
+        assert cli.run("run", "-n", "--mode", "pr", "x", "--", "true").returncode == 0
+        assert cli.run("run", "-n", "--mode", "cw", "x", "--", "true").returncode == 75
+        assert cli.run("run", "-n", "x", "--", "true").returncode == 75
+
+
+def test_slots_let_so_many_in(cli: Cli) -> None:
+    with cli.holding("x", "--slots", "2"):
+        assert cli.run("run", "-n", "--slots", "2", "x", "--", "true").returncode == 0
+        with cli.holding("x", "--slots", "2"):
+            assert cli.run("run", "-n", "--slots", "2", "x", "--", "true").returncode == 75
+        other = cli.run("run", "-n", "--slots", "3", "x", "--", "true")
+        assert other.returncode == 64
+        assert "a semaphore of 2" in other.stderr
+
+
+def test_the_owner_is_labelled_with_the_command_and_nothing_secret(cli: Cli) -> None:
+    with cli.started("run", "x", "--", "/bin/sh", "-c", "cat; : password"):
+        cli.wait_for_queue("x", 1)
+        (holder,) = cli.show("x")
+        assert holder["owner"]["label"] == "sh"
+
+
+def test_the_lock_is_free_when_the_command_has_ended_and_not_before(cli: Cli) -> None:
+    with cli.started("run", "x", "--", "cat") as process:
+        cli.wait_for_queue("x", 1)
+        assert cli.run("run", "-n", "x", "--", "true").returncode == 75
+        process.communicate("", timeout=60)
+        assert process.returncode == 0
+        assert cli.run("run", "-n", "x", "--", "true").returncode == 0
+
+
+def test_what_the_command_left_in_the_background_lives_on(cli: Cli, tmp_path: Path) -> None:
+    script = "(trap '' HUP; while [ ! -e stop ]; do sleep 0.05; done; touch stopped) >&- 2>&- &"
+    assert cli.run("run", "x", "--", "sh", "-c", script).returncode == 0
+    (tmp_path / "stop").touch()
+    eventually((tmp_path / "stopped").exists)
+
+
+def test_verbose_says_what_happens_and_no_zombie_is_left(cli: Cli) -> None:
+    done = cli.run("run", "-v", "x", "--", "sh", "-c", "ps -o stat= --ppid $PPID")
+    assert done.returncode == 0
+    assert "Z" not in done.stdout
+    for word in ("waiting", "holding", "released"):
+        assert word in done.stderr
+
+
+def test_a_command_works_on_closed_standard_files(cli: Cli) -> None:
+    line = " ".join(f"'{word}'" for word in cli.command("run", "x", "--", "true"))
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        done = subprocess.run(["sh", "-c", f"{line} {closed}"], env=cli.environment, check=False)
+        assert done.returncode == 0, closed

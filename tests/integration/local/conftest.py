@@ -1,0 +1,134 @@
+"""The backend itself, without the kernel, among real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from coordlock_local import LocalBackend
+
+from coordlock.backend import SessionInfo
+from coordlock.claim import Claim, Mode
+from coordlock.contender import Contender, Entry, Owner, Snapshot
+
+#: Seconds within which anything happens on two noisy cores.
+BOUND = 30.0
+
+OWNER: Final = Owner("host", 7, "a test", 1.0)
+WORKER: Final = Path(__file__).parent / "worker.py"
+
+
+class Party:
+    """One backend with a session, and what it says of it."""
+
+    def __init__(self, root: str, request_timeout: float = 5.0) -> None:
+        self.backend = LocalBackend(root, request_timeout=request_timeout)
+        self.lost = threading.Event()
+        self.info = self.open()
+
+    def open(self) -> SessionInfo:
+        return self.backend.open(self._Listener(self)).result(BOUND)
+
+    def enqueue(
+        self, queue: str = "q", claim: Claim = Mode.EX
+    ) -> tuple[Entry, Contender, Snapshot]:
+        entry = Entry(queue, uuid.uuid4().hex, claim, OWNER)
+        snapshot = self.backend.enqueue(entry).result(BOUND)
+        contender = snapshot.find(entry.id)
+        assert contender is not None
+        return entry, contender, snapshot
+
+    def ids(self, queue: str = "q") -> list[str]:
+        return [one.id for one in self.backend.snapshot(queue).result(BOUND).contenders]
+
+    def departure(self, contender: Contender) -> threading.Event:
+        told = threading.Event()
+        self.backend.watch(contender, 0, told.set)
+        return told
+
+    class _Listener:
+        def __init__(self, party: Party) -> None:
+            self._party = party
+
+        def suspect(self, reason: str) -> None:
+            raise AssertionError(f"local sessions are never in doubt: {reason}")
+
+        def recovered(self) -> None:
+            raise AssertionError("local sessions are never in doubt")
+
+        def lost(self, reason: str) -> None:
+            self._party.lost.set()
+
+
+class Worker:
+    """A process that does one thing with the backend (worker.py), and says so line by line."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(WORKER), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the worker ended with status {self.process.wait()}"
+        return line.strip()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> None:
+        """Kill it where it still runs."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A state directory that is not there yet."""
+    return str(tmp_path / "state")
+
+
+@pytest.fixture
+def party(root: str) -> Iterator[Callable[..., Party]]:
+    """Makes parties; their backends are closed after the test."""
+    parties: list[Party] = []
+
+    def make(request_timeout: float = 5.0) -> Party:
+        parties.append(Party(root, request_timeout))
+        return parties[-1]
+
+    yield make
+    for one in parties:
+        one.backend.close().result(BOUND)
+
+
+@pytest.fixture
+def worker(root: str) -> Iterator[Callable[..., Worker]]:
+    """Starts workers on the state directory; they are killed after the test."""
+    workers: list[Worker] = []
+
+    def start(*arguments: str) -> Worker:
+        workers.append(Worker(root, *arguments))
+        return workers[-1]
+
+    yield start
+    for one in workers:
+        one.end()

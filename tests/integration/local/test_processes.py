@@ -1,0 +1,169 @@
+"""Processes that hold, wait, fork, stop and die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from coordlock.claim import Mode
+from coordlock.contender import Entry
+from coordlock.errors import BackendUnavailable
+from coordlock.testing.waiting import eventually
+from tests.integration.local.conftest import BOUND, OWNER, Party, Worker
+
+
+def _processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_killed_holder_frees_the_lock_at_once(
+    party: Callable[..., Party], worker: Callable[..., Worker]
+) -> None:
+    one = party()
+    latencies = []
+    for _ in range(5):
+        holder = worker("hold", "q")
+        token = int(holder.line())
+        entry, me, snapshot = one.enqueue()
+        [ahead] = snapshot.before(me)
+        assert ahead.token == token
+        told = one.departure(ahead)
+        assert not told.is_set()
+        began = time.monotonic()
+        holder.signal(signal.SIGKILL)
+        assert told.wait(BOUND)
+        latencies.append(time.monotonic() - began)
+        assert one.ids() == [entry.id]
+        one.backend.withdraw(entry).result(BOUND)
+    print("from SIGKILL to the departure, ms:", [round(s * 1000, 2) for s in latencies])
+    assert max(latencies) < 5
+
+
+def test_a_killed_holder_is_not_in_the_queue_any_more_for_who_asks_later(
+    party: Callable[..., Party], worker: Callable[..., Worker]
+) -> None:
+    holder = worker("hold", "q")
+    token = int(holder.line())
+    holder.end()
+    one = party()
+    assert one.backend.snapshot("q", owners=True).result(BOUND).contenders == ()
+    _, me, snapshot = one.enqueue()
+    assert snapshot.before(me) == ()
+    assert me.order > token
+
+
+def test_the_dead_are_not_shown_to_who_was_there_before_and_watched_nobody(
+    party: Callable[..., Party], worker: Callable[..., Worker], root: str
+) -> None:
+    one = party()
+    holders = [worker("hold", "q") for _ in range(3)]
+    for holder in holders:
+        holder.line()
+    entry, me, _ = one.enqueue()
+    for holder in holders:
+        holder.end()
+    assert one.backend.snapshot("q", me).result(BOUND).before(me) == ()
+    assert one.ids() == [entry.id]
+    assert len(os.listdir(Path(root) / "queues" / "q")) == 1
+
+
+def test_a_stopped_holder_keeps_the_lock(
+    party: Callable[..., Party], worker: Callable[..., Worker]
+) -> None:
+    holder = worker("hold", "q")
+    holder.line()
+    one = party()
+    _, me, snapshot = one.enqueue()
+    [ahead] = snapshot.before(me)
+    told = one.departure(ahead)
+    holder.signal(signal.SIGSTOP)
+    os.waitpid(holder.pid, os.WUNTRACED)
+    assert one.backend.snapshot("q", me).result(BOUND).before(me) == (ahead,)
+    assert not told.wait(1.5)  # longer than the interval at which everybody is looked at
+    holder.signal(signal.SIGKILL)
+    assert told.wait(BOUND)
+
+
+def test_fifty_waiting_processes_are_served_in_order_and_sleep_meanwhile(
+    party: Callable[..., Party], worker: Callable[..., Worker]
+) -> None:
+    one = party()
+    entry, _, _ = one.enqueue()
+    waiters = [worker("wait", "q") for _ in range(50)]
+    tokens = {int(waiter.line()): waiter for waiter in waiters}
+    before = sum(_processor_seconds(waiter.pid) for waiter in waiters)
+    time.sleep(3)  # not to synchronize but to measure
+    used = sum(_processor_seconds(waiter.pid) for waiter in waiters) - before
+    print(f"50 waiters used {used / 3:.1%} of one processor")
+    assert used < 0.9
+    one.backend.withdraw(entry).result(BOUND)
+    moments = [float(tokens[token].line().split()[1]) for token in sorted(tokens)]
+    assert moments == sorted(moments)
+    print(f"a handoff took {(moments[-1] - moments[0]) / 49 * 1000:.2f} ms on average")
+    eventually(lambda: one.ids() == [])
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_its_dead_parent(
+    party: Callable[..., Party], worker: Callable[..., Worker]
+) -> None:
+    one = party()
+    parent = worker("fork", "q")
+    _, child, inherited = parent.line().split()
+    try:
+        assert inherited == "0"
+        assert parent.line().startswith("enqueued")  # a client of its own works in the child
+        [holder] = one.backend.snapshot("q").result(BOUND).contenders
+        told = one.departure(holder)
+        assert not told.is_set()
+        parent.signal(signal.SIGKILL)
+        assert told.wait(BOUND)
+        os.kill(int(child), 0)  # it lives
+        assert one.ids() == []
+        assert len(one.ids("another")) == 1
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_process_stopped_inside_the_counter_is_named_and_nobody_blocks(
+    party: Callable[..., Party], worker: Callable[..., Worker]
+) -> None:
+    one = party(request_timeout=0.5)
+    entry, _, _ = one.enqueue()
+    stopped = worker("stop")
+    assert stopped.line() == "inside"
+    os.waitpid(stopped.pid, os.WUNTRACED)
+
+    late = Entry("q", "f" * 32, Mode.EX, OWNER)
+    began = time.monotonic()
+    future = one.backend.enqueue(late)
+    assert time.monotonic() - began < 0.5  # it went on elsewhere
+    with pytest.raises(BackendUnavailable, match=f"process {stopped.pid} keeps .*counter locked"):
+        future.result(BOUND)
+    # Who is in the queue can be seen and can leave.
+    assert one.ids() == [entry.id]
+    assert one.backend.withdraw(entry).result(0) is True
+
+    future = one.backend.enqueue(late)
+    stopped.signal(signal.SIGCONT)
+    assert future.result(BOUND).find(late.id) is not None
+    assert one.ids() == [late.id]
+
+
+def test_closing_fails_what_waits_for_the_counter(
+    party: Callable[..., Party], worker: Callable[..., Worker], no_leaks: None
+) -> None:
+    one = party(request_timeout=600)
+    stopped = worker("stop")
+    assert stopped.line() == "inside"
+    entry = Entry("q", "f" * 32, Mode.EX, OWNER)
+    futures = [one.backend.enqueue(entry) for _ in range(3)]
+    one.backend.close().result(BOUND)
+    assert all(future.exception(BOUND) is not None for future in futures)

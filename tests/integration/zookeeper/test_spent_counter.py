@@ -1,0 +1,95 @@
+"""What happens after two thousand million contenders of one queue, on a server that counts on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from coordlock.errors import BackendError, BackendUnavailable
+from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
+from tests.integration.zookeeper.counter import set_counter
+from tests.servers.zookeeper import ZooKeeperServer
+
+LAST = 2**31 - 1
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A server with queues below /x that have two sequences left before the last."""
+    with ZooKeeperServer(tmp_path_factory.mktemp("old"), container_check=600_000) as server:
+        with server.kazoo() as kazoo:
+            for name in ("server", "heals", "busy", "tokens", "overlap"):
+                kazoo.ensure_path(f"/x/{name}")
+        for name in ("server", "heals", "busy", "tokens", "overlap"):
+            set_counter(server, f"/x/{name}", LAST - 2)
+        yield server
+
+
+def test_the_server_repeats_the_last_sequence(old: ZooKeeperServer) -> None:
+    """Why such sequences are not used: they order nothing."""
+    with old.kazoo() as kazoo:
+        names = [
+            kazoo.create(f"/x/server/{number}__lock__", ephemeral=True, sequence=True)
+            for number in range(5)
+        ]
+    assert [int(name.rpartition("_")[2]) for name in names] == [LAST - 2, LAST - 1, *[LAST] * 3]
+
+
+def test_a_queue_that_has_drained_starts_again(old: ZooKeeperServer, parties: Parties) -> None:
+    party = parties(old.url_for("/x"))
+    tokens, orders = [], []
+    for _ in range(5):
+        entry, contender, snapshot = party.enqueue("heals")
+        assert snapshot.contenders == (contender,)
+        assert party.backend.withdraw(entry).result(BOUND)
+        tokens.append(contender.token)
+        orders.append(contender.order)
+    assert orders == [LAST - 2, LAST - 1, 0, 1, 2]
+    assert tokens == sorted(tokens, key=lambda token: token or 0)
+    assert len(set(tokens)) == 5
+
+
+def test_nobody_enters_while_contenders_from_before_are_there(
+    old: ZooKeeperServer, parties: Parties
+) -> None:
+    party = parties(old.url_for("/x"))
+    before = [party.enqueue("busy")[0] for _ in range(2)]
+    entry = new_entry("busy")
+    for _ in range(3):
+        with pytest.raises(BackendUnavailable, match="is spent"):
+            party.backend.enqueue(entry).result(BOUND)
+        assert party.ids("busy") == [one.id for one in before]
+    for one in before:
+        assert party.backend.withdraw(one).result(BOUND)
+    snapshot = party.backend.enqueue(entry).result(BOUND)
+    assert [one.id for one in snapshot.contenders] == [entry.id]
+
+
+def test_overlapping_contenders_are_all_refused_or_in_order(
+    old: ZooKeeperServer, parties: Parties
+) -> None:
+    """The server gives negative sequences to creates that overlap."""
+    party = parties(old.url_for("/x"))
+    answers = [party.backend.enqueue(new_entry("overlap")) for _ in range(20)]
+    entered = [answer.result() for answer in answers if answer.exception(BOUND) is None]
+    assert len(entered) >= 2
+    for answer in answers:
+        error = answer.exception(BOUND)
+        assert error is None or isinstance(error, BackendUnavailable)
+    own = [snapshot.contenders[-1] for snapshot in entered]
+    assert sorted(own, key=lambda one: one.order) == sorted(own, key=lambda one: one.token or 0)
+    assert len({one.order for one in own}) == len(own)
+
+
+def test_sequences_that_are_tokens_end_with_an_error(
+    old: ZooKeeperServer, parties: Parties
+) -> None:
+    party = parties(old.url_for("/x", token="sequence"))
+    _, contender, _ = party.enqueue("tokens")  # one went to the node that keeps the queue
+    assert contender.token == LAST - 1
+    for _ in range(2):
+        with pytest.raises(BackendError, match="token=czxid") as caught:
+            party.backend.enqueue(new_entry("tokens")).result(BOUND)
+        assert not isinstance(caught.value, BackendUnavailable)
+    assert party.ids("tokens") == [contender.id]

@@ -1,0 +1,46 @@
+"""Clients of a memory service in real time, with faults within reach."""
+
+from __future__ import annotations
+
+from coordlock_memory import MemoryBackend, MemoryService
+
+from coordlock.client import AsyncClient, Client
+from coordlock.driver import run
+from coordlock.link import Link
+from coordlock.settings import Settings
+
+
+class Service:
+    """A memory service and the backends of its clients."""
+
+    def __init__(self) -> None:
+        self.service = MemoryService()
+
+    def link(self, ttl: float = 30.0, request_timeout: float = 1.0) -> Link:
+        """A link with an open session."""
+        settings = Settings("memory", ttl=ttl, request_timeout=request_timeout)
+        link = Link(MemoryBackend(self.service, ttl), settings)
+        run(link.session(), link.clock)
+        return link
+
+    def client(self, **options: float) -> Client:
+        return Client(self.link(**options))
+
+    def async_client(self, **options: float) -> AsyncClient:
+        return AsyncClient(self.link(**options))
+
+    def evict(self, name: str) -> None:
+        """Remove everybody from the queue of ``name``."""
+        for contender in self.service.snapshot(name).contenders:
+            self.service.remove(contender)
+
+    def size(self, name: str) -> int:
+        """How many contenders the queue of ``name`` has."""
+        return len(self.service.snapshot(name).contenders)
+
+
+def backend(client: Client | AsyncClient) -> MemoryBackend:
+    """The backend of ``client``."""
+    found = client._link.backend
+    assert isinstance(found, MemoryBackend)
+    return found

@@ -1,0 +1,437 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from coordlock_memory import Fault, MemoryBackend, MemoryService
+
+import coordlock
+from coordlock import (
+    AcquireTimeout,
+    BackendUnavailable,
+    Client,
+    ClientClosed,
+    ConfigurationError,
+    LockLost,
+    Settings,
+)
+from coordlock.backend import SessionInfo, SessionListener
+from coordlock.client import _opening
+from coordlock.driver import run
+from coordlock.link import Link
+from coordlock.promise import Promise, resolved
+from coordlock.testing.waiting import eventually
+from tests.unit.clients import Service, backend
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service, no_leaks: None) -> Iterator[Client]:
+    with service.client() as client:
+        yield client
+
+
+def script(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``source`` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", source],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+# Connecting
+
+
+def test_clients_of_one_url_share_the_service_and_others_do_not() -> None:
+    with (
+        coordlock.connect("memory://shared/a") as one,
+        coordlock.connect("memory://shared/a") as two,
+        coordlock.connect("memory://shared/b") as three,
+        one.lock("q"),
+    ):
+        assert two.lock("q").try_acquire() is None
+        assert three.lock("q").try_acquire() is not None
+
+
+def test_options_go_over_the_url(no_leaks: None) -> None:
+    with coordlock.connect("memory://?ttl=30s", ttl=20, label="mine") as client:
+        assert (client.settings.ttl, client.settings.label) == (20.0, "mine")
+        with client.lock("q"):
+            [standing] = client.contenders("q")
+            assert standing.owner is not None
+            assert standing.owner.label == "mine"
+
+
+def test_a_bad_configuration_fails_before_anything_is_started(no_leaks: None) -> None:
+    for bad in ("memory://?tll=3", "memory://?ttl=0", "nonsense://", "no url", ""):
+        with pytest.raises(ConfigurationError):
+            coordlock.connect(bad)
+        with pytest.raises(ConfigurationError):
+            coordlock.connect_async(bad)
+
+
+def test_a_client_of_an_unknown_library_is_refused() -> None:
+    for client in (object(), 5, MemoryService):
+        with pytest.raises(ConfigurationError, match="kazoo"):
+            coordlock.connect(client=client)
+
+
+def silent_link(connect_timeout: float) -> Link:
+    silent = MemoryBackend(MemoryService(), 15.0)
+    silent.faults.partition()
+    return Link(silent, Settings("memory", connect_timeout=connect_timeout))
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_connecting_to_a_silent_service_fails_in_time_and_leaves_nothing() -> None:
+    link = silent_link(0.2)
+    started = time.monotonic()
+    with pytest.raises(BackendUnavailable):
+        run(_opening(link), link.clock, link.deadline(0.2))
+    assert 0.2 <= time.monotonic() - started < 30
+    eventually(lambda: link.closed)
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_connecting_to_a_failing_service_names_its_last_failure() -> None:
+    failing = MemoryBackend(MemoryService(), 15.0)
+    failing.faults.inject("open", Fault.LOSE_REQUEST, 1000)
+    link = Link(failing, Settings("memory", connect_timeout=0.2))
+    with pytest.raises(BackendUnavailable, match="the request was lost"):
+        run(_opening(link), link.clock, link.deadline(0.2))
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_connecting_can_be_awaited_and_entered() -> None:
+    async def main() -> None:
+        client = await coordlock.connect_async("memory://awaited")
+        async with client.lock("q"):
+            assert await client.queues() == ["q"]
+        await client.close()
+        async with coordlock.connect_async("memory://entered") as client:
+            assert await client.queues() == []
+        with pytest.raises(ClientClosed):
+            await client.queues()
+
+    asyncio.run(main())
+
+
+# Closing
+
+
+def test_closing_is_idempotent_and_several_threads_may_do_it(service: Service) -> None:
+    client = service.client()
+    grant = client.lock("q").acquire()
+    with ThreadPoolExecutor(8) as pool:
+        for closing in [pool.submit(client.close) for _ in range(8)]:
+            assert closing.result(30) is None
+    client.close()
+    assert service.size("q") == 0
+    assert service.service.sessions() == []
+    assert grant.release() is False
+    with pytest.raises(LockLost):
+        grant.check()
+
+
+def test_closing_an_async_client_is_idempotent_and_several_tasks_may_do_it(
+    service: Service,
+) -> None:
+    async def main() -> None:
+        client = service.async_client()
+        grant = await client.lock("q").acquire()
+        await asyncio.gather(*(client.close() for _ in range(8)))
+        await client.close()
+        assert await grant.release() is False
+
+    asyncio.run(main())
+    assert service.size("q") == 0
+
+
+class Stubborn(MemoryBackend):
+    """A backend whose session is shared, and that doesn't answer to `close`."""
+
+    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+        opened = super().open(listener).result()
+        return resolved(SessionInfo(opened.id, opened.ttl, shared=True))
+
+    def close(self) -> Future[None]:
+        super().close()
+        self.closing: Promise[None] = Promise()
+        return self.closing
+
+
+@pytest.mark.usefixtures("no_leaks")
+@pytest.mark.parametrize(
+    "partitioned",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.xfail(strict=True, reason="kernel-bugs 25: the deadline counts once"),
+        ),
+    ],
+)
+def test_closing_is_bounded_however_silent_the_service_is(partitioned: bool) -> None:
+    stubborn = Stubborn(MemoryService(), 15.0)
+    link = Link(stubborn, Settings("memory", request_timeout=0.3))
+    run(link.session(), link.clock)
+    client = Client(link)
+    client.lock("q").acquire()
+    if partitioned:
+        stubborn.faults.partition()
+    closing = threading.Thread(target=client.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    closed = not closing.is_alive()
+    stubborn.closing.resolve(None)
+    assert closed
+
+
+def test_closing_a_shared_session_withdraws_its_contenders() -> None:
+    class Shared(Stubborn):
+        def close(self) -> Future[None]:
+            self.kept = len(self.service.snapshot("q").contenders)
+            return MemoryBackend.close(self)
+
+    shared = Shared(MemoryService(), 15.0)
+    link = Link(shared, Settings("memory"))
+    run(link.session(), link.clock)
+    with Client(link) as client:
+        client.lock("q").acquire()
+        client.read_lock("r").acquire()
+        [session] = shared.service.sessions()
+    assert shared.kept == 0
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_a_client_closed_while_cut_off_leaves_no_thread(service: Service) -> None:
+    client = service.client()
+    client.lock("q").acquire()
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(client.lock("q").acquire) for _ in range(3)]
+        eventually(lambda: service.size("q") == 4)
+        backend(client).faults.partition()
+        client.close()
+        for waiter in waiting:
+            assert isinstance(waiter.exception(30), ClientClosed)
+    for session in service.service.sessions():
+        service.service.expire(session)
+
+
+def test_closing_while_many_acquire_and_release_leaves_no_contender(service: Service) -> None:
+    for _ in range(10):
+        client = service.client()
+
+        def work(client: Client = client) -> None:
+            try:
+                while True:
+                    with client.lock("q", timeout=10):
+                        pass
+            except (ClientClosed, LockLost):
+                pass
+
+        with ThreadPoolExecutor(6) as pool:
+            workers = [pool.submit(work) for _ in range(6)]
+            time.sleep(0.005)
+            client.close()
+            for worker in workers:
+                worker.result(30)
+        assert service.service.sessions() == []
+        assert service.size("q") == 0
+
+
+def test_a_body_that_closes_its_client_is_told_that_the_lock_is_lost(service: Service) -> None:
+    client = service.client()
+    with pytest.raises(LockLost, match="closed"), client.lock("q"):
+        client.close()
+
+
+def test_a_client_that_was_not_closed_is_closed_at_exit() -> None:
+    done = script(
+        "import coordlock, coordlock.client as c\n"
+        "client = coordlock.connect('memory://exit')\n"
+        "grant = client.lock('q').acquire()\n"
+        "import atexit, coordlock_memory.service as s\n"
+        "ended = s.MemoryService.close\n"
+        "s.MemoryService.close = lambda self, id: (ended(self, id), print('closed', id))\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("closed memory-")
+
+
+def test_a_silent_service_does_not_keep_the_interpreter_from_exiting() -> None:
+    started = time.monotonic()
+    done = script(
+        "import coordlock\n"
+        "client = coordlock.connect('memory://exit')\n"
+        "client.lock('q').acquire()\n"
+        "client._link.backend.faults.partition()\n"
+    )
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - started < 50
+
+
+# Fork
+
+FORK = """
+import os, sys, threading, coordlock
+
+client = coordlock.connect('memory://fork')
+grant = client.lock('q').acquire()
+read, write = os.pipe()
+pid = os.fork()
+if pid == 0:
+    said = []
+    for attempt in (client.lock('q').acquire, client.lock('other').try_acquire, client.queues,
+                    lambda: client.contenders('q'), grant.check, grant.release, client.describe):
+        try:
+            said.append(repr(attempt()))
+        except coordlock.ForkedClient as error:
+            said.append(str(error.parent))
+    client.close()
+    os.write(write, ' '.join(said).encode())
+    sys.exit(0)
+_, status = os.waitpid(pid, 0)
+print(status, os.getpid(), os.read(read, 10000).decode(), sep='\\n')
+grant.check()
+print(client.contenders('q')[0].token == grant.token, grant.release())
+client.close()
+"""
+
+
+def test_a_forked_child_is_refused_and_its_parent_goes_on() -> None:
+    done = script(FORK)
+    assert done.stderr == ""
+    status, parent, said, after = done.stdout.splitlines()
+    assert status == "0"
+    assert said.split() == [parent] * 7
+    assert after == "True True"
+
+
+def test_a_child_forked_while_threads_are_busy_is_refused_too() -> None:
+    done = script(
+        "import os, threading, coordlock\n"
+        "client = coordlock.connect('memory://fork')\n"
+        "stop = threading.Event()\n"
+        "def work():\n"
+        "    while not stop.is_set():\n"
+        "        with client.lock('q'): pass\n"
+        "threads = [threading.Thread(target=work) for _ in range(3)]\n"
+        "[t.start() for t in threads]\n"
+        "codes = []\n"
+        "for _ in range(20):\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        try: client.lock('q').acquire()\n"
+        "        except coordlock.ForkedClient: os._exit(7)\n"
+        "        os._exit(1)\n"
+        "    codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+        "stop.set(); [t.join() for t in threads]\n"
+        "client.close(); print(set(codes))\n"
+    )
+    assert (done.stdout, done.stderr) == ("{7}\n", "")
+
+
+# Use from everywhere
+
+
+def test_threads_share_a_client(service: Service, client: Client) -> None:
+    total = 0
+
+    def work() -> None:
+        nonlocal total
+        for _ in range(25):
+            with client.lock("q", timeout=60):
+                before = total
+                time.sleep(0)
+                total = before + 1
+
+    with ThreadPoolExecutor(8) as pool:
+        for worker in [pool.submit(work) for _ in range(8)]:
+            worker.result(60)
+    assert total == 200
+    assert service.service.sessions() == [client._link._session.id]  # type: ignore[union-attr]
+
+
+def test_two_event_loops_share_a_client(service: Service) -> None:
+    client = service.async_client()
+    total = 0
+
+    async def work() -> None:
+        nonlocal total
+        for _ in range(25):
+            async with client.lock("q", timeout=60):
+                before = total
+                await asyncio.sleep(0)
+                total = before + 1
+
+    with ThreadPoolExecutor(2) as pool:
+        loops = [pool.submit(asyncio.run, work()) for _ in range(2)]
+        for loop in loops:
+            loop.result(60)
+    assert total == 50
+    asyncio.run(client.close())
+
+
+def test_many_who_ask_at_once_share_one_new_session(service: Service, client: Client) -> None:
+    [old] = service.service.sessions()
+    service.service.expire(old)
+    with ThreadPoolExecutor(16) as pool:
+        grants = list(pool.map(lambda n: client.lock(f"q{n}").acquire(30), range(16)))
+    assert len(service.service.sessions()) == 1
+    assert all(grant.release() for grant in grants)
+
+
+# Operators
+
+
+def test_an_eviction_whose_reply_was_lost_counts(service: Service, client: Client) -> None:
+    with service.client() as holder:
+        holder.lock("q").acquire()
+        [standing] = client.contenders("q")
+        backend(client).faults.inject("evict", Fault.LOSE_REPLY)
+        assert client.evict(standing) is True
+        assert service.size("q") == 0
+        assert client.evict(standing) is False
+
+
+def test_asking_a_silent_service_is_bounded(service: Service) -> None:
+    client = service.client(request_timeout=0.2)
+    backend(client).faults.partition()
+    for ask in (client.queues, client.describe, lambda: client.contenders("q")):
+        with pytest.raises(BackendUnavailable):
+            ask()
+    client.close()
+
+
+def test_a_timeout_tells_who_is_ahead(service: Service, client: Client) -> None:
+    with service.client() as holder, holder.lock("q"):
+        with pytest.raises(AcquireTimeout) as caught:
+            client.lock("q").acquire(0.01)
+        assert str(os.getpid()) in str(caught.value)
+
+
+def test_reprs_name_the_place(client: Client) -> None:
+    lock = client.lock("orders")
+    with lock as grant:
+        shown: list[Any] = [client, lock, grant]
+        texts = [repr(one) for one in shown]
+    assert all("orders" in text or "memory://" in text for text in texts)
+    assert f"token={grant.token}" in texts[2]

@@ -1,0 +1,419 @@
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordlock import ConfigurationError, Settings, registry
+from coordlock.backend import Backend
+from coordlock.config import configure, find
+from coordlock.settings import COMMON_OPTIONS
+
+
+class Ported(Backend):
+    """A backend's face: hosts with ports, and no connection."""
+
+    scheme = "ported"
+    default_port = 2379
+    default_root = "/default"
+
+
+@pytest.fixture(autouse=True)
+def ported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes ``ported://`` a scheme, and the environment empty."""
+    found = registry.backend_for_scheme
+
+    def backend_for_scheme(scheme: str) -> type[Backend]:
+        return Ported if scheme == "ported" else found(scheme)
+
+    monkeypatch.setattr("coordlock.config.backend_for_scheme", backend_for_scheme)
+    for name in [name for name in os.environ if name.startswith("COORDLOCK")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# Where it comes from
+
+
+def test_the_first_configuration_found_wins(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the least to the first: each next one put in place takes over."""
+
+    def found() -> str:
+        target, origin = find()
+        url = target if isinstance(target, str) else target["url"]
+        return f"{url} from {origin}"
+
+    assert found() == "local:// from the default"
+    (directory / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    assert found() == "local:// from the default"
+    (directory / "pyproject.toml").write_text('[tool.coordlock]\nurl = "memory://pyproject"\n')
+    assert found().startswith("memory://pyproject from [tool.coordlock] in ")
+    (directory / "coordlock.toml").write_text('url = "memory://file"\n')
+    assert found().startswith("memory://file from ")
+    assert found().endswith("coordlock.toml")
+    (directory / "named.toml").write_text('url = "memory://named"\n')
+    monkeypatch.setenv("COORDLOCK_CONFIG", "named.toml")
+    assert found() == "memory://named from named.toml"
+    monkeypatch.setenv("COORDLOCK_URL", "memory://variable")
+    assert found() == "memory://variable from COORDLOCK_URL"
+    assert configure().hosts == ("variable",)
+    assert configure("memory://argument").hosts == ("argument",)
+    assert configure({"url": "memory://mapping"}).hosts == ("mapping",)
+
+
+def test_empty_variables_count_as_unset(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COORDLOCK_URL", "")
+    monkeypatch.setenv("COORDLOCK_CONFIG", "")
+    assert find() == ("local://", "the default")
+
+
+def test_a_file_gives_url_options_and_credentials(directory: Path) -> None:
+    (directory / "coordlock.toml").write_text(
+        'url = "ported://h1,h2:7/jobs?ttl=5s"\n'
+        'ttl = 30\ntimeout = "2m"\nusername = "u"\npassword = "s"\n'
+    )
+    settings = configure()
+    assert settings == Settings(
+        "ported", ("h1:2379", "h2:7"), "/jobs", "u", "s", ttl=30.0, timeout=120.0
+    )
+
+
+def test_a_file_may_name_the_backend_and_hosts_apart(directory: Path) -> None:
+    (directory / "coordlock.toml").write_text(
+        'backend = "ported"\nhosts = ["h1", "[::1]:7"]\nroot = "/a/b"\n'
+    )
+    assert configure() == Settings("ported", ("h1:2379", "[::1]:7"), "/a/b")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("coordlock.toml", b"url = "),
+        ("coordlock.toml", b"\xff\xfe"),
+        ("coordlock.toml", b"url = 5"),
+        ("coordlock.toml", b"ttl = 5"),
+        ("coordlock.toml", b'url = "memory://"\nttl = 1979-05-27'),
+        ("coordlock.toml", b'url = "memory://"\n[ttl]\nx = 1'),
+        ("coordlock.toml", b'url = "memory://"\n[other]\nx = 1'),
+        ("coordlock.toml", b"backend = 5"),
+        ("coordlock.toml", b'backend = "ported"\nhosts = 5'),
+        ("coordlock.toml", b'backend = "ported"\nhosts = [5]'),
+        ("coordlock.toml", b'backend = "ported"\nroot = 5'),
+        ("coordlock.toml", b'backend = "ported"\nusername = 5'),
+        ("pyproject.toml", b"[tool]\ncoordlock = 5"),
+        ("pyproject.toml", b"[tool]\ncoordlock = [1]"),
+        ("pyproject.toml", b"[tool.coordlock]\nurl = true"),
+    ],
+    ids=str,
+)
+def test_a_file_that_cannot_be_used_is_an_error_that_names_it(
+    directory: Path, file: str, content: bytes
+) -> None:
+    (directory / file).write_bytes(content)
+    with pytest.raises(ConfigurationError, match=re.escape(file)):
+        configure()
+
+
+def test_a_named_file_that_is_missing_is_an_error(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("missing.toml", str(directory)):
+        monkeypatch.setenv("COORDLOCK_CONFIG", name)
+        with pytest.raises(ConfigurationError, match=re.escape(name)):
+            configure()
+
+
+def test_a_url_needs_no_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert configure("memory://x").hosts == ("x",)
+    monkeypatch.setenv("COORDLOCK_URL", "memory://y")
+    assert configure().hosts == ("y",)
+    monkeypatch.delenv("COORDLOCK_URL")
+    assert find() == ("local://", "the default")
+
+
+# URLs
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("ported://h", Settings("ported", ("h:2379",), "/default")),
+        ("PORTED://h", Settings("ported", ("h:2379",), "/default")),
+        ("ported://", Settings("ported", (), "/default")),
+        ("ported:///only/root", Settings("ported", (), "/only/root")),
+        ("ported://h/", Settings("ported", ("h:2379",), "/default")),
+        ("ported://h//a///b//", Settings("ported", ("h:2379",), "/a/b")),
+        ("ported://h/a%20b/%C3%A9", Settings("ported", ("h:2379",), "/a b/é")),
+        ("ported://h:1,g:2,[::1],[fe80::1%25eth0]:3", ("h:1", "g:2", "[::1]:2379", "[fe80::1%eth0]:3")),
+        ("ported://u@h", Settings("ported", ("h:2379",), "/default", "u")),
+        ("ported://u:@h", Settings("ported", ("h:2379",), "/default", "u", "")),
+        ("ported://u:a:b@h", Settings("ported", ("h:2379",), "/default", "u", "a:b")),
+        ("ported://u:a@b@h", Settings("ported", ("h:2379",), "/default", "u", "a@b")),
+        ("ported://u%3Av:%2F%3F%23@h", Settings("ported", ("h:2379",), "/default", "u:v", "/?#")),
+        ("ported://h?ttl=2m", Settings("ported", ("h:2379",), "/default", ttl=120.0)),
+        ("ported://h?timeout=none", Settings("ported", ("h:2379",), "/default")),
+        ("ported://h?label=a%26b+c", Settings("ported", ("h:2379",), "/default", label="a&b c")),
+    ],
+)
+def test_a_url_is_read_as_its_parts(url: str, expected: Settings | tuple[str, ...]) -> None:
+    settings = configure(url)
+    if isinstance(expected, Settings):
+        assert settings == expected
+    else:
+        assert settings.hosts == expected
+
+
+MALFORMED = [
+    "",
+    "etcd",
+    "etcd:",
+    "etcd:/h",
+    "://h",
+    "nonsense://h",
+    "ported://h#fragment",
+    "ported://h:0",
+    "ported://h:65536",
+    "ported://h:-1",
+    "ported://h:http",
+    "ported://h:\u0661",
+    "ported://h:",
+    "ported://:2379",
+    "ported://h,",
+    "ported://,h",
+    "ported://h,,g",
+    "ported://::1",
+    "ported://[::1",
+    "ported://::1]",
+    "ported://[]:1",
+    "ported://h h",
+    "ported://h/../x",
+    "ported://h/./x",
+    "ported://h/%2e%2E",
+    "ported://h/a%00b",
+    "ported://h/a@b",
+    "ported://h?ttl",
+    "ported://h?ttl=",
+    "ported://h?ttl=0",
+    "ported://h?ttl=0.999",
+    "ported://h?ttl=3601",
+    "ported://h?ttl=-5",
+    "ported://h?ttl=none",
+    "ported://h?ttl=15x",
+    "ported://h?ttl=nan",
+    "ported://h?ttl=inf",
+    "ported://h?ttl=1e1",
+    "ported://h?ttl=1,5",
+    "ported://h?ttl=15&ttl=16",
+    "ported://h?timeout=-1",
+    "ported://h?request_timeout=0",
+    "ported://h?label=",
+    "ported://h?backend=etcd",
+    "ported://h?hosts=g",
+    "ported://h?password=x",
+    "ported://h?nonsense=1",
+    "ported://h?%20ttl=5",
+    "memory://h:1",
+    b"memory://h",
+    5,
+    True,
+    [],
+    ["memory://h"],
+    (),
+    {},
+    {"url": None},
+    {"url": b"memory://"},
+    {"backend": ""},
+    {"backend": "ported", "hosts": "h h"},
+    {"backend": "ported", "hosts": {"h": 1}},
+    {"backend": "ported", "root": "relative"},
+    {"backend": "ported", "root": b"/x"},
+    {"backend": "ported", "password": "x"},
+    {"backend": "ported", "ttl": True},
+    {"backend": "ported", "ttl": None},
+    {"backend": "ported", "ttl": [15]},
+    {"backend": "ported", "label": 5},
+    {"backend": "ported", 5: 5},
+]
+
+
+@pytest.mark.parametrize("target", MALFORMED, ids=repr)
+def test_what_is_malformed_is_refused(target: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        configure(target)
+    assert str(caught.value)
+
+
+def test_none_in_a_mapping_is_not_a_default(directory: Path) -> None:
+    with pytest.raises(ConfigurationError):
+        configure({"url": "memory://", "ttl": None})
+    assert configure({"url": "memory://", "timeout": None}).timeout is None
+
+
+@given(st.text(max_size=40) | st.text("ported://@:/?#,[]%=&", max_size=20).map("ported://".__add__))
+def test_any_text_gives_settings_or_a_configuration_error(text: str) -> None:
+    try:
+        settings = configure(text)
+    except ConfigurationError:
+        return
+    assert settings.root.startswith("/")
+    assert settings.ttl > 0
+
+
+@pytest.mark.parametrize("port", ["65536", "99999", "0", "00000", "0065536", "000080999999", "9" * 5000])
+def test_a_port_out_of_range_is_refused(port: str) -> None:
+    with pytest.raises(ConfigurationError, match="port"):
+        configure(f"ported://h:{port}")
+
+
+@given(st.integers(1, 65535))
+def test_a_port_in_range_is_kept(port: int) -> None:
+    assert configure(f"ported://h:{port}").hosts == (f"h:{port}",)
+
+
+def test_an_unknown_option_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        configure("ported://h?tll=5")
+    message = str(caught.value)
+    assert "'tll'" in message
+    assert all(option.name in message for option in COMMON_OPTIONS)
+
+
+def test_an_unknown_scheme_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        configure("redis://h")
+    for scheme in ("etcd://", "zookeeper://", "local://", "memory://", "'redis://'"):
+        assert scheme in str(caught.value)
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("15", 15.0),
+        (15, 15.0),
+        (1.5, 1.5),
+        ("1500ms", 1.5),
+        ("15s", 15.0),
+        ("2m", 120.0),
+        ("1h", 3600.0),
+        (" 15 S ", 15.0),
+        (".5m", 30.0),
+        ("1", 1.0),
+        ("3600", 3600.0),
+    ],
+)
+def test_a_duration_is_seconds_or_has_a_unit(text: object, seconds: float) -> None:
+    assert configure("memory://", {"ttl": text}).ttl == seconds
+
+
+@given(st.floats(1, 3600))
+def test_a_number_of_seconds_is_taken_as_it_is(seconds: float) -> None:
+    assert math.isclose(configure("memory://", {"ttl": seconds}).ttl, seconds)
+
+
+@given(st.floats(max_value=0.999) | st.floats(min_value=3600.1) | st.just(math.nan))
+def test_a_time_to_live_out_of_range_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"'ttl'.*1s to 3600s"):
+        configure("memory://", {"ttl": seconds})
+
+
+def test_settings_are_taken_as_they_are_and_with_nothing_beside_them() -> None:
+    settings = configure("memory://x?ttl=7")
+    assert configure(settings) is settings
+    with pytest.raises(ConfigurationError, match="replace"):
+        configure(settings, {"ttl": 8})
+    assert replace(settings, ttl=8.0).ttl == 8.0
+
+
+def test_settings_can_be_used_as_a_key_of_their_place() -> None:
+    assert str(configure("ported://u:p@h,g:1/x?ttl=7")) == "ported://h:2379,g:1/x"
+
+
+# Passwords
+
+passwords = st.text(
+    st.characters(min_codepoint=33, max_codepoint=126) | st.sampled_from("/@?#:%&=,[]é"),
+    min_size=6,
+    max_size=20,
+)
+
+
+def fragments(password: str) -> set[str]:
+    """What must not be shown of ``password``: every run of four characters of it."""
+    return {password[i : i + 4] for i in range(len(password) - 3)}
+
+
+def shown(target: Any) -> str:
+    """All that anybody could see of a configuration, or of its error."""
+    try:
+        settings = configure(target)
+    except ConfigurationError as error:
+        chain: list[BaseException | None] = [error]
+        while chain[-1] is not None and (chain[-1].__cause__ or not chain[-1].__suppress_context__):
+            chain.append(chain[-1].__cause__ or chain[-1].__context__)
+        return " ".join(f"{error} {error!r}" for error in chain)
+    return f"{settings} {settings!r}"
+
+
+@given(passwords)
+def test_an_escaped_password_is_read_and_never_shown(password: str) -> None:
+    url = f"ported://user:{quote(password, safe='')}@host/root"
+    assert configure(url).password == password
+    for target in (url, url + "?nonsense=1", url + "/..", url + "#x", url.replace("host", "h:x")):
+        text = shown(target)
+        assert password not in text
+        assert quote(password, safe="") not in text
+
+
+#: Random letters between the characters that have a meaning in URLs.
+secret = st.lists(
+    st.sampled_from([*"/@?#:%&=,[]", "XQZ7", "WVK8", "JYU9"]), min_size=1, max_size=8
+).map("".join)
+
+
+@given(secret, st.sampled_from(["", "/root", "/root?ttl=5", "?ttl=x", ":x", "#f"]))
+def test_no_part_of_a_password_is_ever_shown(password: str, rest: str) -> None:
+    """Unescaped: it may be misread, but then it is refused without a word of it."""
+    text = shown(f"ported://user:{password}@host{rest}")
+    assert not [part for part in ("XQZ7", "WVK8", "JYU9") if part in text]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "ported://user:XQZ7/root",
+        "memory://user:XQZ7/root",
+        {"backend": "ported", "hosts": ["user:XQZ7@h"]},
+        {"backend": "ported", "hosts": "user:XQZ7@h"},
+        {"backend": "ported", "username": "u", "password": "XQZ7", "ttl": 0},
+        {"backend": "ported", "password": "XQZ7"},
+        {"backend": "ported", "username": "u", "password": b"XQZ7"},
+        {"url": "ported://h", "username": "u", "password": "XQZ7", "tll": 0},
+        "ported://u:XQZ7@h?password=XQZ7",
+        "ported://u:XQZ7@h?paswort=XQZ7",
+    ],
+    ids=str,
+)
+def test_a_misplaced_password_is_not_shown(target: Any) -> None:
+    assert "XQZ7" not in shown(target)

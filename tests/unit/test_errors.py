@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import re
+from typing import Any
+
+import pytest
+
+import coordlock
+from coordlock import errors
+from coordlock.errors import (
+    AcquireTimeout,
+    AuthenticationFailed,
+    BackendError,
+    BackendUnavailable,
+    ClientClosed,
+    ConfigurationError,
+    CoordlockError,
+    Evicted,
+    ForkedClient,
+    InvalidName,
+    LockLost,
+    MissingExtra,
+    QueueMismatch,
+    SessionLost,
+)
+
+EXAMPLES: list[CoordlockError] = [
+    CoordlockError(),
+    ConfigurationError("no such scheme"),
+    MissingExtra("the backend 'etcd' needs grpc", "etcd"),
+    InvalidName("x" * 300, "is too long"),
+    QueueMismatch("pool", "a semaphore of 3", "a semaphore of 2", "host:1"),
+    AcquireTimeout("orders", 1.25, 2, "host:1 (token 7)"),
+    AcquireTimeout("orders", 30.0),
+    Evicted("orders"),
+    LockLost("orders", 2**63 - 1, "it expired"),
+    ClientClosed(),
+    ForkedClient(4711),
+    BackendError("etcd", "no leader"),
+    BackendUnavailable("etcd", "timed out"),
+    AuthenticationFailed("etcd", "permission denied"),
+    SessionLost("zookeeper", "it expired"),
+]
+KINDS = [getattr(errors, name) for name in errors.__all__]
+
+
+def test_the_diagram_shows_the_tree_as_it_is() -> None:
+    assert errors.__doc__ is not None
+    parents, drawn = ["CoordlockError"], set()
+    for line in errors.__doc__.splitlines():
+        if match := re.match(r"(?P<indent>[ │├└]+)── (?P<name>\w+)(?: \((?P<built_in>\w+)\))?", line):
+            depth = len(match["indent"]) // 4
+            drawn.add((parents[depth - 1], match["name"], match["built_in"]))
+            parents[depth:] = [match["name"]]
+    actual = {
+        (kind.__bases__[0].__name__, kind.__name__, *(base.__name__ for base in kind.__bases__[1:]))
+        for kind in KINDS
+        if kind is not CoordlockError
+    }
+    assert drawn == {(*entry, None)[:3] for entry in actual}
+
+
+def test_every_error_is_exported() -> None:
+    assert set(errors.__all__) <= set(coordlock.__all__)
+    defined = {
+        name for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, BaseException)
+    }
+    assert defined == set(errors.__all__)
+
+
+def test_the_examples_cover_every_error() -> None:
+    assert {type(example) for example in EXAMPLES} == set(KINDS)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_an_error_is_pickled_with_its_fields(error: CoordlockError, protocol: int) -> None:
+    error.add_note("seen in the night")
+    twin = pickle.loads(pickle.dumps(error, protocol))
+    assert type(twin) is type(error)
+    assert vars(twin) == vars(error)
+    assert str(twin) == str(error)
+    assert repr(twin) == repr(error)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_can_be_copied_raised_and_hashed(error: CoordlockError) -> None:
+    twin = copy.copy(error)
+    assert vars(twin) == vars(error)
+    assert twin != error
+    assert len({twin, error}) == 2
+    with pytest.raises(type(error)) as caught:
+        raise twin
+    assert str(caught.value) == str(error)
+
+
+@pytest.mark.parametrize("error", EXAMPLES[1:], ids=lambda error: type(error).__name__)
+def test_the_message_tells_the_fields(error: CoordlockError) -> None:
+    fields: dict[str, Any] = vars(error)
+    message = str(error)
+    for name in set(fields) & {"problem", "extra", "wanted", "found", "holder", "token", "reason"}:
+        if fields[name] is not None:
+            assert str(fields[name]) in message
+    assert "\n" not in message
+
+
+def test_a_long_name_is_cut_in_messages_and_kept_in_the_field() -> None:
+    error = InvalidName("x" * 5000, "is too long")
+    assert len(str(error)) < 100
+    assert len(error.name) == 5000
+
+
+@pytest.mark.parametrize(
+    ("error", "built_in"),
+    [
+        (ConfigurationError, ValueError),
+        (MissingExtra, ImportError),
+        (MissingExtra, ConfigurationError),
+        (InvalidName, ValueError),
+        (QueueMismatch, ValueError),
+        (AcquireTimeout, TimeoutError),
+        (Evicted, RuntimeError),
+        (LockLost, RuntimeError),
+        (ClientClosed, RuntimeError),
+        (ForkedClient, RuntimeError),
+        (BackendUnavailable, ConnectionError),
+        (AuthenticationFailed, PermissionError),
+        (SessionLost, ConnectionError),
+    ],
+)
+def test_an_error_is_the_built_in_that_fits(error: type, built_in: type) -> None:
+    assert issubclass(error, built_in)
+    assert issubclass(error, CoordlockError)

@@ -1,0 +1,599 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from coordlock_memory import Fault
+
+from coordlock import Client, Grant, GrantState, LockLost
+from coordlock.testing.waiting import eventually
+from tests.simulation.world import TTL, Party, World
+from tests.unit.clients import Service, backend
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def party(world: World) -> Party:
+    return world.party()
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service, no_leaks: None) -> Iterator[Client]:
+    with service.client() as client:
+        yield client
+
+
+# States
+
+
+def test_a_grant_goes_through_doubt_and_back_but_not_back_from_loss(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    seen = [grant.state]
+    party.cut_off()
+    world.advance(TTL / 2)
+    party.heal()
+    world.advance(TTL / 10)
+    seen.append(grant.state)
+    party.cut_off()
+    world.advance(TTL - 1)
+    seen.append(grant.state)
+    world.advance(TTL)
+    seen.append(grant.state)
+    party.heal()
+    world.advance(10 * TTL)
+    seen.append(grant.state)
+    HELD, SUSPECT, LOST = GrantState.HELD, GrantState.SUSPECT, GrantState.LOST  # noqa: N806
+    assert seen == [HELD, HELD, SUSPECT, LOST, LOST]
+    assert grant.remaining() == 0
+
+
+def test_the_first_look_after_a_pause_past_the_time_to_live_says_lost(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    party.pause()
+    world.advance(TTL)
+    with pytest.raises(LockLost) as caught:
+        grant.check()
+    assert caught.value.token == grant.token
+    assert grant.lost.is_set()
+    assert grant.lost.reason is not None
+
+
+def test_remaining_runs_down_while_cut_off(world: World, party: Party) -> None:
+    grant = party.held()
+    party.cut_off()
+    for _ in range(3):
+        before = grant.remaining()
+        world.advance(3)
+        assert grant.remaining() == pytest.approx(before - 3)
+    world.advance(TTL)
+    assert grant.remaining() == 0
+
+
+def test_a_released_grant_stays_released_when_the_session_ends(world: World, party: Party) -> None:
+    grant = party.held()
+    release = party.run(grant._release(None))
+    world.settle()
+    assert release.result is True
+    world.service.expire(world.service.sessions()[0])
+    world.settle()
+    assert grant.state is GrantState.RELEASED
+    with pytest.raises(LockLost, match="released"):
+        grant.check()
+    assert grant.remaining() == 0
+
+
+def test_the_state_agrees_with_what_release_answered(world: World, party: Party) -> None:
+    grant = party.held()
+    world.service.remove(world.queue()[0])
+    release = party.run(grant._release(None))
+    world.settle()
+    assert release.result is False
+    assert grant.state is GrantState.LOST
+    world.service.expire(world.service.sessions()[0])
+    assert grant.state is GrantState.LOST
+
+
+def test_a_lost_grant_stays_lost_when_it_is_released(world: World, party: Party) -> None:
+    grant = party.held()
+    world.service.expire(world.service.sessions()[0])
+    release = party.run(grant._release(None))
+    world.settle()
+    assert release.result is False
+    assert grant.state is GrantState.LOST
+
+
+# Release
+
+
+def test_a_release_is_bounded_while_cut_off_and_goes_on_in_the_background(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    party.cut_off()
+    release = party.run(grant._release(None))
+    world.advance(party.link.settings.request_timeout - 0.1)
+    assert not release.done
+    world.advance(0.1)
+    assert release.result is True
+    assert grant.state is GrantState.RELEASED
+    party.heal()
+    world.advance(5)
+    assert world.queue() == ()
+
+
+@pytest.mark.parametrize("bound", [0.0, 0.5, 20.0])
+def test_a_release_waits_as_long_as_it_is_told(world: World, party: Party, bound: float) -> None:
+    grant = party.held()
+    party.cut_off()
+    release = party.run(grant._release(bound))
+    world.advance(bound)
+    assert release.done
+
+
+def test_releasing_a_lost_lock_waits_for_nothing(world: World, party: Party) -> None:
+    grant = party.held()
+    party.cut_off()
+    world.advance(TTL)
+    release = party.run(grant._release(None))
+    world.settle()
+    assert release.result is False
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
+def test_a_release_with_a_fault_on_the_way_is_a_release(
+    world: World, party: Party, fault: Fault
+) -> None:
+    grant = party.held()
+    party.network.faults.inject("withdraw", fault)
+    release = party.run(grant._release(None))
+    world.advance(5)
+    assert release.result is True
+    assert grant.state is GrantState.RELEASED
+    assert world.queue() == ()
+
+
+def test_a_cancelled_release_goes_on_in_the_background(world: World, party: Party) -> None:
+    grant = party.held()
+    party.network.faults.latency = lambda: 1.0
+    release = party.run(grant._release(None))
+    release.cancel()
+    world.advance(5)
+    assert world.queue() == ()
+    assert grant.state is GrantState.RELEASED
+
+
+def test_threads_that_release_at_once_agree(service: Service, client: Client) -> None:
+    grant = client.lock("q").acquire()
+    backend(client).faults.latency = lambda: 0.05
+    answers: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(grant.release())) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [True] * 8
+    assert service.size("q") == 0
+
+
+# With blocks
+
+
+def test_leaving_a_body_that_raised_keeps_its_exception_over_the_loss(
+    service: Service, client: Client
+) -> None:
+    with pytest.raises(KeyError) as caught, client.lock("q").acquire():
+        service.evict("q")
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError as cause:
+            raise KeyError from cause
+    first = caught.value.__context__
+    assert isinstance(first, ZeroDivisionError)
+    assert isinstance(first.__context__, LockLost)
+
+
+def test_a_loss_that_the_body_raised_itself_is_not_chained_again(
+    service: Service, client: Client
+) -> None:
+    with pytest.raises(LockLost) as caught, client.lock("q").acquire() as grant:
+        service.evict("q")
+        assert grant.lost.wait(30)
+        grant.check()
+    assert caught.value.__context__ is None
+
+
+def test_a_grant_released_in_the_body_leaves_quietly(client: Client) -> None:
+    with client.lock("q").acquire() as grant:
+        assert grant.release()
+    assert grant.state is GrantState.RELEASED
+
+
+def test_a_release_that_found_the_loss_in_the_body_leaves_quietly(
+    service: Service, client: Client
+) -> None:
+    with client.lock("q").acquire() as grant:
+        service.evict("q")
+        assert not grant.release()
+
+
+def test_nested_blocks_of_one_lock_object_have_their_own_grants(client: Client) -> None:
+    lock = client.read_lock("q")
+    with lock as outer, lock as inner:
+        assert outer is not inner
+        assert outer.token < inner.token
+    assert outer.state is inner.state is GrantState.RELEASED
+
+
+# Callbacks and signals
+
+
+def test_a_loss_is_told_in_a_thread_of_its_own(service: Service, client: Client) -> None:
+    where: list[str] = []
+    grant = client.lock("q").acquire()
+    grant.on_lost(lambda _: where.append(threading.current_thread().name))
+    service.evict("q")
+    eventually(lambda: where)
+    assert where == ["coordlock-callbacks"]
+
+
+def test_a_callback_may_use_the_client(service: Service, client: Client) -> None:
+    tokens: list[int] = []
+    grant = client.lock("q").acquire()
+
+    def acquire_again(lost: Grant) -> None:
+        assert lost.release() is False
+        with client.lock("q") as new:
+            tokens.append(new.token)
+
+    grant.on_lost(acquire_again)
+    service.evict("q")
+    eventually(lambda: tokens)
+    assert tokens[0] > grant.token
+
+
+def test_a_callback_that_raises_is_logged_and_the_others_are_called(
+    service: Service, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    called = threading.Event()
+    grant = client.lock("q").acquire()
+    grant.on_lost(lambda _: 1 // 0)
+    grant.on_lost(lambda _: called.set())
+    service.evict("q")
+    assert called.wait(30)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_callback_that_exits_does_not_keep_others_from_being_called(
+    service: Service, client: Client
+) -> None:
+    called = threading.Event()
+    first, second = client.lock("one").acquire(), client.lock("two").acquire()
+    first.on_lost(lambda _: sys.exit(1))
+    second.on_lost(lambda _: called.set())
+    service.evict("one")
+    assert first.lost.wait(30)
+    service.evict("two")
+    assert called.wait(30)
+
+
+def test_a_callback_given_after_the_loss_is_called_too(service: Service, client: Client) -> None:
+    called = threading.Event()
+    grant = client.lock("q").acquire()
+    service.evict("q")
+    assert grant.lost.wait(30)
+    grant.on_lost(lambda _: called.set())
+    assert called.wait(30)
+
+
+def test_closing_in_a_callback_does_not_hang(service: Service) -> None:
+    client = service.client()
+    grant = client.lock("q").acquire()
+    closed = threading.Event()
+
+    def close(_: Grant) -> None:
+        client.close()
+        closed.set()
+
+    grant.on_lost(close)
+    service.evict("q")
+    assert closed.wait(30)
+
+
+def test_waiting_for_a_loss_is_bounded_and_ends_with_the_release(client: Client) -> None:
+    grant = client.lock("q").acquire()
+    assert grant.lost.wait(0.01) is False
+    answers: list[bool] = []
+    watcher = threading.Thread(target=lambda: answers.append(grant.lost.wait()))
+    watcher.start()
+    grant.release()
+    watcher.join(30)
+    assert answers == [False]
+
+
+def test_the_loss_of_a_session_in_a_partition_is_told_at_its_deadline(service: Service) -> None:
+    client = service.client(ttl=1.0)
+    told = threading.Event()
+    grant = client.lock("q").acquire()
+    grant.on_lost(lambda _: told.set())
+    backend(client).faults.partition()
+    assert grant.lost.wait(30)
+    assert told.wait(30)
+    assert grant.remaining() == 0
+    client.close()
+
+
+# asyncio
+
+
+def in_loop(body: Callable[[Service], Any]) -> Any:
+    """Run the coroutine function ``body`` with a service; complaints of the loop are failures."""
+    complaints: list[dict[str, Any]] = []
+
+    async def main() -> Any:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+        return await body(Service())
+
+    result = asyncio.run(main())
+    assert complaints == []
+    return result
+
+
+def test_the_body_is_cancelled_at_the_loss_and_the_loss_is_raised() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            reached = False
+            with pytest.raises(LockLost) as caught:
+                async with grant.cancel_on_loss():
+                    service.evict("q")
+                    await asyncio.sleep(30)
+                    reached = True
+            assert not reached
+            assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
+            await asyncio.sleep(0)
+
+    in_loop(body)
+
+
+def test_a_cancellation_from_elsewhere_stays_one() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+
+            async def work() -> None:
+                async with grant.cancel_on_loss():
+                    await asyncio.sleep(30)
+
+            task = asyncio.create_task(work())
+            await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert task.cancelled()
+            assert await grant.release()
+
+    in_loop(body)
+
+
+def test_a_cancellation_beside_a_loss_stays_a_cancellation() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            inside = asyncio.Event()
+
+            async def work() -> None:
+                async with grant.cancel_on_loss():
+                    inside.set()
+                    try:
+                        await asyncio.sleep(30)
+                    except asyncio.CancelledError:
+                        task.cancel()
+                        raise
+
+            task = asyncio.create_task(work())
+            await inside.wait()
+            service.evict("q")
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    in_loop(body)
+
+
+def test_a_body_that_swallows_its_cancellation_still_ends_in_the_loss() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            with pytest.raises(LockLost):
+                async with grant.cancel_on_loss():
+                    service.evict("q")
+                    try:
+                        await asyncio.sleep(30)
+                    except asyncio.CancelledError:
+                        pass
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
+
+    in_loop(body)
+
+
+def test_a_body_that_raises_when_it_is_cancelled_raises_that() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            with pytest.raises(KeyError) as caught:
+                async with client.lock("q") as grant, grant.cancel_on_loss():
+                    service.evict("q")
+                    try:
+                        await asyncio.sleep(30)
+                    except asyncio.CancelledError:
+                        raise KeyError from None
+            chain: list[BaseException | None] = [caught.value]
+            while chain[-1] is not None:
+                chain.append(chain[-1].__context__)
+            assert any(isinstance(error, LockLost) for error in chain)
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
+
+    in_loop(body)
+
+
+def test_a_loss_after_the_body_cancels_nothing() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            async with grant.cancel_on_loss():
+                pass
+            service.evict("q")
+            assert await grant.lost.wait()
+            await asyncio.sleep(0.01)
+
+    in_loop(body)
+
+
+def test_a_body_of_a_lock_already_lost_is_not_entered() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            service.evict("q")
+            assert await grant.lost.wait()
+            with pytest.raises(LockLost):
+                async with grant.cancel_on_loss():
+                    pytest.fail("entered")
+            await asyncio.sleep(0.01)
+
+    in_loop(body)
+
+
+@pytest.mark.parametrize("inner", [True, False], ids=["timeout inside", "timeout outside"])
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "not lost"])
+def test_it_goes_together_with_timeouts(inner: bool, lost: bool) -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            seconds = 30 if lost else 0.02
+            timeout, guard = asyncio.timeout(seconds), grant.cancel_on_loss()
+            with pytest.raises(LockLost if lost else TimeoutError):
+                async with guard if not inner else timeout, timeout if not inner else guard:
+                    if lost:
+                        service.evict("q")
+                    await asyncio.sleep(60)
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
+
+    in_loop(body)
+
+
+def test_a_task_group_in_the_body_is_cancelled_too() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            ended: list[str] = []
+
+            async def work() -> None:
+                try:
+                    await asyncio.sleep(30)
+                finally:
+                    ended.append("worker")
+
+            with pytest.raises(LockLost):
+                async with grant.cancel_on_loss(), asyncio.TaskGroup() as group:
+                    group.create_task(work())
+                    await asyncio.sleep(0.01)
+                    service.evict("q")
+                    await asyncio.sleep(30)
+            assert ended == ["worker"]
+
+    in_loop(body)
+
+
+def test_a_release_in_the_body_is_no_loss() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            async with grant.cancel_on_loss():
+                assert await grant.release()
+                await asyncio.sleep(0.3)
+
+    in_loop(body)
+
+
+def test_an_async_callback_runs_in_the_loop_and_its_error_reaches_the_loops_handler() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        complaints: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, what: complaints.append(what))
+        service = Service()
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            where: list[object] = []
+            grant.on_lost(lambda _: where.append(asyncio.get_running_loop()))
+            grant.on_lost(lambda _: 1 // 0)
+            service.evict("q")
+            assert await grant.lost.wait()
+            await asyncio.sleep(0.01)
+            assert where == [loop]
+            assert isinstance(complaints[0]["exception"], ZeroDivisionError)
+
+    asyncio.run(main())
+
+
+def test_waiting_for_a_loss_in_small_steps_gathers_nothing() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            for _ in range(50):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(grant.lost.wait(), 0.001)
+            finished = grant._ticket.finished
+            assert len(finished._done_callbacks) <= 2
+            await grant.release()
+            assert await grant.lost.wait() is False
+
+    in_loop(body)
+
+
+def test_a_loop_that_is_closed_before_the_loss_is_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service = Service()
+    client = service.async_client()
+    grants = []
+
+    async def main() -> None:
+        grant = await client.lock("q").acquire()
+        grants.append(grant)
+        grant.on_lost(lambda _: None)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(grant.lost.wait(), 0.01)
+
+    asyncio.run(main())
+    with caplog.at_level(logging.ERROR):
+        service.evict("q")
+        eventually(lambda: grants[0].state is GrantState.LOST)
+        asyncio.run(client.close())
+    assert caplog.text == ""
