@@ -22,7 +22,7 @@ from tests.servers.etcd import Etcd
 from tests.servers.zookeeper import ZooKeeper
 
 #: Sent at intervals, whatever the locks do.
-KEEPING_ALIVE = {"ping", "LeaseKeepAlive"}
+KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive"}
 
 READS = {"Range", "getChildren", "getChildren2", "getData"}
 
