@@ -62,7 +62,10 @@ def run_app() -> int:
 
 
 def _open_standard_files() -> None:
-    """Occupy the standard descriptors that the caller closed, or a pipe of ours would be stdin."""
+    """Occupy the standard descriptors that the caller closed, or a pipe of ours would be stdin.
+
+    The command finds them closed again.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)

@@ -39,8 +39,8 @@ class Limits:
     def of(cls, lease: float, grace: float) -> Limits:
         """The limits for a lease that has ``lease`` seconds left after a good heartbeat.
 
-        Heartbeats keep two thirds of the time-to-live, of which ``lease`` may be no more than
-        that itself; so a third of it is never reached but in trouble.
+        A heartbeat comes at every third of the time-to-live, so two thirds of it always remain
+        while all is well. ``lease`` is no more than all of it: its last third means trouble.
         """
         kill = min(1.0, lease / 10)
         return cls(terminate=min(grace + kill, lease / 3), kill=kill, grace=grace)
@@ -68,7 +68,10 @@ class Supervision:
     ) -> None:
         self._child = child
         self._grant = grant
+        # The clock first, here and below: a pause in between must not move a deadline back.
+        now = SYSTEM_CLOCK.now()
         self._lease = grant.remaining()
+        self._deadline = now + self._lease
         self._limits = Limits.of(self._lease, grace)
         self._terminal = terminal
         self._warn = warn
@@ -82,15 +85,16 @@ class Supervision:
     def run(self, environment: dict[str, str]) -> int:
         """Start the command and stay with it until its end; its exit status.
 
-        Raises `CommandFailed`.
+        Raises `CommandFailed`, and `LockLost` when it is too late to start.
         """
         child, terminal = self._child, self._terminal
+        self._grant.check()
         self._grant.on_lost(self._inbox.ring)
         if terminal is not None and terminal.is_mine and alone_at_terminal():
             terminal.give_to(child.group)
         status: int | None = None
         try:
-            self._extend(self._lease)
+            self._extend(self._deadline)
             child.start(environment)
             status = self._until_end()
             if self._kill_at is not None:
@@ -127,14 +131,14 @@ class Supervision:
             return None
         remaining = self._grant.remaining()
         if remaining > self._limits.terminate:
-            self._extend(remaining)
+            self._extend(now + remaining)
             if remaining == math.inf:
                 return None
             return min(remaining - self._limits.terminate, self._lease / 3)
-        self._condemn(remaining)
+        self._condemn(now, remaining)
         return self._look_at_lease()
 
-    def _condemn(self, remaining: float) -> None:
+    def _condemn(self, now: float, remaining: float) -> None:
         grant = self._grant
         self.lost = True
         if grant.state is GrantState.LOST:
@@ -147,12 +151,12 @@ class Supervision:
         self._child.send(signal.SIGTERM)
         self._child.send(signal.SIGCONT)  # who is stopped gets no signal before
         until_kill = self._limits.until_kill(remaining)
-        self._kill_at = SYSTEM_CLOCK.now() + until_kill
-        self._extend(until_kill + self._limits.kill)
+        self._kill_at = now + until_kill
+        self._extend(self._kill_at + self._limits.kill)
 
-    def _extend(self, seconds: float) -> None:
-        """Let the guard wait for so long; it kills a little before, so that it is in time."""
-        self._child.guard.extend(SYSTEM_CLOCK.now() + seconds - self._limits.kill / 2)
+    def _extend(self, deadline: float) -> None:
+        """Let the guard wait until ``deadline``; it strikes a little before, to be in time."""
+        self._child.guard.extend(deadline - self._limits.kill / 2)
 
     def _end_the_rest(self, kill_at: float) -> None:
         """The command itself has gone. What it started gets the rest of the grace, then SIGKILL."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from coordlock.claim import Claim, Mode, Permit
+from coordlock.claim import Mode
 from coordlock.cli.exits import complain
 from coordlock.cli.options import log_to_stderr, settings_of
 from coordlock.client import Client, connect
@@ -51,13 +51,6 @@ class Wanted:
         check_name(self.name)
         if self.verbose:
             log_to_stderr()
-
-    @property
-    def claim(self) -> Claim:
-        """The mode or the permit."""
-        if self.slots is not None:
-            return Permit(self.slots)
-        return Mode.PR if self.shared else Mode[self.mode or "EX"]
 
     def settings(self, label: str = "") -> Settings:
         """The configuration; ``label`` stands where neither the option nor a file has one."""
@@ -110,6 +103,5 @@ class Wanted:
     def _lock(self, client: Client) -> Lock:
         if self.slots is not None:
             return client.semaphore(self.name, self.slots)
-        claim = self.claim
-        assert isinstance(claim, Mode)
-        return client.lock(self.name, mode=claim)
+        mode = Mode.PR if self.shared else Mode[self.mode or "EX"]
+        return client.lock(self.name, mode=mode)

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import threading
+from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from coordlock import (
+    DEFAULT,
+    AcquireTimeout,
+    Client,
+    Lock,
+    LockLost,
+    Mode,
+    Permit,
+    Settings,
+)
+from coordlock.link import Link
+from coordlock.testing.waiting import eventually
+from tests.unit.clients import Service, backend
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service, no_leaks: None) -> Iterator[Client]:
+    with service.client() as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("make", "claim"),
+    [
+        (lambda client: client.lock("q"), Mode.EX),
+        (lambda client: client.lock("q", mode=Mode.PW), Mode.PW),
+        (lambda client: client.read_lock("q"), Mode.PR),
+        (lambda client: client.write_lock("q"), Mode.EX),
+        (lambda client: client.semaphore("q", 3), Permit(3)),
+    ],
+)
+def test_a_lock_asks_for_what_it_was_made_for(client: Client, make: Any, claim: object) -> None:
+    lock = make(client)
+    assert lock.claim == claim
+    with lock as grant:
+        assert grant.claim == claim
+        assert [one.claim for one in lock.contenders()] == [claim]
+
+
+@pytest.mark.parametrize("mode", ["EX", "exclusive", None, 3])
+def test_a_mode_that_is_none_is_refused(client: Client, mode: Any) -> None:
+    with pytest.raises(ValueError, match="Mode"):
+        client.lock("q", mode=mode)
+
+
+# Timeouts
+
+
+def test_the_nearest_timeout_counts(service: Service) -> None:
+    link = service.link()
+    with_default = Link(link.backend, Settings("memory", timeout=7.0))
+    assert Lock(with_default, "q", Mode.EX).timeout == 7.0
+    assert Lock(with_default, "q", Mode.EX, DEFAULT).timeout == 7.0
+    assert Lock(with_default, "q", Mode.EX, 3).timeout == 3
+    assert Lock(with_default, "q", Mode.EX, None).timeout is None
+    assert Lock(with_default, "q", Mode.EX, math.inf).timeout is None
+    assert Lock(with_default, "q", Mode.EX, 0).timeout == 0
+    Client(link).close()
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, math.nan, -math.inf, "5", b"5", True, False, []])
+def test_a_timeout_that_is_none_is_refused_wherever_it_is_given(
+    client: Client, timeout: Any
+) -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        client.lock("q", timeout=timeout)
+    with pytest.raises(ValueError, match="timeout"):
+        client.lock("q").acquire(timeout)
+    assert client.queues() == []
+
+
+@pytest.mark.parametrize("timeout", [0.01, Fraction(1, 100), Decimal("0.01"), 0.0, 0])
+def test_any_kind_of_number_is_a_timeout(client: Client, timeout: Any) -> None:
+    with client.lock("q"), pytest.raises(AcquireTimeout):
+        client.lock("q").acquire(timeout)
+
+
+@pytest.mark.parametrize("timeout", [1e12, 1e300, 10**400])
+def test_a_very_long_timeout_is_one(client: Client, timeout: Any) -> None:
+    assert client.lock("q").acquire(timeout).release()
+
+
+def test_a_with_block_takes_the_locks_timeout(client: Client) -> None:
+    with client.lock("q"), pytest.raises(AcquireTimeout), client.lock("q", timeout=0):
+        pytest.fail("entered")
+
+
+# Decorators
+
+
+def test_a_decorated_function_keeps_its_face_and_its_results(client: Client) -> None:
+    @client.lock("q")
+    def add(one: int, *, other: int = 2) -> int:
+        """Add."""
+        assert len(client.contenders("q")) == 1
+        return one + other
+
+    assert (add.__name__, add.__doc__) == ("add", "Add.")
+    assert str(inspect.signature(add)) == "(one: 'int', *, other: 'int' = 2) -> 'int'"
+    assert add(1, other=4) == 5
+    assert add(1) == 3
+    assert client.contenders("q") == ()
+
+
+def test_a_decorated_function_that_raises_releases(client: Client) -> None:
+    @client.lock("q")
+    def fail() -> None:
+        raise KeyError
+
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            fail()
+    assert client.contenders("q") == ()
+
+
+def test_a_decorated_function_whose_lock_was_lost_raises(service: Service, client: Client) -> None:
+    @client.lock("q")
+    def lose() -> int:
+        service.evict("q")
+        return 1
+
+    with pytest.raises(LockLost):
+        lose()
+
+
+def test_a_decorated_function_excludes_other_threads(client: Client) -> None:
+    inside, most = 0, 0
+
+    @client.lock("q", timeout=60)
+    def work() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+
+
+async def coroutine() -> None:
+    pass
+
+
+async def async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [coroutine, async_generator, generator])
+def test_a_sync_lock_refuses_functions_whose_bodies_run_later(
+    client: Client, function: Any
+) -> None:
+    with pytest.raises(TypeError):
+        client.lock("q")(function)
+
+
+@pytest.mark.parametrize("function", [async_generator, generator, len])
+def test_an_async_lock_refuses_all_but_coroutine_functions(function: Any) -> None:
+    async def main() -> None:
+        async with Service().async_client() as client:
+            with pytest.raises(TypeError):
+                client.lock("q")(function)
+
+    asyncio.run(main())
+
+
+def test_a_decorated_coroutine_runs_under_the_lock() -> None:
+    async def main() -> None:
+        async with Service().async_client() as client:
+            inside, most = 0, 0
+
+            @client.lock("q", timeout=60)
+            async def work(number: int) -> int:
+                nonlocal inside, most
+                inside += 1
+                most = max(most, inside)
+                await asyncio.sleep(0)
+                inside -= 1
+                return number
+
+            assert await asyncio.gather(*map(work, range(10))) == list(range(10))
+            assert most == 1
+            assert inspect.iscoroutinefunction(work)
+
+    asyncio.run(main())
+
+
+# One lock object for many
+
+
+def test_threads_that_share_a_lock_object_have_their_own_grants(client: Client) -> None:
+    lock = client.read_lock("q")
+    tokens: list[int] = []
+    barrier = threading.Barrier(4)
+
+    def work() -> None:
+        with lock as grant:
+            barrier.wait(30)
+            tokens.append(grant.token)
+            barrier.wait(30)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(tokens)) == 4
+    eventually(lambda: client.contenders("q") == ())
+
+
+def test_tasks_that_share_a_lock_object_have_their_own_grants() -> None:
+    async def main() -> None:
+        async with Service().async_client() as client:
+            lock = client.read_lock("q")
+            all_in = asyncio.Barrier(4)
+
+            async def work() -> int:
+                async with lock as grant:
+                    await all_in.wait()
+                    return grant.token
+
+            tokens = await asyncio.gather(*(work() for _ in range(4)))
+            assert len(set(tokens)) == 4
+            assert await client.contenders("q") == ()
+
+    asyncio.run(main())
+
+
+def test_a_lock_is_usable_after_its_session_was_lost(service: Service, client: Client) -> None:
+    lock = client.lock("q")
+    first = lock.acquire()
+    service.service.expire(service.service.sessions()[0])
+    assert first.lost.wait(30)
+    with lock as second:
+        assert second.token > first.token
+        second.check()
+
+
+def test_trying_and_acquiring_again_and_again_leaves_nothing(
+    service: Service, client: Client
+) -> None:
+    with service.client() as other:
+        for _ in range(50):
+            with other.lock("q"):
+                assert client.lock("q").try_acquire() is None
+            grant = client.lock("q").try_acquire()
+            assert grant is not None
+            assert grant.release()
+    assert service.size("q") == 0
+    assert client._link._tickets == set()
+    assert backend(client).service._state.watches == {}
