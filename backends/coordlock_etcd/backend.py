@@ -20,7 +20,7 @@ from coordlock.settings import TLS_OPTIONS, Option, Settings
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests, rpc
 from coordlock_etcd.connection import Connection
-from coordlock_etcd.endpoints import Endpoint, Endpoints
+from coordlock_etcd.endpoints import Endpoint, Endpoints, interpreter_ends
 from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.futures import chained, mapped
 from coordlock_etcd.keys import Layout
@@ -156,13 +156,12 @@ class EtcdBackend(Backend):
             closing = self._closing = Promise()
             self._listener = None
         self._watcher.close()
-        try:
+        if interpreter_ends():
+            self._leave()
+        else:
             threading.Thread(
                 target=self._shut_down, name="coordlock-etcd-close", daemon=True
             ).start()
-        except RuntimeError:
-            # The interpreter ends, and starts no threads any more.
-            self._leave()
         return closing
 
     @property

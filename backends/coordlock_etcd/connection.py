@@ -119,12 +119,12 @@ class Connection:
     def call_now(self, method: Method[Request, Reply], request: Request) -> Reply:
         """Send ``request`` once and wait for the reply, in this thread alone.
 
-        For the interpreter's end: other calls need threads, which can't be started then.
+        For the interpreter's end, on a connection that is there already.
         """
         token = self.token()
         if not token.done():
             raise BackendUnavailable(SERVICE, "not logged in")
-        channel = self.endpoints.current.channel
+        channel = self.endpoints.current.last_channel
         return channel.unary_unary(method.path, method.encode, method.decode)(
             request, timeout=self.timeout, metadata=self.metadata(token.result())
         )
@@ -221,7 +221,7 @@ class _Call(Generic[Request, Reply]):
         try:
             self._attempt(token.result())
         except Exception as refused:
-            # ValueError on a closed channel, RuntimeError when the interpreter ends.
+            # ValueError on a closed channel.
             reason = "the client is closed" if self._connection.closed else str(refused)
             self._promise.fail(BackendUnavailable(SERVICE, reason))
 

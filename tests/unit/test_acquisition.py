@@ -101,9 +101,7 @@ def test_a_release_wakes_one_waiter(world: World, other: Party) -> None:
     assert len([p for p in parties if p.link._tickets]) == 20
 
 
-def test_a_waiter_in_the_middle_that_leaves_wakes_only_the_next(
-    world: World, other: Party
-) -> None:
+def test_a_waiter_in_the_middle_that_leaves_wakes_only_the_next(world: World, other: Party) -> None:
     other.held()
     parties = [world.party() for _ in range(10)]
     calls = [party.acquire() for party in parties]

@@ -103,7 +103,9 @@ def test_no_fresh_snapshot_is_needed_to_know_of_an_admission(
     seen = queue(claims)
     me = data.draw(st.sampled_from(seen.contenders))
     left = data.draw(st.sets(st.sampled_from(seen.contenders)).map(lambda some: some - {me}))
-    known = data.draw(st.sets(st.sampled_from(sorted(left, key=lambda c: c.order)))) if left else set()
+    known = (
+        data.draw(st.sets(st.sampled_from(sorted(left, key=lambda c: c.order)))) if left else set()
+    )
     come = tuple(contender(100 + n, me.claim) for n in range(data.draw(st.integers(0, 3))))
     truth = Snapshot("q", tuple(c for c in seen.contenders if c not in left) + come)
     if not blockers(seen.without(known), me):

@@ -163,7 +163,10 @@ def test_a_url_needs_no_working_directory(tmp_path: Path, monkeypatch: pytest.Mo
         ("ported://h/", Settings("ported", ("h:2379",), "/default")),
         ("ported://h//a///b//", Settings("ported", ("h:2379",), "/a/b")),
         ("ported://h/a%20b/%C3%A9", Settings("ported", ("h:2379",), "/a b/é")),
-        ("ported://h:1,g:2,[::1],[fe80::1%25eth0]:3", ("h:1", "g:2", "[::1]:2379", "[fe80::1%eth0]:3")),
+        (
+            "ported://h:1,g:2,[::1],[fe80::1%25eth0]:3",
+            ("h:1", "g:2", "[::1]:2379", "[fe80::1%eth0]:3"),
+        ),
         ("ported://u@h", Settings("ported", ("h:2379",), "/default", "u")),
         ("ported://u:@h", Settings("ported", ("h:2379",), "/default", "u", "")),
         ("ported://u:a:b@h", Settings("ported", ("h:2379",), "/default", "u", "a:b")),
@@ -278,7 +281,9 @@ def test_any_text_gives_settings_or_a_configuration_error(text: str) -> None:
     assert settings.ttl > 0
 
 
-@pytest.mark.parametrize("port", ["65536", "99999", "0", "00000", "0065536", "000080999999", "9" * 5000])
+@pytest.mark.parametrize(
+    "port", ["65536", "99999", "0", "00000", "0065536", "000080999999", "9" * 5000]
+)
 def test_a_port_out_of_range_is_refused(port: str) -> None:
     with pytest.raises(ConfigurationError, match="port"):
         configure(f"ported://h:{port}")

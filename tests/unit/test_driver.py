@@ -32,7 +32,9 @@ scripts: st.SearchStrategy[Script] = st.lists(
 )
 
 
-def protocol(script: Script, complete: Callable[[Callable[[], object]], object]) -> Steps[list[str]]:
+def protocol(
+    script: Script, complete: Callable[[Callable[[], object]], object]
+) -> Steps[list[str]]:
     """Follow ``script``; ``complete`` calls what completes a future, sooner or later."""
     seen: list[str] = []
     for value, at_once, catches in script:

@@ -51,7 +51,9 @@ def test_the_diagram_shows_the_tree_as_it_is() -> None:
     assert errors.__doc__ is not None
     parents, drawn = ["CoordlockError"], set()
     for line in errors.__doc__.splitlines():
-        if match := re.match(r"(?P<indent>[ │├└]+)── (?P<name>\w+)(?: \((?P<built_in>\w+)\))?", line):
+        if match := re.match(
+            r"(?P<indent>[ │├└]+)── (?P<name>\w+)(?: \((?P<built_in>\w+)\))?", line
+        ):
             depth = len(match["indent"]) // 4
             drawn.add((parents[depth - 1], match["name"], match["built_in"]))
             parents[depth:] = [match["name"]]
@@ -66,7 +68,8 @@ def test_the_diagram_shows_the_tree_as_it_is() -> None:
 def test_every_error_is_exported() -> None:
     assert set(errors.__all__) <= set(coordlock.__all__)
     defined = {
-        name for name, value in vars(errors).items()
+        name
+        for name, value in vars(errors).items()
         if inspect.isclass(value) and issubclass(value, BaseException)
     }
     assert defined == set(errors.__all__)

@@ -184,9 +184,7 @@ def test_threads_that_release_at_once_agree(service: Service, client: Client) ->
     grant = client.lock("q").acquire()
     backend(client).faults.latency = lambda: 0.05
     answers: list[bool] = []
-    threads = [
-        threading.Thread(target=lambda: answers.append(grant.release())) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=lambda: answers.append(grant.release())) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -97,9 +97,7 @@ def test_time_never_advances_further_than_asked(time: VirtualTime) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=12), st.floats(0, 20))
-def test_what_is_due_fires_and_nothing_else(
-    due: list[tuple[float, bool]], seconds: float
-) -> None:
+def test_what_is_due_fires_and_nothing_else(due: list[tuple[float, bool]], seconds: float) -> None:
     time = VirtualTime()
     fired: list[float] = []
     timers = VirtualTimers(time)

@@ -22,7 +22,9 @@ def test_of_many_threads_one_resolves_it() -> None:
         promise: Promise[int] = Promise()
         start = threading.Barrier(4)
 
-        def resolve(number: int, promise: Promise[int] = promise, start: threading.Barrier = start) -> bool:
+        def resolve(
+            number: int, promise: Promise[int] = promise, start: threading.Barrier = start
+        ) -> bool:
             start.wait()
             return promise.resolve(number)
 

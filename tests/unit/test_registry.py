@@ -84,9 +84,7 @@ def test_a_backend_may_name_the_extra_itself(install: Install) -> None:
 
 @pytest.mark.parametrize("value", ["third_none:number", "third_none:Klass", "third_none"])
 def test_what_is_registered_and_is_no_backend_is_refused(install: Install, value: str) -> None:
-    install(
-        f"[coordlock.backends]\nnone = {value}\n", third_none="number = 5\nclass Klass: pass\n"
-    )
+    install(f"[coordlock.backends]\nnone = {value}\n", third_none="number = 5\nclass Klass: pass\n")
     with pytest.raises(ConfigurationError, match="third_none"):
         backend_for_scheme("none")
 

@@ -28,7 +28,11 @@ class Flaky:
 
     def __call__(self) -> Future[bool]:
         self.asked.append(self.time.now())
-        return failed(unavailable(len(self.asked))) if len(self.asked) <= self.failures else self.answer
+        return (
+            failed(unavailable(len(self.asked)))
+            if len(self.asked) <= self.failures
+            else self.answer
+        )
 
 
 @pytest.fixture
@@ -67,7 +71,9 @@ def test_the_waits_grow_and_stay_bounded(
     time.advance(2000)
     waits = [later - sooner for sooner, later in itertools.pairwise(flaky.asked)]
     assert waits[0] <= 0.1
-    assert all(wait <= min(longest, 0.1 * 2 ** min(number, 20)) + 1e-6 for number, wait in enumerate(waits))
+    assert all(
+        wait <= min(longest, 0.1 * 2 ** min(number, 20)) + 1e-6 for number, wait in enumerate(waits)
+    )
     assert max(waits) > longest / 3
     assert len(flaky.asked) < 2000 / longest * 20
 

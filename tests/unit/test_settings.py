@@ -22,7 +22,9 @@ from coordlock.settings import (
     text,
 )
 
-anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.binary()
+anything = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.binary()
+)
 
 
 @given(
@@ -52,7 +54,9 @@ def test_a_number_is_an_integer_in_range(value: object) -> None:
     assert number(1, 9)(value) == 5
 
 
-@pytest.mark.parametrize("value", ["0", "10", "5.0", 5.0, True, "five", "", "5_0", "\u0665", "9" * 400])
+@pytest.mark.parametrize(
+    "value", ["0", "10", "5.0", 5.0, True, "five", "", "5_0", "\u0665", "9" * 400]
+)
 def test_a_number_out_of_range_or_none_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="an integer from 1 to 9"):
         number(1, 9)(value)

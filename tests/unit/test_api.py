@@ -1,0 +1,188 @@
+"""The public API: as recorded in ``api.txt``, the same for sync and asyncio, and documented.
+
+After a wanted change, write the record anew with ``python -m tests.unit.test_api``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coordlock
+
+RECORD = Path(__file__).with_name("api.txt")
+TWINS = [
+    (coordlock.Client, coordlock.AsyncClient),
+    (coordlock.Lock, coordlock.AsyncLock),
+    (coordlock.Grant, coordlock.AsyncGrant),
+    (coordlock.LossSignal, coordlock.AsyncLossSignal),
+]
+#: What cannot be the same.
+ONLY_ASYNC = {coordlock.AsyncGrant: {"cancel_on_loss"}}
+#: asyncio bounds every wait with ``asyncio.timeout``.
+OTHER_PARAMETERS = {(coordlock.LossSignal, "wait")}
+#: Parts of object and of the standard library's bases say nothing about us.
+SPECIAL = {"__call__", "__enter__", "__exit__", "__aenter__", "__aexit__", "__await__"}
+
+
+def members(kind: type) -> dict[str, Any]:
+    """The public members of a class, those of its own bases included."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.partition(".")[0] == "coordlock":
+            found |= {
+                name: value
+                for name, value in vars(base).items()
+                if not name.startswith("_") or name in SPECIAL
+            }
+    return found
+
+
+def describe(name: str, value: Any) -> str:
+    if isinstance(value, property):
+        assert value.fget is not None
+        return f"{name}: {inspect.signature(value.fget).return_annotation}"
+    if isinstance(value, classmethod | staticmethod):
+        return f"{type(value).__name__} {name}{inspect.signature(value.__func__)}"
+    if inspect.isfunction(value):
+        word = "async " if inspect.iscoroutinefunction(value) else ""
+        return f"{word}{name}{inspect.signature(value)}"
+    return name
+
+
+def lines() -> Iterator[str]:
+    for name in coordlock.__all__:
+        value = getattr(coordlock, name)
+        if not inspect.isclass(value):
+            signature = inspect.signature(value) if callable(value) else f" = {value!r}"
+            yield f"{name}{signature}"
+            continue
+        bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
+        yield f"class {name}({bases})"
+        if issubclass(value, enum.Enum):
+            yield from (f"    {one.name} = {one.value!r}" for one in value)
+        elif dataclasses.is_dataclass(value):
+            yield from (f"    {f.name}: {f.type}" for f in dataclasses.fields(value))
+        fields = set(getattr(value, "__dataclass_fields__", ())) | set(
+            getattr(value, "__members__", ())
+        )
+        for member, what in sorted(members(value).items()):
+            if member not in fields:
+                yield f"    {describe(member, what)}"
+
+
+def test_the_public_api_is_as_recorded() -> None:
+    assert "\n".join(lines()) == RECORD.read_text("utf-8").rstrip("\n")
+
+
+def test_all_is_sorted_and_complete() -> None:
+    assert coordlock.__all__ == sorted(
+        coordlock.__all__, key=lambda name: (not name.isupper(), name)
+    )
+    public = {
+        name
+        for name, value in vars(coordlock).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert public == set(coordlock.__all__)
+
+
+def plain(annotation: object) -> str:
+    """An annotation without what must differ between the twins."""
+    text = str(annotation)
+    text = re.sub(r"\bAsync(?=Client|Lock|Grant|LossSignal)", "", text)
+    return re.sub(r"Awaitable\[(\w+)\]", r"\1", text)
+
+
+@pytest.mark.parametrize(("sync", "asynchronous"), TWINS)
+def test_the_twins_have_the_same_members(sync: type, asynchronous: type) -> None:
+    def names(kind: type) -> set[str]:
+        return {name.replace("__a", "__") for name in members(kind)} - ONLY_ASYNC.get(kind, set())
+
+    assert names(sync) == names(asynchronous)
+
+
+@pytest.mark.parametrize(("sync", "asynchronous"), TWINS)
+def test_the_twins_have_the_same_parameters_defaults_and_annotations(
+    sync: type, asynchronous: type
+) -> None:
+    others = members(asynchronous)
+    for name, mine in members(sync).items():
+        theirs = others.get(name) or others["__a" + name.removeprefix("__")]
+        assert isinstance(theirs, property) is isinstance(mine, property)
+        if isinstance(mine, property):
+            mine, theirs = mine.fget, theirs.fget
+        if not callable(mine) or (sync, name) in OTHER_PARAMETERS:
+            continue
+        my, their = inspect.signature(mine), inspect.signature(theirs)
+        assert [(p.name, p.kind, p.default) for p in my.parameters.values()] == [
+            (p.name, p.kind, p.default) for p in their.parameters.values()
+        ], name
+        assert [plain(p.annotation) for p in my.parameters.values()] == [
+            plain(p.annotation) for p in their.parameters.values()
+        ], name
+        assert plain(my.return_annotation) == plain(their.return_annotation), name
+
+
+def test_connecting_takes_the_same_for_both() -> None:
+    one, other = inspect.signature(coordlock.connect), inspect.signature(coordlock.connect_async)
+    assert one.parameters == other.parameters
+
+
+@pytest.mark.parametrize(("sync", "asynchronous"), TWINS)
+def test_what_waits_is_awaited_and_nothing_else(sync: type, asynchronous: type) -> None:
+    waiting = {
+        "acquire",
+        "try_acquire",
+        "release",
+        "close",
+        "queues",
+        "contenders",
+        "evict",
+        "describe",
+        "wait",
+        "__aenter__",
+        "__aexit__",
+    }
+    for name, member in members(asynchronous).items():
+        assert inspect.iscoroutinefunction(member) is (name in waiting), name
+    for name, member in members(sync).items():
+        assert not inspect.iscoroutinefunction(member), name
+
+
+@pytest.mark.parametrize("name", coordlock.__all__)
+def test_everything_public_is_documented(name: str) -> None:
+    value = getattr(coordlock, name)
+    if name == "DEFAULT":
+        return
+    assert value.__doc__
+    # A dataclass without a docstring of its own gets its signature as one.
+    assert not value.__doc__.startswith(f"{name}(")
+    if inspect.isclass(value):
+        for member, what in members(value).items():
+            if not member.startswith("_") and (callable(what) or isinstance(what, property)):
+                assert inspect.getdoc(what), f"{name}.{member}"
+
+
+@pytest.mark.parametrize("name", coordlock.__all__)
+def test_everything_public_is_fully_annotated(name: str) -> None:
+    value = getattr(coordlock, name)
+    functions = members(value).values() if inspect.isclass(value) else [value]
+    for function in functions:
+        if inspect.isfunction(function):
+            signature = inspect.signature(function)
+            empty = inspect.Signature.empty
+            assert signature.return_annotation is not empty
+            for parameter in list(signature.parameters.values())[inspect.isclass(value) :]:
+                assert parameter.annotation is not empty, (function, parameter)
+
+
+if __name__ == "__main__":
+    RECORD.write_text("\n".join(lines()) + "\n", "utf-8")
