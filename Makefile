@@ -1,6 +1,8 @@
 # Needs make, a POSIX shell and Python 3.11 or later; everything else is set up from here.
 
 python := .venv/bin/python
+# Tests wait more than they work, so there are more workers than cores of a small machine.
+WORKERS ?= 4
 URL ?= $(COORDLOCK_URL)
 export URL
 
@@ -18,7 +20,7 @@ demo: ## Show locks, waiters and a crash; URL=... to use a running etcd or ZooKe
 	@.venv/bin/coordlock demo $${URL:+--url "$$URL"}
 
 test: check servers ## Set everything up, then run the linters and all the tests; ARGS=... for pytest
-	$(python) -m pytest $(ARGS)
+	$(python) -m pytest -n $(WORKERS) $(ARGS)
 
 check: setup ## Run the linters and the type checker
 	$(python) -m ruff check

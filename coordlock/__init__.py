@@ -12,7 +12,7 @@
 package imports no backend; see the documentation for what a lock cannot promise.
 """
 
-from importlib.metadata import version
+from importlib.metadata import version as _version
 
 from coordlock.backend import ServiceInfo
 from coordlock.claim import Claim, Mode, Permit
@@ -40,7 +40,7 @@ from coordlock.settings import Settings
 from coordlock.standing import Standing
 
 #: The version of the installed distribution.
-__version__ = version("coordlock")
+__version__ = _version("coordlock")
 
 __all__ = [
     "DEFAULT",

@@ -52,6 +52,8 @@ def _load(point: EntryPoint) -> type[Backend]:
         backend = point.load()
     except MissingExtra:
         raise
+    except AttributeError as error:
+        raise ConfigurationError(f"{point.value!r}, the backend {point.name!r}: {error}") from error
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == point.module.partition(".")[0]:
             raise  # not a dependency that is missing, but a part of the backend itself

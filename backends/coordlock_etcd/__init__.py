@@ -9,6 +9,7 @@
     connection    calls with deadlines, logins and failover
     endpoints     the channels to the hosts
     tls           certificates
+    interpreter   its end
     errors        etcd's errors as coordlock's; pure
     versions      known bugs of servers; pure
     messages      the part of etcd's API that is spoken here

@@ -20,9 +20,10 @@ from coordlock.settings import TLS_OPTIONS, Option, Settings
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests, rpc
 from coordlock_etcd.connection import Connection
-from coordlock_etcd.endpoints import Endpoint, Endpoints, interpreter_ends
+from coordlock_etcd.endpoints import Endpoint, Endpoints
 from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.futures import chained, mapped
+from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.status import status
 from coordlock_etcd.tls import channel_credentials
@@ -156,12 +157,12 @@ class EtcdBackend(Backend):
             closing = self._closing = Promise()
             self._listener = None
         self._watcher.close()
-        if interpreter_ends():
-            self._leave()
-        else:
+        if starts_threads():
             threading.Thread(
                 target=self._shut_down, name="coordlock-etcd-close", daemon=True
             ).start()
+        else:
+            self._leave()
         return closing
 
     @property

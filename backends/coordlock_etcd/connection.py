@@ -17,6 +17,7 @@ from coordlock.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.endpoints import Endpoint, Endpoints
 from coordlock_etcd.errors import SERVICE, had_no_effect, is_elsewhere, needs_login, translate
+from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.rpc import AUTHENTICATE, Method
 
 __all__ = ["Connection", "Metadata"]
@@ -119,12 +120,12 @@ class Connection:
     def call_now(self, method: Method[Request, Reply], request: Request) -> Reply:
         """Send ``request`` once and wait for the reply, in this thread alone.
 
-        For the interpreter's end, on a connection that is there already.
+        For the interpreter's end: other calls need threads, which can't be started then.
         """
         token = self.token()
         if not token.done():
             raise BackendUnavailable(SERVICE, "not logged in")
-        channel = self.endpoints.current.last_channel
+        channel = self.endpoints.current.channel
         return channel.unary_unary(method.path, method.encode, method.decode)(
             request, timeout=self.timeout, metadata=self.metadata(token.result())
         )
@@ -154,6 +155,19 @@ class Connection:
         """``call`` has ended."""
         with self._lock:
             self._calls.discard(call)
+
+    def check(self, *, takes_thread: bool = False) -> None:
+        """Raise ValueError where a call must not be started: after `close`, or without threads.
+
+        One thread of gRPC's serves all calls of a channel as long as there are any. A call that
+        ``takes_thread`` needs one of its own, too.
+        """
+        with self._lock:
+            serves = bool(self._calls) and not takes_thread
+        if self._closed:
+            raise ValueError("the client is closed")
+        if not serves and not starts_threads():
+            raise ValueError("the interpreter ends and starts no threads")
 
     @property
     def closed(self) -> bool:
@@ -221,15 +235,14 @@ class _Call(Generic[Request, Reply]):
         try:
             self._attempt(token.result())
         except Exception as refused:
-            # ValueError on a closed channel.
+            # ValueError on a closed channel, and what gRPC likes at the interpreter's end.
             reason = "the client is closed" if self._connection.closed else str(refused)
             self._promise.fail(BackendUnavailable(SERVICE, reason))
 
     def _attempt(self, token: str | None) -> None:
         connection, method = self._connection, self._method
         endpoint = self._at or connection.endpoints.current
-        if connection.closed:
-            raise ValueError
+        connection.check()
         channel = endpoint.channel
         call = channel.unary_unary(method.path, method.encode, method.decode).future(
             self._request,

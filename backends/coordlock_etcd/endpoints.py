@@ -9,7 +9,7 @@ from typing import Final
 
 import grpc
 
-__all__ = ["Endpoint", "Endpoints", "interpreter_ends"]
+__all__ = ["Endpoint", "Endpoints"]
 
 
 def _channel_options(connect_within: float) -> list[tuple[str, int]]:
@@ -33,15 +33,6 @@ def _channel_options(connect_within: float) -> list[tuple[str, int]]:
     ]
 
 
-def interpreter_ends() -> bool:
-    """Whether the main thread has ended, after which Python starts no threads (from 3.12 on).
-
-    gRPC starts threads for calls. A call that gets none stays in its channel, whose deallocation
-    then waits for it for ever.
-    """
-    return not threading.main_thread().is_alive()
-
-
 class Endpoint:
     """One host; its channel is made at first use, or was given."""
 
@@ -63,9 +54,7 @@ class Endpoint:
 
     @property
     def channel(self) -> grpc.Channel:
-        """The channel; raises ValueError, as gRPC does, once it is closed, and at the very end."""
-        if interpreter_ends():
-            raise ValueError("the interpreter ends")
+        """The channel; raises ValueError, as gRPC does, once it is closed."""
         if self._given is not None:
             return self._given
         with self._lock:
@@ -87,18 +76,11 @@ class Endpoint:
             useless, self._retired, self._own = self._retired, self._own, None
         if useless is not None:
             # Closing waits for the thread that may be calling us, so it needs one of its own.
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # at the interpreter's end
                 threading.Thread(
                     target=useless.close, name="coordlock-etcd-renew", daemon=True
                 ).start()
         return True
-
-    @property
-    def last_channel(self) -> grpc.Channel:
-        """The channel, for a blocking call at the interpreter's end; ValueError without one."""
-        if (channel := self._given or self._own) is None:
-            raise ValueError("there is no connection")
-        return channel
 
     def close(self) -> None:
         """Close the channels, unless given; their calls end as cancelled.

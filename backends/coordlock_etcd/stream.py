@@ -25,6 +25,7 @@ class Stream:
         self._connection = connection
         self._token = token
         self._requests: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
+        connection.check(takes_thread=True)
         self.channel: Final = endpoint.channel
         method = self.channel.stream_stream(WATCH.path, WATCH.encode, WATCH.decode)
         # None ends the iterator, and with it the thread in which gRPC waits for requests.

@@ -25,6 +25,7 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.connection import Connection
 from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.rpc import TXN
 from coordlock_etcd.stream import Stream
 
@@ -173,7 +174,7 @@ class Watcher:
                 self._break(str(error))
             except Exception as error:
                 # Whatever it is, waiters depend on this thread.
-                if not self._closed:
+                if not self._closed and starts_threads():
                     log.exception("etcd: the watch stream failed")
                 self._break(repr(error))
             with self._changed:

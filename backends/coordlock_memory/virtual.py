@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from coordlock.clock import Timer
+from coordlock.clock import Clock, Timer
 from coordlock.errors import ClientClosed
 
 __all__ = ["VirtualTime", "VirtualTimers"]
@@ -64,7 +64,7 @@ class VirtualTimers:
     """The timers of one party, which can be paused as a process can be stopped."""
 
     def __init__(self, time: VirtualTime) -> None:
-        self.clock = time
+        self.clock: Clock = time
         self._time = time
         self._held_back: list[Timer] | None = None
         self._closed = False

@@ -466,7 +466,12 @@ def test_the_parent_is_deleted_under_waiters(zookeeper: ZooKeeper, root: str, st
         waiting = start(client.lock("orders").acquire)
         eventually(lambda: length(client) == 2)
         with zookeeper.kazoo() as kazoo:
-            kazoo.delete(f"{root}/orders", recursive=True)
+            # At once: child by child, the waiter would be granted the lock for a moment.
+            deletion = kazoo.transaction()
+            for node in kazoo.get_children(f"{root}/orders"):
+                deletion.delete(f"{root}/orders/{node}")
+            deletion.delete(f"{root}/orders")
+            assert deletion.commit() == [True] * 3
         assert holding.lost.wait(60)
         with pytest.raises(coordlock.Evicted):
             waiting.result(60)

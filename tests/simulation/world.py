@@ -176,8 +176,6 @@ class World:
 
     def advance(self, seconds: float) -> None:
         """Let ``seconds`` pass."""
-        # A timer of our own at the end keeps the clock from moving further.
-        VirtualTimers(self.time).call_at(self.time.now() + seconds, lambda: None)
         self.time.advance(seconds)
 
     def settle(self) -> None:

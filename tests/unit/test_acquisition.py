@@ -118,16 +118,10 @@ def test_readers_stand_together_and_the_writer_after_them(world: World) -> None:
     calls = [party.acquire("q", claim) for party, claim in zip(parties, claims, strict=True)]
     world.settle()
     assert [call.done for call in calls] == [True, True, False, False]
-    calls[1].result.withdraw()
-    world.settle()
-    assert not calls[2].done
-    calls[0].result.withdraw()
-    world.settle()
-    assert calls[2].done
-    assert not calls[3].done
-    calls[2].result.withdraw()
-    world.settle()
-    assert calls[3].done
+    for leaver, done in ((1, 2), (0, 3), (2, 4)):
+        calls[leaver].result.withdraw()
+        world.settle()
+        assert [call.done for call in calls] == [True] * done + [False] * (4 - done)
 
 
 def test_a_semaphore_admits_in_order_whoever_leaves_first(world: World) -> None:

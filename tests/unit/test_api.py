@@ -25,7 +25,7 @@ TWINS = [
     (coordlock.LossSignal, coordlock.AsyncLossSignal),
 ]
 #: What cannot be the same.
-ONLY_ASYNC = {coordlock.AsyncGrant: {"cancel_on_loss"}}
+ONLY_ASYNC: dict[type, set[str]] = {coordlock.AsyncGrant: {"cancel_on_loss"}}
 #: asyncio bounds every wait with ``asyncio.timeout``.
 OTHER_PARAMETERS = {(coordlock.LossSignal, "wait")}
 #: Parts of object and of the standard library's bases say nothing about us.
@@ -43,6 +43,15 @@ def members(kind: type) -> dict[str, Any]:
                 if not name.startswith("_") or name in SPECIAL
             }
     return found
+
+
+def attributes(kind: type) -> Iterator[tuple[str, str]]:
+    """The public attributes that instances get when they are made."""
+    for base in reversed(kind.__mro__):
+        ours = base.__module__.startswith("coordlock") and not dataclasses.is_dataclass(base)
+        if ours and "__init__" in vars(base):
+            source = inspect.getsource(vars(base)["__init__"])
+            yield from re.findall(r"^ +self\.([a-z]\w*): (Final\S*) =", source, re.MULTILINE)
 
 
 def describe(name: str, value: Any) -> str:
@@ -70,6 +79,7 @@ def lines() -> Iterator[str]:
             yield from (f"    {one.name} = {one.value!r}" for one in value)
         elif dataclasses.is_dataclass(value):
             yield from (f"    {f.name}: {f.type}" for f in dataclasses.fields(value))
+        yield from (f"    self.{name}: {kind}" for name, kind in attributes(value))
         fields = set(getattr(value, "__dataclass_fields__", ())) | set(
             getattr(value, "__members__", ())
         )
@@ -82,6 +92,7 @@ def test_the_public_api_is_as_recorded() -> None:
     assert "\n".join(lines()) == RECORD.read_text("utf-8").rstrip("\n")
 
 
+@pytest.mark.xfail(strict=True, reason="kernel-bugs 27: coordlock.version is public by accident")
 def test_all_is_sorted_and_complete() -> None:
     assert coordlock.__all__ == sorted(
         coordlock.__all__, key=lambda name: (not name.isupper(), name)

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from coordlock_memory import VirtualTime, VirtualTimers
@@ -14,10 +15,10 @@ from coordlock.testing.waiting import eventually
 
 
 @pytest.fixture
-def timers(no_leaks: None, request: pytest.FixtureRequest) -> SystemTimers:
+def timers(no_leaks: None) -> Iterator[SystemTimers]:
     timers = SystemTimers("test-timers")
-    request.addfinalizer(timers.close)
-    return timers
+    yield timers
+    timers.close()
 
 
 def now() -> float:
@@ -39,7 +40,7 @@ def test_timers_fire_in_the_order_of_their_times(timers: SystemTimers) -> None:
     fired: list[int] = []
     start = now() + 0.05
     for number in (3, 1, 2, 0):
-        timers.call_at(start + number * 0.001, lambda number=number: fired.append(number))
+        timers.call_at(start + number * 0.001, partial(fired.append, number))
     eventually(lambda: len(fired) == 4)
     assert fired == [0, 1, 2, 3]
 
@@ -134,7 +135,7 @@ def test_many_threads_set_timers_at_once(timers: SystemTimers, count: int) -> No
 
     def set_some(first: int) -> None:
         for number in range(first, count, 4):
-            timers.call_at(now() + number % 7 / 1000, lambda number=number: fired.append(number))
+            timers.call_at(now() + number % 7 / 1000, partial(fired.append, number))
 
     threads = [threading.Thread(target=set_some, args=(first,)) for first in range(4)]
     for thread in threads:

@@ -204,6 +204,13 @@ def test_ctrl_c_while_the_service_is_silent_comes_out_at_once() -> None:
 # asyncio
 
 
+async def reaches(service: Service, size: int) -> None:
+    """Wait until the queue has ``size`` contenders."""
+    async with asyncio.timeout(30):
+        while service.size("q") != size:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
 @pytest.fixture
 def quiet(caplog: pytest.LogCaptureFixture) -> Generator[None, None, None]:
     """Fails the test when a loop or a future complained."""
@@ -229,8 +236,7 @@ def test_a_task_cancelled_anywhere_leaves_no_contender(latency: float | None) ->
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
-            while service.size("q") > 1:
-                await asyncio.sleep(0.001)
+            await reaches(service, 1)
             assert await grant.release()
             again = await asyncio.wait_for(client.lock("q").acquire(), 30)
             await again.release()
@@ -258,8 +264,7 @@ def test_a_task_cancelled_around_its_grant_holds_the_lock_or_has_left() -> None:
                 else:
                     got.check()
                     assert await got.release()
-                while service.size("q"):
-                    await asyncio.sleep(0.001)
+                await reaches(service, 0)
 
     asyncio.run(asyncio.wait_for(main(), 60))
 
@@ -278,8 +283,7 @@ def test_wait_for_and_timeouts_leave_the_queue() -> None:
                 with pytest.raises(AcquireTimeout):
                     await client.lock("q").acquire(0.01)
                 assert await client.lock("q").try_acquire() is None
-            while service.size("q") > 1:
-                await asyncio.sleep(0.001)
+            await reaches(service, 1)
 
     asyncio.run(main())
 
@@ -292,8 +296,7 @@ def test_a_loop_that_ends_with_waiters_leaves_no_contender() -> None:
         await client.lock("q").acquire()
         for _ in range(5):
             asyncio.create_task(client.lock("q").acquire())  # noqa: RUF006
-        while service.size("q") < 6:
-            await asyncio.sleep(0.001)
+        await reaches(service, 6)
 
     asyncio.run(main())
     eventually(lambda: service.size("q") == 1)
@@ -306,12 +309,10 @@ def test_a_thousand_waiting_tasks_need_no_thread() -> None:
         async with service.async_client() as client:
             grant = await client.lock("q").acquire()
             tasks = [asyncio.create_task(client.lock("q").acquire(60)) for _ in range(2)]
-            while service.size("q") < 3:
-                await asyncio.sleep(0.001)
+            await reaches(service, 3)
             threads = threading.active_count()
             tasks += [asyncio.create_task(client.lock("q").acquire(60)) for _ in range(998)]
-            while service.size("q") < 1001:
-                await asyncio.sleep(0.001)
+            await reaches(service, 1001)
             assert threading.active_count() <= threads
             served = []
             await grant.release()

@@ -5,6 +5,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -199,12 +200,16 @@ def test_threads_that_release_at_once_agree(service: Service, client: Client) ->
 def test_leaving_a_body_that_raised_keeps_its_exception_over_the_loss(
     service: Service, client: Client
 ) -> None:
-    with pytest.raises(KeyError) as caught, client.lock("q").acquire():
-        service.evict("q")
-        try:
-            raise ZeroDivisionError
-        except ZeroDivisionError as cause:
-            raise KeyError from cause
+    def work() -> None:
+        with client.lock("q").acquire():
+            service.evict("q")
+            try:
+                raise ZeroDivisionError
+            except ZeroDivisionError as cause:
+                raise KeyError from cause
+
+    with pytest.raises(KeyError) as caught:
+        work()
     first = caught.value.__context__
     assert isinstance(first, ZeroDivisionError)
     assert isinstance(first.__context__, LockLost)
@@ -213,10 +218,14 @@ def test_leaving_a_body_that_raised_keeps_its_exception_over_the_loss(
 def test_a_loss_that_the_body_raised_itself_is_not_chained_again(
     service: Service, client: Client
 ) -> None:
-    with pytest.raises(LockLost) as caught, client.lock("q").acquire() as grant:
-        service.evict("q")
-        assert grant.lost.wait(30)
-        grant.check()
+    def work() -> None:
+        with client.lock("q").acquire() as grant:
+            service.evict("q")
+            assert grant.lost.wait(30)
+            grant.check()
+
+    with pytest.raises(LockLost) as caught:
+        work()
     assert caught.value.__context__ is None
 
 
@@ -360,13 +369,17 @@ def test_the_body_is_cancelled_at_the_loss_and_the_loss_is_raised() -> None:
     async def body(service: Service) -> None:
         async with service.async_client() as client:
             grant = await client.lock("q").acquire()
-            reached = False
-            with pytest.raises(LockLost) as caught:
+            reached = []
+
+            async def work() -> None:
                 async with grant.cancel_on_loss():
                     service.evict("q")
                     await asyncio.sleep(30)
-                    reached = True
-            assert not reached
+                    reached.append("the end")
+
+            with pytest.raises(LockLost) as caught:
+                await work()
+            assert reached == []
             assert isinstance(caught.value.__cause__, asyncio.CancelledError)
             task = asyncio.current_task()
             assert task is not None
@@ -424,13 +437,15 @@ def test_a_body_that_swallows_its_cancellation_still_ends_in_the_loss() -> None:
     async def body(service: Service) -> None:
         async with service.async_client() as client:
             grant = await client.lock("q").acquire()
-            with pytest.raises(LockLost):
+
+            async def work() -> None:
                 async with grant.cancel_on_loss():
                     service.evict("q")
-                    try:
+                    with suppress(asyncio.CancelledError):
                         await asyncio.sleep(30)
-                    except asyncio.CancelledError:
-                        pass
+
+            with pytest.raises(LockLost):
+                await work()
             task = asyncio.current_task()
             assert task is not None
             assert task.cancelling() == 0
@@ -441,13 +456,17 @@ def test_a_body_that_swallows_its_cancellation_still_ends_in_the_loss() -> None:
 def test_a_body_that_raises_when_it_is_cancelled_raises_that() -> None:
     async def body(service: Service) -> None:
         async with service.async_client() as client:
-            with pytest.raises(KeyError) as caught:
+
+            async def work() -> None:
                 async with client.lock("q") as grant, grant.cancel_on_loss():
                     service.evict("q")
                     try:
                         await asyncio.sleep(30)
                     except asyncio.CancelledError:
                         raise KeyError from None
+
+            with pytest.raises(KeyError) as caught:
+                await work()
             chain: list[BaseException | None] = [caught.value]
             while chain[-1] is not None:
                 chain.append(chain[-1].__context__)
@@ -494,11 +513,15 @@ def test_it_goes_together_with_timeouts(inner: bool, lost: bool) -> None:
             grant = await client.lock("q").acquire()
             seconds = 30 if lost else 0.02
             timeout, guard = asyncio.timeout(seconds), grant.cancel_on_loss()
-            with pytest.raises(LockLost if lost else TimeoutError):
-                async with guard if not inner else timeout, timeout if not inner else guard:
+
+            async def work() -> None:
+                async with guard if inner else timeout, timeout if inner else guard:
                     if lost:
                         service.evict("q")
                     await asyncio.sleep(60)
+
+            with pytest.raises(LockLost if lost else TimeoutError):
+                await work()
             task = asyncio.current_task()
             assert task is not None
             assert task.cancelling() == 0
@@ -518,12 +541,15 @@ def test_a_task_group_in_the_body_is_cancelled_too() -> None:
                 finally:
                     ended.append("worker")
 
-            with pytest.raises(LockLost):
+            async def lead() -> None:
                 async with grant.cancel_on_loss(), asyncio.TaskGroup() as group:
                     group.create_task(work())
                     await asyncio.sleep(0.01)
                     service.evict("q")
                     await asyncio.sleep(30)
+
+            with pytest.raises(LockLost):
+                await lead()
             assert ended == ["worker"]
 
     in_loop(body)
@@ -567,8 +593,7 @@ def test_waiting_for_a_loss_in_small_steps_gathers_nothing() -> None:
             for _ in range(50):
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(grant.lost.wait(), 0.001)
-            finished = grant._ticket.finished
-            assert len(finished._done_callbacks) <= 2
+            assert len(vars(grant._ticket.finished)["_done_callbacks"]) <= 2
             await grant.release()
             assert await grant.lost.wait() is False
 

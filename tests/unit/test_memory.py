@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import pytest
 from coordlock_memory import Fault, MemoryBackend, MemoryService, VirtualTime, VirtualTimers
@@ -76,8 +78,12 @@ def two(service: MemoryService, time: VirtualTime) -> Peer:
 def test_time_moves_only_when_told_and_fires_in_order(time: VirtualTime) -> None:
     fired: list[tuple[str, float]] = []
     timers = VirtualTimers(time)
+
+    def note(when: float) -> None:
+        fired.append((f"at {when}", time.now()))
+
     for when in (3, 1, 2, 1):
-        timers.call_at(when, lambda when=when: fired.append((f"at {when}", time.now())))
+        timers.call_at(when, partial(note, when))
     assert time.now() == 0.0
     time.advance(2.5)
     assert fired == [("at 1", 1), ("at 1", 1), ("at 2", 2)]
@@ -102,7 +108,7 @@ def test_what_is_due_fires_and_nothing_else(due: list[tuple[float, bool]], secon
     fired: list[float] = []
     timers = VirtualTimers(time)
     for when, cancelled in due:
-        timer = timers.call_at(when, lambda when=when: fired.append(when))
+        timer = timers.call_at(when, partial(fired.append, when))
         if cancelled:
             timer.cancel()
     time.advance(seconds)
@@ -221,7 +227,7 @@ def test_latency_reorders_departures_and_loses_none(latencies: list[float]) -> N
     made = [one.enqueue() for _ in latencies]
     told: list[int] = []
     for number, (_, contender) in enumerate(made):
-        two.backend.watch(contender, 0, lambda number=number: told.append(number))
+        two.backend.watch(contender, 0, partial(told.append, number))
     coming = iter(latencies)
     two.backend.faults.latency = lambda: next(coming)
     for entry, _ in made:
@@ -290,7 +296,7 @@ def test_a_partition_answers_nothing_and_then_fails_what_was_asked(
 
 def test_closing_fails_what_is_pending(one: Peer) -> None:
     one.backend.faults.latency = lambda: 5.0
-    replies = [one.backend.heartbeat(), one.backend.queues()]
+    replies: list[Future[Any]] = [one.backend.heartbeat(), one.backend.queues()]
     one.backend.faults.partition()
     replies.append(one.backend.queues())
     one.backend.close()

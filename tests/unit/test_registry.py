@@ -41,7 +41,8 @@ def test_a_backend_is_found_by_its_scheme() -> None:
 
 def test_a_third_party_adds_a_backend_and_the_clients_it_can_use(install: Install) -> None:
     install(
-        "[coordlock.backends]\nmine = third_mine:Mine\n[coordlock.clients]\nthird_mine = third_mine:Mine\n",
+        "[coordlock.backends]\nmine = third_mine:Mine\n"
+        "[coordlock.clients]\nthird_mine = third_mine:Mine\n",
         third_mine=(
             "from coordlock_memory import MemoryBackend\n"
             "class Mine(MemoryBackend):\n    scheme = 'mine'\n"

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 from coordlock_memory import VirtualTime, VirtualTimers
 
-from coordlock.driver import DeadlineReached, run_in_background
+from coordlock.driver import DeadlineReached, Steps, run_in_background
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.promise import failed, resolved
 from coordlock.retry import removal, retried
@@ -101,7 +101,7 @@ def test_the_deadline_takes_the_last_failure_along(
 
 
 def test_the_deadline_of_a_first_request_has_no_failure_to_tell(timers: VirtualTimers) -> None:
-    steps = retried(Future, timers)
+    steps: Steps[bool] = retried(Future, timers)
     next(steps)
     with pytest.raises(DeadlineReached) as caught:
         steps.throw(DeadlineReached())
@@ -110,11 +110,11 @@ def test_the_deadline_of_a_first_request_has_no_failure_to_tell(timers: VirtualT
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, ZeroDivisionError])
 def test_interrupts_pass_through(timers: VirtualTimers, error: type[BaseException]) -> None:
-    steps = retried(Future, timers)
+    steps: Steps[bool] = retried(Future, timers)
     next(steps)
     with pytest.raises(error):
         steps.throw(error())
-    closed = retried(Future, timers)
+    closed: Steps[bool] = retried(Future, timers)
     next(closed)
     closed.close()
 

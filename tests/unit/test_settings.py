@@ -29,18 +29,28 @@ anything = (
 
 @given(
     st.sampled_from(
-        [duration(), duration(1, 3600), number(1, 9), optional(number(1, 9)), boolean, text]
-        + [choice("a", "b"), optional(duration())]
+        [
+            duration(),
+            duration(1, 3600),
+            number(1, 9),
+            optional(number(1, 9)),
+            optional(duration()),
+            boolean,
+            choice("a", "b"),
+            text,
+        ]
     ),
     anything | st.lists(st.integers()),
 )
 def test_a_parser_gives_a_value_or_a_value_error_with_what_is_accepted(
     parse: Parser, value: object
 ) -> None:
+    problem = "none"
     try:
         parse(value)
     except ValueError as error:
-        assert len(str(error)) > 3
+        problem = str(error)
+    assert problem
 
 
 @given(st.integers(0, 10**6))
