@@ -13,6 +13,7 @@ administrator made writable for a group (mode 2770) is shared by its members.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -155,7 +156,7 @@ def _file_system(path: str) -> str:
     for line in table.splitlines():
         # proc(5): id, parent, device, root, mount point, options, tags..., "-", type, source, ...
         before, _, after = line.partition(b" - ")
-        point = before.split()[4].decode("unicode_escape").encode("latin-1")
+        point = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), before.split()[4])
         prefix = os.path.join(os.fsdecode(point), "")
         if path.startswith(prefix) and len(prefix) >= longest:
             found, longest = after.split()[0].decode(), len(prefix)

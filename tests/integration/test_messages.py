@@ -131,12 +131,12 @@ def test_a_release_wakes_one_waiter_of_many(wire: Wire, client: coordlock.Client
             with wire.proxy.counting() as sent:
                 await asyncio.to_thread(holding.release)
                 await asyncio.gather(*tasks)
-            # The first ones start what the client shares, and gRPC has a thread for calls under way.
+            # The first ones start what the client shares; gRPC adds threads for calls under way.
             more = max(threads[10:]) - threads[10]
             return more, sum(n for kind, n in sent.requests.items() if kind in READS)
 
     more_threads, reads = asyncio.run(main())
-    assert more_threads <= 3, "waiting tasks must not take threads"
+    assert more_threads <= 4, "waiting tasks must not take threads"
     assert woken == list(range(30))
     # A herd would read the queue 30 + 29 + 28 + ... times.
     assert reads <= 30 * 2
