@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-__all__ = ["Endpoint"]
+__all__ = ["Endpoint", "Service"]
 
 
 @dataclass(frozen=True)
@@ -41,3 +42,31 @@ class Endpoint:
         query = urlencode({**self.options, **options})
         location = f"{self.scheme}://{credentials}{','.join(self.hosts)}{root}"
         return f"{location}?{query}" if query else location
+
+
+class Service(ABC):
+    """What tests ask of any service, whoever started it: where it is."""
+
+    @property
+    @abstractmethod
+    def endpoint(self) -> Endpoint:
+        """Where it is, and the credentials that coordlock uses."""
+
+    @property
+    def url(self) -> str:
+        """The URL for ``coordlock.connect``, without a root."""
+        return self.endpoint.url()
+
+    def url_for(self, root: str = "", **options: object) -> str:
+        """The URL with a root and options: ``server.url_for("/x", ttl="3s")``."""
+        return self.endpoint.url(root, **options)
+
+    @property
+    def host(self) -> str:
+        """The host of the first endpoint."""
+        return self.endpoint.hosts[0].rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        """The port of the first endpoint."""
+        return int(self.endpoint.hosts[0].rpartition(":")[2])

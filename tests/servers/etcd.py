@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -17,7 +16,7 @@ from typing import Final, Self
 from coordlock.testing.waiting import eventually
 from tests.servers.certificates import Certificates
 from tests.servers.cluster import start_together
-from tests.servers.endpoint import Endpoint
+from tests.servers.endpoint import Endpoint, Service
 from tests.servers.ports import free_port
 from tests.servers.process import ServerProcess
 
@@ -31,37 +30,13 @@ def etcd_is_installed() -> bool:
     return shutil.which("etcd") is not None and shutil.which("etcdctl") is not None
 
 
-class Etcd(ABC):
-    """What tests ask of an etcd, whoever started it: its URL, and the real ``etcdctl``."""
-
-    @property
-    @abstractmethod
-    def endpoint(self) -> Endpoint:
-        """Where it is, and the credentials that coordlock uses."""
+class Etcd(Service):
+    """What tests ask of an etcd, whoever started it: the real ``etcdctl``."""
 
     @property
     def administrator(self) -> Endpoint:
         """The same with the credentials that ``etcdctl`` uses."""
         return self.endpoint
-
-    @property
-    def url(self) -> str:
-        """The URL for ``coordlock.connect``, without a root."""
-        return self.endpoint.url()
-
-    def url_for(self, root: str = "", **options: object) -> str:
-        """The URL with a root and options: ``server.url_for("/x", ttl="3s")``."""
-        return self.endpoint.url(root, **options)
-
-    @property
-    def host(self) -> str:
-        """The host of the first endpoint."""
-        return self.endpoint.hosts[0].rpartition(":")[0]
-
-    @property
-    def port(self) -> int:
-        """The port of the first endpoint."""
-        return int(self.endpoint.hosts[0].rpartition(":")[2])
 
     def etcdctl(self, *arguments: str, stdin: str = "") -> str:
         """The output of ``etcdctl ARGUMENTS``; raises `subprocess.CalledProcessError`.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from kazoo.client import KazooClient
 from coordlock.testing.waiting import eventually
 from tests.servers.certificates import Certificates
 from tests.servers.cluster import start_together
-from tests.servers.endpoint import Endpoint
+from tests.servers.endpoint import Endpoint, Service
 from tests.servers.ports import free_port
 from tests.servers.process import ServerProcess
 
@@ -39,32 +38,8 @@ def zookeeper_is_installed() -> bool:
     return shutil.which("java") is not None and all(jar.exists() for jar in _JARS)
 
 
-class ZooKeeper(ABC):
-    """What tests ask of a ZooKeeper, whoever started it: its URL, and a kazoo client."""
-
-    @property
-    @abstractmethod
-    def endpoint(self) -> Endpoint:
-        """Where it is, and the credentials that coordlock uses."""
-
-    @property
-    def url(self) -> str:
-        """The URL for ``coordlock.connect``, without a root."""
-        return self.endpoint.url()
-
-    def url_for(self, root: str = "", **options: object) -> str:
-        """The URL with a root and options: ``server.url_for("/x", ttl="3s")``."""
-        return self.endpoint.url(root, **options)
-
-    @property
-    def host(self) -> str:
-        """The host of the first server."""
-        return self.endpoint.hosts[0].rpartition(":")[0]
-
-    @property
-    def port(self) -> int:
-        """The port of the first server."""
-        return int(self.endpoint.hosts[0].rpartition(":")[2])
+class ZooKeeper(Service):
+    """What tests ask of a ZooKeeper, whoever started it: a kazoo client."""
 
     def kazoo_options(self) -> dict[str, Any]:
         """The arguments with which ``KazooClient`` reaches this server."""
