@@ -112,9 +112,9 @@ class Backend(ABC):
 
     @abstractmethod
     def heartbeat(self) -> Future[float]:
-        """Extend the session; the time-to-live that the service granted, in seconds.
+        """Extend the session; for how many seconds the service has certainly granted that.
 
-        Sends one request. The kernel counts the time-to-live from before this call.
+        Sends one request. The kernel counts them from before this call.
         """
 
     @abstractmethod

@@ -60,7 +60,7 @@ class Ticket:
         self.finished: Final[Promise[None]] = Promise()
         self.contender: Contender | None = None
         #: The earlier contenders that were waited for and have departed.
-        self.departed: set[Contender] = set()
+        self.departed: frozenset[Contender] = frozenset()
         self._backend = backend
         self._timers = timers
         self._on_withdrawn = on_withdrawn
@@ -182,7 +182,7 @@ class Ticket:
 
     def _depart(self, contender: Contender) -> None:
         with self._lock:
-            self.departed.add(contender)
+            self.departed |= {contender}  # a new set: others read it without the lock
             waiting = self._waiting
         if waiting is not None:
             waiting.resolve(None)

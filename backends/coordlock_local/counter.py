@@ -132,8 +132,8 @@ class Tokens:
         data = os.pread(self._descriptor, 4096, 0)
         if not data:
             # New, or its directory was removed. Starting from the clock, tokens go on growing then
-            # too, unless more than a thousand a second were taken or the clock was set back.
-            floor = time.time_ns() // 1_000_000
+            # too, unless more than a million a second were taken or the clock was set back.
+            floor = time.time_ns() // 1000
             return _Record(_UNKNOWN, floor, floor, floor)
         try:
             fields = data[:-10].decode("ascii")
@@ -145,7 +145,7 @@ class Tokens:
             raise BackendError(
                 SERVICE,
                 f"{self._path} is damaged; if it is deleted while no lock is in use, tokens go on "
-                "from the milliseconds of the clock",
+                "from the microseconds of the clock",
             ) from None
 
     def _write(self, record: _Record) -> None:

@@ -13,6 +13,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
+from coordlock.clock import SYSTEM_CLOCK
 from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.driver import Steps
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
@@ -96,12 +97,14 @@ class ZookeeperBackend(Backend):
         return session.opened
 
     def heartbeat(self) -> Future[float]:
+        sent = SYSTEM_CLOCK.now()
+
         def beat(session: Session) -> Steps[float]:
             session.watches.rearm(broken=True)
             # `sync` is answered by the leader. A follower that is cut off from it answers reads for
             # a while, but cannot keep the session alive.
             yield promise_of(session.client.sync_async("/"))
-            return session.ttl()
+            return session.proven(sent)
 
         return self._submit(lambda session, _: beat(session))
 

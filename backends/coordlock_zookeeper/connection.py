@@ -16,6 +16,7 @@ from kazoo.protocol.serialization import Close, Connect
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
+from coordlock.clock import SYSTEM_CLOCK
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.handler import Handler
 
@@ -49,6 +50,9 @@ class Connection(Protocol):
 
     def ttl(self) -> float:
         """The time-to-live in seconds that the server granted."""
+
+    def born(self) -> float:
+        """A moment before the leader last heard of a session that has just been opened."""
 
     def crash(self) -> BaseException | None:
         """What the client's I/O thread died of, which kazoo only logs."""
@@ -120,6 +124,10 @@ class Owned:
         """See `Connection`. May change when the client reconnects to another server."""
         return self._handler.negotiated
 
+    def born(self) -> float:
+        """See `Connection`. The session is asked for after dialling."""
+        return self._handler.dialled
+
     def stop(self) -> None:
         """See `Connection`."""
         self._failed = _ignore
@@ -181,6 +189,14 @@ class Given:
     def ttl(self) -> float:
         """See `Connection`. Assumes that all servers grant the same."""
         return self._ttl
+
+    def born(self) -> float:
+        """See `Connection`.
+
+        kazoo sends something at least every third of the time-to-live; the report of the last time
+        may not have arrived, that of the time before has.
+        """
+        return SYSTEM_CLOCK.now() - 2 / 3 * self._ttl
 
     def _negotiate(self, host: str, port: int) -> float:
         """What a server grants for the timeout that the client asks for.

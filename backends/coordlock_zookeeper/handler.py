@@ -22,6 +22,8 @@ from typing import Any, Final
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from coordlock.clock import SYSTEM_CLOCK
+
 __all__ = ["Handler"]
 
 _HEAD: Final = struct.Struct("!iii")  # frame length, protocol version, session timeout in ms
@@ -52,6 +54,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.servers: Sequence[tuple[str, int]] = ()
         #: Seconds that the server granted at the last handshake; 0 before the first.
         self.negotiated = 0.0
+        #: When the newest attempt to connect began.
+        self.dialled = 0.0
         #: Why there is no connection, when there is none.
         self.failure = "no host name could be resolved"
 
@@ -86,6 +90,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self, address: tuple[str, int], hostname: str | None = None, **_: Any
     ) -> _Tap:
         """A connection to ``address``, an IP address and a port; raises OSError."""
+        self.dialled = SYSTEM_CLOCK.now()
         hostname = hostname or self._name_of(address)
         where = f"{hostname}:{address[1]}"
         try:

@@ -11,12 +11,14 @@ from typing import Any, Final, TypeVar
 from kazoo.protocol.states import Callback, KazooState, KeeperState
 
 from coordlock.backend import SessionInfo, SessionListener
+from coordlock.clock import SYSTEM_CLOCK
 from coordlock.driver import Steps, run_in_background
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, SessionLost
 from coordlock.promise import Promise, failed
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.errors import SERVICE, translate
+from coordlock_zookeeper.touches import Touches
 from coordlock_zookeeper.watches import Watches
 
 __all__ = ["Session", "session_name"]
@@ -57,6 +59,7 @@ class Session:
         self.stopped: Final[Promise[None]] = Promise()
         self.watches: Final = Watches(connection.client)
         self.number = 0
+        self._touches = Touches(born=0.0)
         self._connection = connection
         self._listener = listener
         self._lock = threading.Lock()
@@ -81,6 +84,10 @@ class Session:
     def ttl(self) -> float:
         """Seconds that the session outlives its last heartbeat, as granted."""
         return self._connection.ttl()
+
+    def proven(self, sent: float) -> float:
+        """Seconds that the session lives from ``sent`` on, when that heartbeat is acknowledged."""
+        return self._touches.proven(sent, SYSTEM_CLOCK.now(), self.ttl())
 
     def submit(
         self,
@@ -200,6 +207,7 @@ class Session:
     def _greet(self) -> None:
         # The answer to a first request proves that the credentials were accepted, too.
         self.number = self._current_number()
+        self._touches = Touches(self._connection.born())
         promise_of(self.client.sync_async("/")).add_done_callback(self._greeted)
 
     def _greeted(self, answer: Future[Any]) -> None:

@@ -96,8 +96,8 @@ class BackendContract:
         assert one.info.id != two.info.id
         assert (one.info.ttl == math.inf) is not self.backend.capabilities.leased
 
-    def test_a_heartbeat_is_answered_with_the_time_to_live(self, one: Party) -> None:
-        assert one.backend.heartbeat().result(BOUND) == one.info.ttl
+    def test_a_heartbeat_grants_at_most_the_time_to_live(self, one: Party) -> None:
+        assert 0 < one.backend.heartbeat().result(BOUND) <= one.info.ttl
 
     def test_closing_ends_the_session_and_its_contenders(self, one: Party, two: Party) -> None:
         one.enqueue("q")

@@ -245,8 +245,10 @@ class ZooKeeperServer(ZooKeeper, ServerProcess):
 class ZooKeeperEnsemble(ZooKeeper):
     """A ZooKeeper ensemble on this machine; ``members`` are stopped, killed, paused one by one."""
 
-    def __init__(self, directory: Path, size: int = 3) -> None:
-        self.members = [ZooKeeperServer(directory / f"member{n}") for n in range(1, size + 1)]
+    def __init__(self, directory: Path, size: int = 3, *, tick: int = 200) -> None:
+        self.members = [
+            ZooKeeperServer(directory / f"member{n}", tick=tick) for n in range(1, size + 1)
+        ]
 
     @property
     def endpoint(self) -> Endpoint:

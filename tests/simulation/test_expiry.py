@@ -31,7 +31,7 @@ def test_the_old_holder_knows_of_its_loss_before_the_new_one_holds(
     holder.network.faults.latency = lambda: dice.uniform(0, min(holders, ttl / 4))
     waiter.network.faults.latency = lambda: dice.uniform(0, min(waiters, ttl / 4))
     first = holder.acquire()
-    world.advance(ttl / 2)
+    world.advance(ttl)
     grant = holder.grant(first.result)
     second = waiter.acquire()
     world.advance(moment)

@@ -42,13 +42,13 @@ def test_the_time_to_live_is_what_the_server_grants(tmp_path: Path, parties: Par
     with ShortSessions(tmp_path / "short") as server:
         party = parties(server.url_for("/x", ttl="20s"), opened=False)
         assert party.open().ttl == 2
-        assert party.backend.heartbeat().result(BOUND) == 2
+        assert 0 < party.backend.heartbeat().result(BOUND) <= 2
 
 
 def test_a_longer_minimum_is_known_too(zookeeper: ZooKeeper, root: str, parties: Parties) -> None:
     party = parties(zookeeper.url_for(root, ttl="1s"), opened=False)
     assert party.open().ttl == 1
-    assert party.backend.heartbeat().result(BOUND) == 1
+    assert 0 < party.backend.heartbeat().result(BOUND) <= 1
 
 
 def test_a_lost_connection_is_told_and_the_same_session_comes_back(
@@ -64,7 +64,7 @@ def test_a_lost_connection_is_told_and_the_same_session_comes_back(
     proxy.heal()
     eventually(lambda: len(party.events) == 2, "to be told again")
     assert party.events == ["suspect: the connection was lost", "recovered"]
-    assert party.backend.heartbeat().result(BOUND) == 6
+    assert 0 < party.backend.heartbeat().result(BOUND) <= 6
     assert party.ids() == [contender.id]
 
 
