@@ -30,6 +30,7 @@ class _Acquisition:
         self.queue = queue
         self.claim = claim
         self.started = link.clock.now()
+        self.disruptions = 0
         self.position: int | None = None
         self.ahead: Contender | None = None
 
@@ -66,6 +67,7 @@ class _Acquisition:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
+        self.disruptions = ticket.session.disruptions
         snapshot = yield from ticket.enqueue()
         me = ticket.contender
         assert me is not None
@@ -100,20 +102,23 @@ class _Acquisition:
 
         No read is needed when the old snapshot, less who has left, shows that I am next. That I am
         still there, the watch on my own contender tells: it was set before, and departures are told
-        in the order in which they happen. Only what happens at once can be told in any order: the
-        end of my own session takes all of its contenders. So when one of this client's others is
-        gone that was not withdrawn, the queue is read.
+        in the order in which they happen. Two things can be told in any order, and then the queue
+        is read: what happened while the connection was broken, and what happened at once, as when
+        my session ends and takes all of its contenders. So none of this client's own may be gone
+        that was not withdrawn.
         """
         ticket.guard(snapshot.revision, at_once=True)
         yield ticket.departure(waiting_for, snapshot.revision)
         snapshot = snapshot.without(ticket.departed)
-        unexplained = any(self.link.holds(one) for one in ticket.departed)
-        if unexplained or snapshot.omitted or blockers(snapshot, me):
+        doubtful = self.disruptions != ticket.session.disruptions
+        doubtful = doubtful or any(self.link.holds(one) for one in ticket.departed)
+        if doubtful or snapshot.omitted or blockers(snapshot, me):
             return (yield from self._read(ticket, me))
         return snapshot
 
     def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
         backend, timers = self.link.backend, self.link.timers
+        self.disruptions = ticket.session.disruptions
         snapshot = yield from retried(
             lambda: ticket.unless_lost(backend.snapshot(self.queue, upto)), timers
         )

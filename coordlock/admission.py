@@ -40,7 +40,18 @@ def _conflict(mine: Mode, other: Claim) -> bool:
 
 def holders(snapshot: Snapshot) -> frozenset[str]:
     """The ids of the contenders that the rule admits now. The snapshot must omit none."""
-    return frozenset(one.id for one in snapshot.contenders if not blockers(snapshot, one))
+    admitted: set[str] = set()
+    earlier: set[Claim] = set()
+    for position, one in enumerate(snapshot.contenders):
+        mine = one.claim
+        if isinstance(mine, Permit):
+            free = position < mine.of
+        else:
+            free = not any(_conflict(mine, other) for other in earlier)
+        if free:
+            admitted.add(one.id)
+        earlier.add(mine)
+    return frozenset(admitted)
 
 
 def mismatch(snapshot: Snapshot, me: Contender) -> Contender | None:

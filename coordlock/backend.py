@@ -144,7 +144,8 @@ class Backend(ABC):
         """Call ``departed`` once, when ``contender`` has left its queue after ``revision``.
 
         At once, when it has left already. Never before it has left, and not at all after the
-        session ended. Survives reconnects. Returns what cancels the watch; idempotent.
+        session ended. Survives reconnects. Returns what cancels the watch; idempotent. Departures
+        are told in the order in which they happened, unless the listener was told of a doubt.
         All watches of a contender share one of the service's.
         """
 

@@ -90,6 +90,8 @@ def run_in_background(steps: Steps[T]) -> Promise[T]:
             promise.resolve(stop.value)
         except BaseException as error:
             promise.fail(error)
+            if not isinstance(error, Exception):
+                raise  # Ctrl-C is for whoever runs this step
         else:
             future.add_done_callback(lambda done: advance(lambda: _resume(steps, done)))
 

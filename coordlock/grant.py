@@ -158,7 +158,7 @@ class AsyncLossSignal(_Signal):
 
 
 class Grant(_Hold):
-    """A lock that is held. A context manager that releases it.
+    """A lock that is held. A context manager that releases it; in a forked child it does nothing.
 
     Any thread of the process may use it: a lock belongs to its grant, not to a thread.
     """
@@ -200,7 +200,7 @@ class Grant(_Hold):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._released is None and not self.release():
+        if not self._link.inherited and self._released is None and not self.release():
             self._chain(body)
 
 
@@ -281,5 +281,5 @@ class AsyncGrant(_Hold):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._released is None and not await self.release():
+        if not self._link.inherited and self._released is None and not await self.release():
             self._chain(body)

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from copy import copy
 from typing import Final, TypeVar
 
 from coordlock.backend import Backend
@@ -209,4 +210,4 @@ class Link:
         if not isinstance(error, ClientClosed):
             log.warning("%s: %s; %d contender(s) lost", self.settings, error, len(tickets))
         for ticket in tickets:
-            ticket.lose(error)
+            ticket.lose(copy(error))  # each waiter's traceback goes on its own

@@ -28,6 +28,7 @@ __all__ = ["DEFAULT", "AsyncLock", "Default", "Lock"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+G = TypeVar("G", Grant, AsyncGrant)
 
 
 class Default(Enum):
@@ -75,6 +76,12 @@ class _Lock:
         once = seconds == 0
         deadline = link.deadline(link.settings.request_timeout if once else seconds)
         return acquisition(link, self.name, self.claim, once=once), link.clock, deadline
+
+    @staticmethod
+    def _left(entered: list[G]) -> G:
+        if not entered:
+            raise RuntimeError("left where it was not entered: use acquire() and pass the grant on")
+        return entered.pop()
 
     def _standings(self) -> tuple[Steps[tuple[Standing, ...]], Clock, float | None]:
         link = self._link
@@ -137,7 +144,7 @@ class Lock(_Lock):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._grants().pop().__exit__(kind, body, traceback)
+        self._left(self._grants()).__exit__(kind, body, traceback)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate ``function``: hold the lock during each call."""
@@ -208,7 +215,7 @@ class AsyncLock(_Lock):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._grants().pop().__aexit__(kind, body, traceback)
+        await self._left(self._grants()).__aexit__(kind, body, traceback)
 
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         """Decorate the coroutine function ``function``: hold the lock during each call."""

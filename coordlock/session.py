@@ -46,6 +46,8 @@ class Session:
         self.shared = False
         #: The service itself said that the session is gone, and its contenders with it.
         self.gone = False
+        #: How often the connection was in doubt. What is told after that comes in any order.
+        self.disruptions = 0
         self._backend = backend
         self._timers = timers
         self._on_end = on_end
@@ -95,6 +97,7 @@ class Session:
     def suspect(self, reason: str) -> None:
         """The connection is gone: in doubt until a heartbeat is acknowledged."""
         with self._lock:
+            self.disruptions += 1
             if self._suspicion is not None or self._end is not None:
                 return
             self._suspicion = reason

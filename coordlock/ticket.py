@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from copy import copy
 from functools import partial
 from typing import Final, TypeVar
 
@@ -100,7 +101,7 @@ class Ticket:
     def check(self) -> None:
         """Raise why the contender is lost, if it is. Looks at the clock."""
         if (ended := self.session.ended) is not None:
-            raise ended
+            raise copy(ended)
         if self.loss.done():
             raise self.loss.result()
 
@@ -166,7 +167,7 @@ class Ticket:
 
     def _send(self) -> Future[Snapshot]:
         if (ended := self.session.ended) is not None:
-            return failed(ended)
+            return failed(copy(ended))
         self._attempts += 1
         self._in_flight = self._backend.enqueue(self.entry)
         return self._in_flight
@@ -189,6 +190,8 @@ class Ticket:
 
     def _watch_own(self, revision: int) -> None:
         assert self.contender is not None
+        if self.loss.done() or self.withdrawn:
+            return
         cancel = self._backend.watch(self.contender, revision, self._removed)
         with self._lock:
             self._guard = cancel
@@ -216,15 +219,16 @@ class Ticket:
                 yield from self._remove()
         except ClientClosed:
             promise.resolve(False)
-        except CoordlockError as error:
+        except BaseException as error:
             log.error("could not withdraw from %r: %s", self.entry.queue, error)
             promise.fail(error)
+            raise
         finally:
             self._on_withdrawn(self)
 
     def _remove(self) -> Steps[bool]:
         try:
-            return (yield from removal(self._ask_removal, self._timers, longest=30.0))
+            return (yield from removal(self._ask_removal, self._timers, longest=5.0))
         except SessionLost as error:
             self._note_end(error)
             return False

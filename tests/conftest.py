@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
+from hypothesis import settings
 
 from coordlock.testing.waiting import eventually
 from tests.servers.certificates import Certificates
@@ -35,6 +36,17 @@ INSTALL: Final = (
     "apt-get install --no-install-recommends "
     "etcd-server etcd-client libzookeeper-java default-jre-headless"
 )
+# Repeatable and quick by default; COORDLOCK_EXAMPLES=5000 looks for new failures.
+examples = os.environ.get("COORDLOCK_EXAMPLES")
+settings.register_profile(
+    "coordlock",
+    deadline=None,
+    derandomize=examples is None,
+    max_examples=int(examples or 100),
+    print_blob=True,
+)
+settings.load_profile("coordlock")
+
 left_out_key: Final = pytest.StashKey[dict[str, int]]()
 
 

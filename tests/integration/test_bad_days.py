@@ -268,6 +268,31 @@ def test_a_waiter_sees_a_departure_that_happened_while_it_was_cut_off(
         assert waiting.result(60).release()
 
 
+def test_a_waiter_that_was_evicted_while_it_was_cut_off_is_not_granted(
+    own_server: Server, proxy: FaultProxy, root: str, start: Start
+) -> None:
+    with (
+        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
+        coordlock.connect(own_server.url_for(root)) as other,
+    ):
+        for _ in range(5):
+            holding = other.lock("orders").acquire()
+            waiting = [start(client.lock("orders").acquire)]
+            eventually(lambda: length(other) == 2)
+            # Watches the holder's departure for the first one too, when it asks again.
+            waiting.append(start(client.read_lock("orders").acquire))
+            eventually(lambda: length(other) == 3)
+            proxy.refuse()
+            proxy.drop_connections()
+            assert other.evict(other.contenders("orders")[2])
+            assert other.evict(other.contenders("orders")[1])
+            assert holding.release()
+            proxy.heal()
+            for one in waiting:
+                with pytest.raises(coordlock.Evicted):
+                    one.result(60)
+
+
 def test_a_partitioned_holder_stops_before_the_next_one_starts(
     own_server: Server, proxy: FaultProxy, root: str, start: Start
 ) -> None:

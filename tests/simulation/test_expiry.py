@@ -41,12 +41,11 @@ def test_the_old_holder_knows_of_its_loss_before_the_new_one_holds(
     if how != "cut off":
         holder.pause()
     gone = world.time.now()
-    while not second.done:
+    while not second.outcome.done():
         assert world.time.now() < gone + 4 * ttl
         world.advance(0.05)
-        if second.done:
-            # The first look of a holder that has stood still, too.
-            assert not believes(grant)
+    # The first look of a holder that has stood still, too.
+    assert not believes(grant)
     assert second.result.session.ended is None
     # The next one had to wait for the time-to-live, and not for much longer.
     assert world.time.now() >= gone + ttl / 3

@@ -92,7 +92,6 @@ def test_the_public_api_is_as_recorded() -> None:
     assert "\n".join(lines()) == RECORD.read_text("utf-8").rstrip("\n")
 
 
-@pytest.mark.xfail(strict=True, reason="kernel-bugs 27: coordlock.version is public by accident")
 def test_all_is_sorted_and_complete() -> None:
     assert coordlock.__all__ == sorted(
         coordlock.__all__, key=lambda name: (not name.isupper(), name)

@@ -90,7 +90,6 @@ def test_what_is_registered_and_is_no_backend_is_refused(install: Install, value
         backend_for_scheme("none")
 
 
-@pytest.mark.xfail(strict=True, reason="kernel-bugs 26: AttributeError of a broken entry point")
 def test_an_entry_point_that_names_nothing_is_refused(install: Install) -> None:
     install("[coordlock.backends]\nnone = third_empty:Missing\n", third_empty="")
     with pytest.raises(ConfigurationError, match="third_empty"):

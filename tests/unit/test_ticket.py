@@ -386,7 +386,6 @@ def test_whatever_fails_a_withdrawn_ticket_leaves_no_contender(
         assert not isinstance(call.outcome.exception(0), BackendUnavailable)
 
 
-@pytest.mark.xfail(strict=True, reason="kernel-bugs 29: the guard's timer is fired by closing")
 def test_nothing_is_watched_after_the_client_was_closed(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:

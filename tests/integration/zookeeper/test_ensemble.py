@@ -16,7 +16,7 @@ from tests.servers.zookeeper import ZooKeeperEnsemble
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
     # Half a tick is how old the leader's knowledge of a follower's sessions may be.
-    with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble"), tick=1000) as ensemble:
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble"), tick=2000) as ensemble:
         yield ensemble
 
 
@@ -35,8 +35,8 @@ def test_a_follower_that_dies_with_the_last_heartbeats_takes_no_time_away(
     leader = ensemble.leader()
     follower = next(member for member in ensemble.members if member is not leader)
     with (
-        coordlock.connect(follower.url_for(root, ttl="6s")) as client,
-        coordlock.connect(leader.url_for(root, ttl="6s")) as other,
+        coordlock.connect(follower.url_for(root, ttl="9s")) as client,
+        coordlock.connect(leader.url_for(root, ttl="9s")) as other,
         ThreadPoolExecutor() as pool,
     ):
         holding = client.lock("orders").acquire()
