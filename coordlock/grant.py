@@ -49,6 +49,8 @@ class _Hold:
     @property
     def state(self) -> GrantState:
         """The state now. Cheap: it looks at the clock and asks nobody."""
+        if self._link.inherited:
+            return GrantState.LOST  # it is the parent's
         if self._released is not None:
             return GrantState.RELEASED if self._released else GrantState.LOST
         if self._ticket.session.ended is not None or self._ticket.loss.done():

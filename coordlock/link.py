@@ -82,7 +82,9 @@ class Link:
                 opening = self._opening = self._opening or Promise()
             if starts:
                 run_in_background(self._open(opening))
-            yield opening
+            yield settled(opening)
+            if (error := opening.exception()) is not None:
+                raise copy(error)  # others raise it too, and it collects tracebacks
         return session
 
     def ticket(self, session: Session, queue: str, claim: Claim) -> Ticket:
