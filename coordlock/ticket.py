@@ -219,6 +219,8 @@ class Ticket:
                 yield from self._remove()
         except ClientClosed:
             promise.resolve(False)
+        except GeneratorExit:  # dropped with its timers, at the end of the interpreter
+            raise
         except BaseException as error:
             log.error("could not withdraw from %r: %s", self.entry.queue, error)
             promise.fail(error)
