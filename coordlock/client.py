@@ -254,8 +254,9 @@ def _opening(link: Link) -> Steps[None]:
     try:
         yield from link.session()
     except DeadlineReached as late:
+        error = link.silent(late)  # before closing, which is another reason for silence
         run_in_background(link.close())
-        raise link.silent(late) from None
+        raise error from None
     except BaseException:
         run_in_background(link.close())
         raise

@@ -96,9 +96,13 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         try:
             connection = self.dial(address, hostname, self._timeout, track=True)
         except OSError as error:
-            self.failure = f"{where}: {error.strerror or error}"
+            hint = "; does this port speak TLS?" if isinstance(error, ssl.SSLError) else ""
+            self.failure = f"{where}: {error.strerror or error}{hint}"
             raise
-        self.failure = f"{where} accepts connections but does not answer as ZooKeeper does"
+        self.failure = (
+            f"{where} accepts connections but does not answer as ZooKeeper does; "
+            f"is it the right port, and does it speak {'TLS' if self._context else 'plain TCP'}?"
+        )
         return _Tap(connection, self._greeted)
 
     def dial(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from typing import Final
 
 import click
 
@@ -25,19 +26,32 @@ class _InOrder(click.Group):
         return list(self.commands)
 
 
-@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})
+# The control character keeps click from filling the paragraph.
+_HELP: Final = """Distributed locks for the shell.
+
+\b
+coordlock run nightly -- ./migrate.sh    hold a lock while a command runs
+coordlock ls                             which locks are in use
+coordlock doctor                         is everything in order
+
+The service comes from --url, COORDLOCK_URL, coordlock.toml or pyproject.toml; without any of them
+the locks cover this machine.
+"""
+
+
+@click.group(
+    cls=_InOrder,
+    help=_HELP,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="coordlock", message="%(prog)s %(version)s")
-def coordlock() -> None:
-    r"""Distributed locks for the shell.
-
-    \b
-    coordlock run nightly -- ./migrate.sh       hold a lock while a command runs
-    coordlock ls                                which locks are in use
-    coordlock doctor                            is everything in order
-
-    The service comes from --url, COORDLOCK_URL, coordlock.toml or pyproject.toml; without any of
-    them the locks cover this machine.
-    """
+@click.pass_context
+def coordlock(context: click.Context) -> None:
+    """The command line; without a command its help, as an error."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(Exit.USAGE)
 
 
 for command in (run, hold, ls, show, break_, doctor, demo):

@@ -17,7 +17,19 @@ from coordlock.cli.wanted import Wanted
 __all__ = ["run"]
 
 
-@click.command(epilog="Example: coordlock run nightly -w 10m -- ./migrate.sh --fast")
+class _Run(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insist on the ``--``, or an option that is meant for COMMAND could be taken for ours."""
+        command = args[args.index("--") + 1 :] if "--" in args else None
+        rest = super().parse_args(ctx, args)
+        if command != list(ctx.params["command"]):
+            raise click.UsageError(
+                "write -- before the command: run NAME [OPTIONS] -- COMMAND", ctx
+            )
+        return rest
+
+
+@click.command(cls=_Run, epilog="Example: coordlock run nightly -w 10m -- ./migrate.sh --fast")
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @acquire_options

@@ -47,6 +47,22 @@ def test_every_option_and_every_status_is_documented() -> None:
         ), status
 
 
+def test_the_help_keeps_its_lines_and_is_an_error_when_nobody_asked(cli: Cli) -> None:
+    asked, unasked = cli.run("--help"), cli.run()
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert (unasked.returncode, unasked.stdout) == (64, "")
+    assert unasked.stderr == asked.stdout
+    assert "  coordlock ls                             which locks are in use\n" in asked.stdout
+
+
+def test_the_options_of_the_command_are_never_taken_for_ours(cli: Cli) -> None:
+    for line in (["echo", "-n", "x"], ["-n", "echo"], ["echo", "--", "x"]):
+        done = cli.run("run", "nightly", *line)
+        assert done.returncode == 64
+        assert "write -- before the command" in done.stderr
+    assert cli.run("run", "nightly", "-n", "--", "echo", "-n", "x", "--").stdout == "x --"
+
+
 def test_the_version_is_the_distributions(cli: Cli) -> None:
     version = importlib.metadata.version("coordlock")
     assert cli.run("--version").stdout == f"coordlock {version}\n"

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from coordlock.cli.demo.command import _Story
+from coordlock.cli.demo.crew import Crew
 from coordlock.cli.demo.ledger import Entry, Ledger, StaleToken, audit
+from coordlock.cli.demo.timeline import Timeline
+from coordlock.client import connect
 from coordlock.testing.waiting import eventually
 from tests.cli.command import Cli, is_gone
 from tests.servers.etcd import Etcd
@@ -42,6 +46,33 @@ def test_the_demo_shows_waiting_a_crash_a_freeze_and_a_refused_token(anywhere: C
     holds = [event for event in events if event["event"] == "holds"]
     assert [one["token"] for one in holds] == sorted(one["token"] for one in holds)
     assert any(one["waited"] > 0 for one in holds)
+
+
+class _Orders(Crew):
+    """A crew without processes that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def order(self, worker: str) -> None:
+        self.told.append(f"go on, {worker}")
+
+    def freeze(self, worker: str) -> float:
+        self.told.append(f"freeze {worker}")
+        return 0.0
+
+
+def test_somebody_is_left_to_write_while_one_is_frozen(cli: Cli) -> None:
+    """A worker that is quicker than the one to be frozen waits before its last round."""
+    crew = _Orders()
+    with connect(cli.url) as client, client.lock("ledger"):
+        story = _Story(
+            crew, client, Timeline(0.0, as_json=True), "ledger", ["a", "b", "c"], leased=True
+        )
+        story.go_on({"at": 1.0, "worker": "c", "event": "last"})
+        assert crew.told == []
+        story.go_on({"at": 2.0, "worker": "b", "event": "halfway", "token": 7})
+        assert crew.told == ["freeze b", "go on, c"]
 
 
 def test_people_get_sentences(cli: Cli) -> None:

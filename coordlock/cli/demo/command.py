@@ -97,6 +97,7 @@ class _Story:
         self._leased = leased
         self._tokens: set[int] = set()
         self._frozen = False
+        self._waiting: list[str] = []
         self._waiting_for: tuple[str, float] | None = None
         self._refused: list[str] = []
 
@@ -104,6 +105,10 @@ class _Story:
         """Show ``event``, and do what comes next."""
         worker, kind = event["worker"], event["event"]
         self.counts[kind] += 1
+        if kind == "last":
+            self._waiting.append(worker)
+            self._let_go_on()
+            return
         if kind == "holds" and self._waiting_for is not None:
             since, at = self._waiting_for
             event |= {"after": round(event["at"] - at, 6), "since": since}
@@ -139,6 +144,11 @@ class _Story:
             wrong.append(f"{len(left)} contenders were left in the queue")
         return wrong
 
+    def _let_go_on(self) -> None:
+        """The last rounds wait for the freeze, so that somebody writes during it."""
+        while self.counts["frozen"] and self._waiting:
+            self._crew.order(self._waiting.pop())
+
     def _kill(self, halfway: Event) -> None:
         at = self._crew.kill(halfway["worker"])
         self._tell("killed", halfway["worker"], at, token=halfway["token"])
@@ -149,6 +159,7 @@ class _Story:
         at = self._crew.freeze(worker)
         self._tell("frozen", worker, at, token=token)
         self._frozen = True
+        self._let_go_on()
         if self._leased:
             self._waiting_for = "the freeze", at
             return

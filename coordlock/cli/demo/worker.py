@@ -35,7 +35,8 @@ class Task:
     """What a worker has to do.
 
     ``events`` is the descriptor to which it reports. In the round ``halt`` it stops between its
-    read and its write, says so, and goes on when a line comes on stdin.
+    read and its write, says so, and goes on when a line comes on stdin. Without such a round it
+    does the same before its last one.
     """
 
     worker: str
@@ -69,6 +70,10 @@ class _Worker:
             self.tell("ready")
             _wait_for_order()
             for number in range(1, task.rounds + 1):
+                if number == task.rounds and not task.halt:
+                    # Somebody must be left to write while another one is frozen.
+                    self.tell("last")
+                    _wait_for_order()
                 if not self._round(client, halt=number == task.halt):
                     self._round(client, halt=False)
         self.tell("done")
