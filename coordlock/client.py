@@ -17,6 +17,7 @@ from coordlock.driver import DeadlineReached, Steps, run, run_async, run_in_back
 from coordlock.errors import ConfigurationError
 from coordlock.link import Link
 from coordlock.lock import DEFAULT, AsyncLock, Lock, Timeout
+from coordlock.names import check_name
 from coordlock.registry import backend_for_client, backend_for_scheme
 from coordlock.settings import Settings
 from coordlock.standing import Standing, standings
@@ -99,7 +100,9 @@ class _Client(Generic[L]):
         ``timeout`` in seconds is the default of its ``acquire``: None waits forever, 0 tries once.
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
-        return self._make(name, Mode(mode), timeout)
+        if not isinstance(mode, Mode):
+            raise ValueError(f"mode must be one of {', '.join(map(repr, Mode))}, not {mode!r}")
+        return self._make(name, mode, timeout)
 
     def read_lock(self, name: str, *, timeout: Timeout = DEFAULT) -> L:
         """The lock ``name``, shared with other readers: mode PR."""
@@ -134,6 +137,8 @@ class _Client(Generic[L]):
 
     def _evict(self, contender: Standing | Contender) -> Steps[bool]:
         target = contender.contender if isinstance(contender, Standing) else contender
+        if not isinstance(target, Contender):
+            raise TypeError(f"evict takes what contenders() gives, not {contender!r}")
         return (yield from self._link.remove(lambda: self._link.backend.evict(target)))
 
     def __repr__(self) -> str:
@@ -155,7 +160,7 @@ class Client(_Client[Lock]):
 
     def contenders(self, name: str) -> tuple[Standing, ...]:
         """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
-        return run(*self._asking(standings(self._link, name)))
+        return run(*self._asking(standings(self._link, check_name(name))))
 
     def evict(self, contender: Standing | Contender) -> bool:
         """Remove anybody's contender from its queue; whether it was there. For operators.
@@ -205,7 +210,7 @@ class AsyncClient(_Client[AsyncLock]):
 
     async def contenders(self, name: str) -> tuple[Standing, ...]:
         """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
-        return await run_async(*self._asking(standings(self._link, name)))
+        return await run_async(*self._asking(standings(self._link, check_name(name))))
 
     async def evict(self, contender: Standing | Contender) -> bool:
         """Remove anybody's contender from its queue; whether it was there. For operators.

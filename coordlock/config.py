@@ -94,7 +94,8 @@ def _from_mapping(fields: Mapping[str, Any]) -> Settings:
     merged.update((key, value) for key, value in fields.items() if key != "url")
     scheme = merged.pop("backend", None)
     if not isinstance(scheme, str) or not scheme:
-        raise ConfigurationError("neither 'url' nor 'backend' is given")
+        given = ", ".join(sorted(fields)) or "nothing"
+        raise ConfigurationError(f"neither 'url' nor 'backend' is given, but {given}")
     backend = backend_for_scheme(scheme)
     hosts, root = merged.pop("hosts", ()), merged.pop("root", None)
     username, password = merged.pop("username", None), merged.pop("password", None)

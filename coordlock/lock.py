@@ -61,14 +61,14 @@ class _Lock:
         if seconds is None or seconds == math.inf:
             return None
         try:
-            valid = not isinstance(seconds, bool) and seconds >= 0
-        except TypeError:
+            valid = not isinstance(seconds, bool | str | bytes) and float(seconds) >= 0
+        except (TypeError, ValueError, OverflowError):
             valid = False
         if not valid:
             raise ValueError(
                 f"timeout must be a number of seconds, 0 or more, or None: {seconds!r}"
             )
-        return seconds
+        return float(seconds)
 
     def _acquisition(self, timeout: Timeout) -> tuple[Steps[Ticket], Clock, float | None]:
         """What a driver needs in order to acquire: the protocol, the clock and the deadline."""

@@ -20,6 +20,7 @@ __all__ = [
     "duration",
     "number",
     "optional",
+    "short_text",
     "text",
 ]
 
@@ -118,6 +119,17 @@ def text(value: object) -> str:
     return value
 
 
+def short_text(limit: int) -> Parser:
+    """Parses any text but the empty one, of at most ``limit`` bytes in UTF-8."""
+
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or not 0 < len(value.encode("utf-8", "replace")) <= limit:
+            raise ValueError(f"a non-empty text of at most {limit} bytes")
+        return value
+
+    return parse
+
+
 #: The options of every backend.
 COMMON_OPTIONS: Final = (
     Option("ttl", duration(1, 3600), 15.0, "How long the session outlives its last heartbeat."),
@@ -126,7 +138,7 @@ COMMON_OPTIONS: Final = (
     ),
     Option("connect_timeout", duration(0.1, 600), 10.0, "How long connect may take."),
     Option("request_timeout", duration(0.1, 600), 5.0, "How long one request may take."),
-    Option("label", text, "", "What queue views show beside host and pid as the owner."),
+    Option("label", short_text(255), "", "What queue views show beside host and pid as the owner."),
 )
 
 #: For backends that speak TLS.

@@ -157,13 +157,19 @@ class Ticket:
             promise = self._withdrawal = Promise()
             watches, self._watches = self._watches, {}
             guard = self._guard
-        for cancel in watches.values():
-            cancel()
-        if guard is not None:
-            guard()
-        self.finished.resolve(None)
-        run_in_background(self._withdraw(promise))
+        try:
+            self._begin(promise)
+            self.finished.resolve(None)
+            for cancel in (*watches.values(), *([guard] if guard else [])):
+                cancel()
+        except BaseException:
+            # Ctrl-C in the thread that gives up, which will not ask again: another one goes on.
+            self._timers.call_at(self._timers.clock.now(), partial(self._begin, promise))
+            raise
         return promise
+
+    def _begin(self, promise: Promise[bool]) -> None:
+        run_in_background(self._withdraw(promise))
 
     def _send(self) -> Future[Snapshot]:
         if (ended := self.session.ended) is not None:
@@ -207,21 +213,21 @@ class Ticket:
 
     def _withdraw(self, promise: Promise[bool]) -> Steps[None]:
         try:
-            if self._in_flight is None:
+            if not self._attempts:
                 promise.resolve(False)
                 return
-            yield settled(self._in_flight)
+            if self._in_flight is not None:  # else Ctrl-C came while it was sent
+                yield settled(self._in_flight)
             promise.resolve((yield from self._remove()))
             # A request whose reply was lost may still take effect, even after the removal.
-            unknown = isinstance(self._in_flight.exception(), BackendUnavailable)
+            sent = self._in_flight
+            unknown = sent is None or isinstance(sent.exception(), BackendUnavailable)
             for delay in _CONFIRMATIONS if unknown or self._attempts > 1 else ():
                 yield sleep(self._timers, delay)
                 yield from self._remove()
         except ClientClosed:
             promise.resolve(False)
-        except GeneratorExit:  # dropped with its timers, at the end of the interpreter
-            raise
-        except BaseException as error:
+        except Exception as error:
             log.error("could not withdraw from %r: %s", self.entry.queue, error)
             promise.fail(error)
             raise

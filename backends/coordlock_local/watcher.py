@@ -166,10 +166,10 @@ class Watcher:
         if watched is None:
             return []
         for path in self._paths(watched.contender):
-            keys = self._files[path]
+            keys = self._files.get(path, set())
             keys.discard(key)
             if not keys:
-                del self._files[path]
+                self._files.pop(path, None)  # a watch that was interrupted has not got so far
                 if self._notices is not None:
                     self._notices.drop(path)
         return list(watched.watchers.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 __all__ = ["main"]
@@ -12,6 +13,8 @@ def main() -> int:
 
     The entry point of the console script. Importing it needs no extra; using it needs ``cli``.
     """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback while the rest is loaded
     try:
         import click  # noqa: F401
         import rich  # noqa: F401

@@ -14,6 +14,7 @@ from coordlock.cli.text import printable
 from coordlock.errors import (
     AcquireTimeout,
     AuthenticationFailed,
+    BackendError,
     BackendUnavailable,
     ConfigurationError,
     CoordlockError,
@@ -55,6 +56,7 @@ _STATUSES: Final = (
     (AuthenticationFailed, Exit.NO_PERMISSION),
     (BackendUnavailable, Exit.UNAVAILABLE),
     (SessionLost, Exit.UNAVAILABLE),
+    (BackendError, Exit.UNAVAILABLE),
     (OSError, Exit.IO_ERROR),
 )
 
@@ -94,6 +96,8 @@ def _sentence(error: BaseException, status: Exit) -> str:
     match status:
         case Exit.UNAVAILABLE:
             return f"{error}; `coordlock doctor` tells more"
+        case Exit.NO_PERMISSION if isinstance(error, BackendError) and error.service == "local":
+            return f"{error}; or choose another one, with local:///path or XDG_STATE_HOME"
         case Exit.NO_PERMISSION:
             return f"{error}; check the user, the password and what they are allowed to do"
         case Exit.SOFTWARE if not isinstance(error, CoordlockError):
