@@ -85,27 +85,30 @@ class SystemTimers:
         self.clock = clock
         self._heap: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
-        self._wake = threading.Condition()
+        # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def call_at(self, when: float, action: Callable[[], object]) -> Timer:
         """Call ``action`` on the timer thread at ``when``; it must not block."""
         timer = Timer(when, action)
-        with self._wake:
+        with self._lock:
             if self._closed:
                 raise ClientClosed
             heapq.heappush(self._heap, (when, next(self._numbers), timer))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
+                thread.start()
+                self._thread = thread  # only now: without the thread nobody serves
             elif self._heap[0][2] is timer:
                 self._wake.notify()
         return timer
 
     def close(self) -> None:
         """End the thread, waiting up to a second for an action under way; fire what is left."""
-        with self._wake:
+        with self._lock:
             self._closed = True
             left, self._heap = self._heap, []
             self._wake.notify()
@@ -116,7 +119,7 @@ class SystemTimers:
 
     def _serve(self) -> None:
         while True:
-            with self._wake:
+            with self._lock:
                 while not self._closed and (delay := self._delay()) > 0:
                     self._wake.wait(delay)
                 if self._closed:

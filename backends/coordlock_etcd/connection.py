@@ -19,6 +19,7 @@ from coordlock_etcd.endpoints import Endpoint, Endpoints
 from coordlock_etcd.errors import SERVICE, had_no_effect, is_elsewhere, needs_login, translate
 from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.rpc import AUTHENTICATE, Method
+from coordlock_etcd.starter import Starter
 
 __all__ = ["Connection", "Metadata"]
 
@@ -62,6 +63,7 @@ class Connection:
         self._token: Promise[str | None] | None = None
         self._calls: set[grpc.RpcContext] = set()
         self._closed = False
+        self.starter: Final = Starter()
 
     def call(
         self,
@@ -141,6 +143,7 @@ class Connection:
     def close(self) -> None:
         """End all calls and close the channels that are ours. Blocks; idempotent."""
         self.cancel()
+        self.starter.close()
         self.endpoints.close()
 
     def follow(self, call: grpc.RpcContext) -> None:
@@ -232,8 +235,11 @@ class _Call(Generic[Request, Reply]):
         if (error := token.exception()) is not None:
             self._promise.fail(error)
             return
+        self._connection.starter.run(lambda: self._start(token.result()))
+
+    def _start(self, token: str | None) -> None:
         try:
-            self._attempt(token.result())
+            self._attempt(token)
         except Exception as refused:
             # ValueError on a closed channel, and what gRPC likes at the interpreter's end.
             reason = "the client is closed" if self._connection.closed else str(refused)

@@ -68,7 +68,9 @@ class Watcher:
     def __init__(self, connection: Connection, observer: Observer) -> None:
         self._connection = connection
         self._observer = observer
-        self._changed = threading.Condition()
+        # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._watches: dict[tuple[bytes, int], _Watch] = {}
         self._by_id: dict[int, _Watch] = {}
         self._ids = itertools.count(1)
@@ -86,7 +88,7 @@ class Watcher:
         key = contender.key.encode("utf-8", "surrogateescape")
         place = (key, contender.order)
         me = object()
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return lambda: None
             watch = self._watches.get(place)
@@ -104,7 +106,7 @@ class Watcher:
 
     def recheck_when_due(self) -> None:
         """Read the watched keys if that was long ago. Never blocks."""
-        with self._changed:
+        with self._lock:
             if time.monotonic() - self._checked < _RECHECK:
                 return
             watches = list(self._watches.values())
@@ -112,13 +114,13 @@ class Watcher:
 
     def restart(self) -> None:
         """Open a new stream, on the endpoint that is now in use. Never blocks."""
-        with self._changed:
+        with self._lock:
             if self._stream is not None:
                 self._stream.cancel()
 
     def reset(self) -> None:
         """Drop all watches: their session has ended. Never blocks."""
-        with self._changed:
+        with self._lock:
             self._watches.clear()
             self._by_id.clear()
             self._broken = False
@@ -127,7 +129,7 @@ class Watcher:
 
     def close(self) -> None:
         """Drop all watches and let the thread end. Never blocks."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify()
         self.reset()
@@ -138,7 +140,7 @@ class Watcher:
             self._thread.join(timeout)
 
     def _cancel(self, watch: _Watch, me: object) -> None:
-        with self._changed:
+        with self._lock:
             watch.callbacks.pop(me, None)
             if not watch.callbacks:
                 self._remove(watch)
@@ -177,12 +179,12 @@ class Watcher:
                 if not self._closed and starts_threads():
                     log.exception("etcd: the watch stream failed")
                 self._break(repr(error))
-            with self._changed:
+            with self._lock:
                 self._changed.wait_for(lambda: self._closed, self._delay)
                 self._delay = min(2 * self._delay, _BACKOFF[1])
 
     def _wait_for_watches(self) -> bool:
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._closed or self._watches)
             return not self._closed
 
@@ -190,7 +192,7 @@ class Watcher:
         token = self._connection.token().result()
         stream = Stream(self._connection, self._connection.endpoints.current, token)
         try:
-            with self._changed:
+            with self._lock:
                 if self._closed:
                     return
                 self._stream = stream
@@ -202,7 +204,7 @@ class Watcher:
                 self._handle(stream, response)
             raise BackendUnavailable(SERVICE, "the server ended the watch stream")
         finally:
-            with self._changed:
+            with self._lock:
                 self._stream = None
                 for watch in self._watches.values():
                     self._unsent(watch)
@@ -210,14 +212,14 @@ class Watcher:
             stream.close()
 
     def _break(self, reason: str) -> None:
-        with self._changed:
+        with self._lock:
             if self._broken or not self._watches:
                 return
             self._broken = True
         self._observer.suspect(reason)
 
     def _mend(self) -> None:
-        with self._changed:
+        with self._lock:
             self._delay = _BACKOFF[0]
             if not self._broken:
                 return
@@ -234,7 +236,7 @@ class Watcher:
         if response.created:
             self._mend()
             return
-        with self._changed:
+        with self._lock:
             watch = self._by_id.get(response.watch_id)
             if watch is None:
                 return  # cancelled meanwhile
@@ -246,7 +248,7 @@ class Watcher:
             self._depart(watch)
 
     def _depart(self, watch: _Watch) -> None:
-        with self._changed:
+        with self._lock:
             callbacks = list(watch.callbacks.values()) if self._is_live(watch) else []
             self._remove(watch)
         for departed in callbacks:
@@ -258,7 +260,7 @@ class Watcher:
     # Reading the keys, by calls whose answers come on gRPC's threads.
 
     def _recheck(self, watches: Sequence[_Watch]) -> None:
-        with self._changed:
+        with self._lock:
             self._checked = time.monotonic()
         for start in range(0, len(watches), requests.MAX_OPERATIONS):
             batch = watches[start : start + requests.MAX_OPERATIONS]
@@ -268,7 +270,7 @@ class Watcher:
 
     def _rechecked(self, batch: Sequence[_Watch], answer: Future[pb.TxnResponse]) -> None:
         if answer.exception() is not None:
-            with self._changed:
+            with self._lock:
                 unwatched = any(self._is_live(watch) and not watch.id for watch in batch)
             if unwatched:
                 self.restart()  # which sends them again, after a while
@@ -283,7 +285,7 @@ class Watcher:
                 self._depart(watch)
 
     def _stays(self, watch: _Watch, revision: int) -> None:
-        with self._changed:
+        with self._lock:
             watch.start = max(watch.start, revision + 1)
             if self._is_live(watch) and not watch.id:
                 self._send(watch)

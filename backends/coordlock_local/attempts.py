@@ -46,7 +46,9 @@ class Attempts:
     def __init__(self, path: str) -> None:
         self._path = path
         self._waiting: deque[Callable[[bool], bool]] = deque()
-        self._wake = threading.Condition()
+        # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -68,7 +70,7 @@ class Attempts:
 
     def close(self) -> None:
         """Fail what waits, and end the thread."""
-        with self._wake:
+        with self._lock:
             self._closed = True
             self._wake.notify_all()
             thread = self._thread
@@ -76,7 +78,7 @@ class Attempts:
             thread.join()
 
     def _append(self, attempt: Callable[[bool], bool], promise: Promise[T]) -> None:
-        with self._wake:
+        with self._lock:
             if self._closed:
                 promise.fail(SessionLost(SERVICE, "the client was closed"))
                 return
@@ -96,7 +98,7 @@ class Attempts:
     def _serve(self) -> None:
         pause = _FIRST
         while True:
-            with self._wake:
+            with self._lock:
                 closed = self._closed
                 if not self._waiting:
                     self._thread = None
@@ -104,10 +106,10 @@ class Attempts:
                 attempt = self._waiting[0]
             if attempt(closed):
                 pause = _FIRST
-                with self._wake:
+                with self._lock:
                     self._waiting.popleft()
             else:
-                with self._wake:
+                with self._lock:
                     if not self._closed:
                         self._wake.wait(pause)
                 pause = min(pause * 2, _LONGEST)
