@@ -235,6 +235,26 @@ def test_a_waiter_that_gave_up_on_a_lost_reply_leaves_no_contender(
         eventually(lambda: length(observer) == 0)
 
 
+def test_a_create_that_takes_effect_after_the_withdrawal_is_removed(
+    own_server: Server, proxy: FaultProxy, root: str
+) -> None:
+    with (
+        coordlock.connect(through(proxy, own_server, root, "ttl=60s&request_timeout=1s")) as client,
+        coordlock.connect(own_server.url_for(root)) as observer,
+    ):
+        client.lock("warm").acquire().release()
+        trap = proxy.on_request(create_kind(own_server), Connection.postpone_request)
+        proxy.refuse()
+        with pytest.raises(coordlock.AcquireTimeout):
+            client.lock("orders").acquire(timeout=1)
+        assert trap.sprung
+        proxy.heal()  # now it arrives
+        eventually(lambda: client.lock("other").try_acquire(), "the client works again")
+        eventually(lambda: length(observer) == 0)
+        # Whether it came before the removal or after it, it is gone for good.
+        assert observer.lock("orders").acquire(30).release()
+
+
 def test_a_release_whose_reply_was_lost_is_a_release(
     own_server: Server, proxy: FaultProxy, root: str
 ) -> None:
