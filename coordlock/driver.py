@@ -10,7 +10,7 @@ import asyncio
 import concurrent.futures
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from coordlock.clock import Clock
 from coordlock.promise import Promise
@@ -18,6 +18,8 @@ from coordlock.promise import Promise
 __all__ = ["DeadlineReached", "Steps", "run", "run_async", "run_in_background"]
 
 T = TypeVar("T")
+
+_LONGEST_WAIT: Final = 5.0
 
 #: A protocol with a result of type T.
 Steps = Generator[Future[Any], Any, T]
@@ -99,7 +101,7 @@ def run_in_background(steps: Steps[T]) -> Promise[T]:
     return promise
 
 
-async def _done(future: Future[Any], timeout: float | None) -> None:
+async def _done(future: Future[Any], timeout: float) -> None:
     # `wait` leaves the future alone when the task is cancelled; the wrapper is dropped quietly.
     wrapper = asyncio.wrap_future(future)
     try:
@@ -114,13 +116,14 @@ def _resume(steps: Steps[T], future: Future[Any]) -> Future[Any]:
     return steps.send(future.result()) if error is None else steps.throw(error)
 
 
-def _remaining(clock: Clock, deadline: float | None) -> float | None:
+def _remaining(clock: Clock, deadline: float | None) -> float:
     """How long to wait before looking again; raises `DeadlineReached`.
 
-    No wait is longer than a minute: none counts the time of a suspend, which the clock does.
+    No wait is long: none counts the time of a suspend, as the clock does, and a signal that comes
+    in the moment before a wait is seen only after it.
     """
     if deadline is None:
-        return None
+        return _LONGEST_WAIT
     if (seconds := deadline - clock.now()) <= 0:
         raise DeadlineReached
-    return min(seconds, 60.0)
+    return min(seconds, _LONGEST_WAIT)

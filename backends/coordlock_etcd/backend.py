@@ -190,7 +190,7 @@ class EtcdBackend(Backend):
             if self._closing is not None:
                 raise _closed()
             self._listener = listener
-        return SessionInfo(id=f"{reply.ID:x}", ttl=float(reply.TTL))
+        return SessionInfo(id=f"{reply.ID:016x}", ttl=float(reply.TTL))
 
     def _beaten(self, lease: int, reply: pb.LeaseKeepAliveResponse) -> float:
         if reply.TTL <= 0:

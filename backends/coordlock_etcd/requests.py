@@ -121,7 +121,7 @@ def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
         claim=claim,
         order=kv.create_revision,
         token=kv.create_revision,
-        session=f"{kv.lease:x}" if kv.lease else "",
+        session=f"{kv.lease:016x}" if kv.lease else "",
         owner=Owner.decode(kv.value),
     )
 

@@ -113,6 +113,14 @@ class Child:
         self.guard.dismiss()
 
 
+def _reason(error: OSError, command: str) -> int:
+    """The errno for people: a directory on the PATH that may not be searched hides nothing else."""
+    nowhere = "/" not in command and not any(
+        os.path.isfile(os.path.join(directory, command)) for directory in os.get_exec_path()
+    )
+    return errno.ENOENT if nowhere or error.errno is None else error.errno
+
+
 def _become(command: tuple[str, ...], orders: int, failure: int) -> NoReturn:
     """The child's side: wait for the order, then become the command. Never returns."""
     try:
@@ -131,6 +139,6 @@ def _become(command: tuple[str, ...], orders: int, failure: int) -> NoReturn:
             try:
                 os.execvp(command[0], command)
             except OSError as error:
-                os.write(failure, str(error.errno).encode())
+                os.write(failure, str(_reason(error, command[0])).encode())
     finally:
         os._exit(Exit.NOT_FOUND)

@@ -74,6 +74,14 @@ def test_a_command_that_is_not_there_gives_127_and_frees_the_lock_at_once(cli: C
     assert cli.run("run", "-n", "x", "--", "true").returncode == 0
 
 
+def test_a_path_that_cannot_be_searched_makes_no_difference(cli: Cli, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.write_text("a file, which no user can search")
+    environment = cli.environment | {"PATH": f"{closed}:{os.environ['PATH']}"}
+    done = cli.run("run", "x", "--", "no-such-command-anywhere", env=environment)
+    assert done.returncode == 127
+
+
 def test_a_file_that_cannot_be_executed_gives_126(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_text("no program")

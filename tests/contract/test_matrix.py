@@ -7,6 +7,7 @@ import inspect
 
 import pytest
 
+from coordlock.backend import Backend
 from coordlock.client import _Client
 from coordlock.registry import backend_for_scheme, schemes
 from coordlock.testing.backend_contract import BackendContract
@@ -30,6 +31,10 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
     source = inspect.getsource(LockContract)
     assert all(f".{primitive}(" in source for primitive in primitives)
     assert DRIVERS == ("sync", "async")
+
+
+def test_the_contract_has_ten_methods_and_a_constructor() -> None:
+    assert len(Backend.__abstractmethods__ - {"configure"}) == 10
 
 
 def _makes_a_lock(value: object) -> bool:

@@ -62,7 +62,10 @@ def length_is(client: coordlock.Client, length: int) -> bool:
 
 
 def round_trips(requests: Counter[str]) -> int:
-    """How often the client waited: on ZooKeeper a create and the list behind it are one."""
+    """How often the client waited: on ZooKeeper a create and the list behind it are one.
+
+    That the list follows at once, the time through a slow network shows in the next test.
+    """
     return sum(n for kind, n in requests.items() if not kind.startswith("getChildren"))
 
 

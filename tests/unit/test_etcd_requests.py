@@ -52,7 +52,7 @@ def test_a_snapshot_is_in_ascending_order_with_creation_revisions_as_tokens() ->
     assert (seen.queue, seen.revision, seen.omitted) == ("q", 20, 3)
     first, second = seen.contenders
     assert (first.id, first.claim, first.owner) == (GUID, Mode.PR, OWNER)
-    assert (first.order, first.token, first.session) == (4, 4, "1234")
+    assert (first.order, first.token, first.session) == (4, 4, "0000000000001234")
     assert (second.id, second.claim, second.owner) == ("5c", Mode.EX, None)
     assert (second.order, second.token, second.session) == (9, 9, "5c")
 

@@ -115,6 +115,7 @@ class _Story:
             self._waiting_for = None
         self._timeline.show(event)
         if kind == "ready" and self.counts["ready"] == len(self._workers):
+            self._timeline.start = event["at"]  # starting the processes is no part of the story
             for name in self._workers:
                 self._crew.order(name)
         elif kind == "halfway":

@@ -15,6 +15,11 @@ __all__ = ["Timeline"]
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue")
 #: What stands out, in red.
 _ALARMING: Final = frozenset({"killed", "frozen", "evicted", "refused", "lost"})
+#: Where a chapter of the story begins.
+_HEADLINES: Final = {
+    "killed": "A crash: a worker is killed while it holds the lock.",
+    "frozen": "A freeze: a worker stands still while it holds the lock.",
+}
 #: Only of interest to programs.
 _SILENT: Final = frozenset({"ready", "halfway"})
 
@@ -23,7 +28,7 @@ class Timeline:
     """Prints events as they come; times count from ``start`` on the system's clock."""
 
     def __init__(self, start: float, *, as_json: bool) -> None:
-        self._start = start
+        self.start = start
         self.as_json: Final = as_json
 
     def say(self, text: str = "") -> None:
@@ -33,10 +38,12 @@ class Timeline:
 
     def show(self, event: Event) -> None:
         """Print ``event``."""
-        at = event["at"] - self._start
+        at = event["at"] - self.start
         if self.as_json:
             click.echo(json.dumps(event | {"at": round(at, 6)}))
         elif event["event"] not in _SILENT:
+            if event["event"] in _HEADLINES:
+                click.echo(f"\n{_HEADLINES[event['event']]}")
             worker = event["worker"]
             name = coloured(f"{worker:<10}", _colour(worker))
             text = printable(_sentence(event))
