@@ -54,7 +54,7 @@ def test_a_snapshot_is_in_ascending_order_with_creation_revisions_as_tokens() ->
     assert (first.id, first.claim, first.owner) == (GUID, Mode.PR, OWNER)
     assert (first.order, first.token, first.session) == (4, 4, "0000000000001234")
     assert (second.id, second.claim, second.owner) == ("5c", Mode.EX, None)
-    assert (second.order, second.token, second.session) == (9, 9, "5c")
+    assert (second.order, second.token, second.session) == (9, 9, "000000000000005c")
 
 
 def test_watches_are_for_deletions_from_a_revision_on() -> None:

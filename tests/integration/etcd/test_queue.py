@@ -40,7 +40,7 @@ def test_the_token_is_the_creation_revision_of_the_key(etcd: Etcd, party: Party)
         _, contender, snapshot = party.enqueue("q")
         [kv] = json.loads(etcd.etcdctl("get", contender.key, "--write-out=json"))["kvs"]
         assert contender.token == contender.order == kv["create_revision"] == snapshot.revision
-        assert contender.session == f"{kv['lease']:x}" == party.info.id
+        assert contender.session == f"{kv['lease']:016x}" == party.info.id
 
 
 def test_enqueueing_is_one_transaction_and_withdrawing_one_deletion(
