@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from typing import Final
 
 import click
@@ -106,4 +107,14 @@ def _run() -> int:
         complain(error.format_message())
         return Exit.FAILED
     except Exception as error:
-        return report(error)
+        status = report(error)
+        _give_up_output()
+        return status
+
+
+def _give_up_output() -> None:
+    """Drop what could not be written, or the interpreter tries again at its exit, and fails."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

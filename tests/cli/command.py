@@ -24,6 +24,7 @@ class Cli:
         self.directory = directory
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("COORDLOCK")}
         self.environment["COORDLOCK_URL"] = url
+        self.environment.pop("PYTHONUNBUFFERED", None)  # few users have it
 
     def command(self, *arguments: str) -> list[str]:
         """The command line."""
