@@ -61,8 +61,9 @@ class _Hold:
     def remaining(self) -> float:
         """Seconds for which the lock is certainly held, if this process reads them at once.
 
-        Heartbeats keep it above half of the time-to-live (on ZooKeeper it is never all of it, because
-        a heartbeat counts only when the leader must know of it); it runs down to 0 when they fail. Infinite on backends without leases; 0 when lost or released.
+        Heartbeats keep it above two thirds of the time-to-live, on ZooKeeper above a third, where
+        one counts only when the leader must know of it. It runs down to 0 when they fail. Infinite
+        on backends without leases; 0 when lost or released.
         """
         live = self.state in (GrantState.HELD, GrantState.SUSPECT)
         return self._ticket.session.remaining if live else 0.0

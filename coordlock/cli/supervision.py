@@ -39,8 +39,8 @@ class Limits:
     def of(cls, lease: float, grace: float) -> Limits:
         """The limits for a lease that has ``lease`` seconds left after a good heartbeat.
 
-        A heartbeat comes at every third of the time-to-live, so two thirds of it always remain
-        while all is well. ``lease`` is no more than all of it: its last third means trouble.
+        Heartbeats come so often that more than a third of ``lease`` always remains while all is
+        well: its last third means trouble.
         """
         kill = min(1.0, lease / 10)
         return cls(terminate=min(grace + kill, lease / 3), kill=kill, grace=grace)
