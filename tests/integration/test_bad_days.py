@@ -539,7 +539,7 @@ def test_history_is_compacted_under_waiters(etcd: Etcd, root: str, start: Start)
 
 
 def test_history_is_compacted_while_a_waiter_is_cut_off(
-    tmp_path: Any, etcd: Etcd, root: str, start: Start
+    etcd: Etcd, root: str, start: Start
 ) -> None:
     with (
         FaultProxy(etcd.host, etcd.port) as proxy,

@@ -34,6 +34,8 @@ class Wire:
 
     proxy: FaultProxy
     url: str
+    #: Past the proxy, for looking on without being counted.
+    direct: str
 
     def requests(self, action: Callable[[], object]) -> Counter[str]:
         """The requests sent while ``action`` ran, but for heartbeats."""
@@ -47,7 +49,8 @@ def wire(request: pytest.FixtureRequest, root: str) -> Iterator[Wire]:
     server: Etcd | ZooKeeper = request.getfixturevalue(request.param)
     framer = GrpcFrames if request.param == "etcd" else ZooKeeperFrames
     with FaultProxy(server.host, server.port, framer) as proxy:
-        yield Wire(proxy, f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s")
+        url = f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s"
+        yield Wire(proxy, url, server.url_for(root))
 
 
 @pytest.fixture
@@ -147,13 +150,21 @@ def test_a_release_wakes_one_waiter_of_many(wire: Wire, client: coordlock.Client
 
 
 def test_waiting_sends_nothing_but_heartbeats(wire: Wire, client: coordlock.Client) -> None:
-    with coordlock.connect(wire.url) as other, ThreadPoolExecutor() as pool:
+    before = wire.proxy.counts()
+
+    def watches() -> int:
+        requests = (wire.proxy.counts() - before).requests
+        return requests["Watch"] + requests["getData"]
+
+    with (
+        coordlock.connect(wire.url) as other,
+        coordlock.connect(wire.direct) as observer,
+        ThreadPoolExecutor() as pool,
+    ):
         holding = other.lock("orders").acquire()
         waiting = pool.submit(client.lock("orders").acquire)
-        eventually(lambda: length_is(other, 2))
-        # The holder's and the waiter's own watches are set a moment later.
-        marker = threading.Event()
-        marker.wait(1.0)
-        assert wire.requests(lambda: marker.wait(2.0)) == Counter()
+        eventually(lambda: length_is(observer, 2))
+        eventually(lambda: watches() == 3, "both watch their own, and one the other's")
+        assert wire.requests(lambda: threading.Event().wait(2.0)) == Counter()
         holding.release()
         waiting.result(30).release()

@@ -95,7 +95,6 @@ class _Story:
         self._workers = workers
         self._crashing, self._freezing = workers[:2]
         self._leased = leased
-        self._tokens: set[int] = set()
         self._frozen = False
         self._waiting: list[str] = []
         self._waiting_for: tuple[str, float] | None = None
