@@ -34,7 +34,7 @@ fmt: setup ## Format the code and fix what the linter can
 setup: ## Make .venv with coordlock, all extras and the development tools
 	@scripts/setup dev
 
-servers: ## Install the etcd and ZooKeeper servers that the tests start (Debian, as root)
+servers: ## Install the servers that the tests start (Debian, as root)
 	@scripts/servers
 
 test-install: setup ## Build the packages and try every extra in an environment of its own

@@ -28,16 +28,23 @@ from coordlock.errors import (
     CoordlockError,
     Evicted,
     ForkedClient,
+    InvalidKey,
     InvalidName,
+    InvalidToken,
     LockLost,
     MissingExtra,
     QueueMismatch,
     SessionLost,
+    StaleToken,
+    Unfenceable,
+    Unsupported,
+    VersionMismatch,
 )
 from coordlock.grant import AsyncGrant, AsyncLossSignal, Grant, GrantState, LossSignal
 from coordlock.lock import DEFAULT, AsyncLock, Lock
 from coordlock.settings import Settings
 from coordlock.standing import Standing
+from coordlock.transaction import AsyncTransaction, Stored, Transaction
 
 #: The version of the installed distribution.
 __version__ = _version("coordlock")
@@ -49,6 +56,7 @@ __all__ = [
     "AsyncGrant",
     "AsyncLock",
     "AsyncLossSignal",
+    "AsyncTransaction",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
@@ -63,7 +71,9 @@ __all__ = [
     "ForkedClient",
     "Grant",
     "GrantState",
+    "InvalidKey",
     "InvalidName",
+    "InvalidToken",
     "Lock",
     "LockLost",
     "LossSignal",
@@ -75,7 +85,13 @@ __all__ = [
     "ServiceInfo",
     "SessionLost",
     "Settings",
+    "StaleToken",
     "Standing",
+    "Stored",
+    "Transaction",
+    "Unfenceable",
+    "Unsupported",
+    "VersionMismatch",
     "connect",
     "connect_async",
 ]

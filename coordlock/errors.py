@@ -10,6 +10,12 @@
     ├── AcquireTimeout (TimeoutError)        the lock was not granted in time
     ├── Evicted (RuntimeError)               a waiting contender was removed by someone else
     ├── LockLost (RuntimeError)              a grant ended before it was released
+    ├── StaleToken (RuntimeError)            a fence has seen a newer token
+    ├── InvalidToken (ValueError)            no fencing token: not an integer, or out of range
+    ├── Unfenceable (ValueError)             a grant whose kind has no order to fence by
+    ├── VersionMismatch (RuntimeError)       a guarded transaction found another version
+    ├── InvalidKey (ValueError)              a key that a guarded transaction cannot write
+    ├── Unsupported (NotImplementedError)    something that the backend cannot do
     ├── ClientClosed (RuntimeError)          the client was used after ``close``
     ├── ForkedClient (RuntimeError)          the client was used in a forked child
     └── BackendError                         the service said no, or said nothing
@@ -35,11 +41,17 @@ __all__ = [
     "CoordlockError",
     "Evicted",
     "ForkedClient",
+    "InvalidKey",
     "InvalidName",
+    "InvalidToken",
     "LockLost",
     "MissingExtra",
     "QueueMismatch",
     "SessionLost",
+    "StaleToken",
+    "Unfenceable",
+    "Unsupported",
+    "VersionMismatch",
 ]
 
 
@@ -149,6 +161,86 @@ class LockLost(CoordlockError, RuntimeError):
 
     def __str__(self) -> str:
         return f"lock {self.name!r} (token {self.token}) was lost: {self.reason}"
+
+
+@dataclass(eq=False)
+class StaleToken(CoordlockError, RuntimeError):
+    """The resource has seen a newer token: the grant was lost, though its holder went on.
+
+    ``newest`` is the token that was seen. What was read under ``token`` must not be used either.
+    """
+
+    resource: str
+    token: int
+    newest: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.resource!r} refuses the fencing token {self.token}, "
+            f"because it has seen {self.newest}: the lock was lost and somebody else had it since"
+        )
+
+
+@dataclass(eq=False)
+class InvalidToken(CoordlockError, ValueError):
+    """What was presented as a fencing token is none."""
+
+    token: object
+
+    def __str__(self) -> str:
+        return f"a fencing token is an integer from 1 to 2**63 - 1, not {self.token!r}"
+
+
+@dataclass(eq=False)
+class Unfenceable(CoordlockError, ValueError):
+    """The grant is of a kind that several hold at once: its token's order refuses nobody rightly.
+
+    A transaction guarded by the grant itself works for every kind: ``grant.transaction()``.
+    """
+
+    name: str
+    token: int
+    kind: str
+
+    def __str__(self) -> str:
+        return (
+            f"the grant of {self.name!r} (token {self.token}) is of {self.kind}, which several "
+            "hold at once in any order: a fence would refuse live holders; fence an exclusive, "
+            "a write or a read lock, or use grant.transaction()"
+        )
+
+
+@dataclass(eq=False)
+class VersionMismatch(CoordlockError, RuntimeError):
+    """A guarded transaction was not made: ``key`` has not the version that it asked for."""
+
+    key: str
+    expected: int
+
+    def __str__(self) -> str:
+        wanted = f"is not at version {self.expected}" if self.expected else "exists"
+        return f"nothing was written: {self.key!r} {wanted}"
+
+
+@dataclass(eq=False)
+class InvalidKey(CoordlockError, ValueError):
+    """A key that cannot be read or written under a grant."""
+
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"key {self.key!r} {self.problem}"
+
+
+@dataclass(eq=False)
+class Unsupported(CoordlockError, NotImplementedError):
+    """The backend cannot do this; the message says what to use instead."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return self.problem
 
 
 @dataclass(eq=False)

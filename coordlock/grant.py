@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from coordlock.claim import Claim
-from coordlock.clock import within
-from coordlock.driver import Steps, run, run_async
-from coordlock.errors import LockLost
+from coordlock.clock import Clock, within
+from coordlock.contender import Contender
+from coordlock.driver import DeadlineReached, Steps, run, run_async
+from coordlock.errors import Evicted, LockLost, SessionLost, Unsupported
 from coordlock.link import Link
 from coordlock.ticket import Ticket
+from coordlock.transaction import (
+    AsyncTransaction,
+    Operation,
+    Stored,
+    Transaction,
+    Transactions,
+    check_key,
+)
 
 __all__ = ["AsyncGrant", "AsyncLossSignal", "Grant", "GrantState", "LossSignal"]
+
+T = TypeVar("T")
 
 
 class GrantState(Enum):
@@ -101,6 +113,39 @@ class _Hold:
                 # Not there any more: it was lost, and nobody had noticed.
                 self._released = held and removal.result()
         return self._released
+
+    def _read(self, key: str) -> Steps[Stored | None]:
+        check_key(key, self._link.settings.root)
+        return (yield from self._guarded(lambda service, me: service.fetch(me, key)))
+
+    def _commit(self, operations: Sequence[Operation]) -> Steps[None]:
+        yield from self._guarded(lambda service, me: service.commit(me, operations))
+
+    def _guarded(self, request: Callable[[Transactions, Contender], Future[T]]) -> Steps[T]:
+        """The answer to ``request``, which is sent once, while the contender is in its queue."""
+        self.check()
+        service, me = self._link.backend, self._ticket.contender
+        assert me is not None
+        if not isinstance(service, Transactions):
+            raise Unsupported(
+                f"the {service.scheme} backend keeps no data that a grant could guard; "
+                "coordlock.fencing has fences for files, databases and HTTP"
+            )
+        try:
+            answer: T = yield request(service, me)
+            return answer
+        except Evicted:
+            self._ticket.removed()
+            self.check()
+            raise self._lost_error() from None
+        except SessionLost as error:
+            raise LockLost(self.name, self.token, str(error)) from None
+        except DeadlineReached as late:
+            raise self._link.silent(late) from None
+
+    def _bounds(self) -> tuple[Clock, float | None]:
+        """The clock and the deadline of one request, for a driver."""
+        return self._link.clock, self._link.deadline(self._link.settings.request_timeout)
 
     def _chain(self, body: BaseException | None) -> None:
         """The lock was lost under ``body``: raise, or go under the body's own exception."""
@@ -194,6 +239,30 @@ class Grant(_Hold):
         """
         return run(self._release(timeout), self._link.clock)
 
+    def read(self, key: str) -> Stored | None:
+        """What the service keeps under ``key``, an absolute path, or None.
+
+        It was so at a moment at which the lock was held, and shows all that was written under it
+        before. Only where the service keeps data: etcd and ZooKeeper. Raises `LockLost`,
+        `InvalidKey`, `Unsupported`, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
+        """
+        return run(self._read(key), *self._bounds())
+
+    def transaction(self) -> Transaction:
+        """Writes to the service itself, which it makes only while this grant lives.
+
+        As in::
+
+            grant.transaction().put("/app/config", b"on").delete("/app/old").commit()
+
+        No fence is safer: the service checks the grant's own contender in the same step. For grants
+        of every kind, those of semaphores too. Its ``commit`` raises what `read` does.
+        """
+        return Transaction(
+            self._link.settings.root,
+            lambda operations: run(self._commit(operations), *self._bounds()),
+        )
+
     def __enter__(self) -> Self:
         return self
 
@@ -274,6 +343,30 @@ class AsyncGrant(_Hold):
         forked child.
         """
         return await run_async(self._release(timeout), self._link.clock)
+
+    async def read(self, key: str) -> Stored | None:
+        """What the service keeps under ``key``, an absolute path, or None.
+
+        It was so at a moment at which the lock was held, and shows all that was written under it
+        before. Only where the service keeps data: etcd and ZooKeeper. Raises `LockLost`,
+        `InvalidKey`, `Unsupported`, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
+        """
+        return await run_async(self._read(key), *self._bounds())
+
+    def transaction(self) -> AsyncTransaction:
+        """Writes to the service itself, which it makes only while this grant lives.
+
+        As in::
+
+            await grant.transaction().put("/app/config", b"on").delete("/app/old").commit()
+
+        No fence is safer: the service checks the grant's own contender in the same step. For grants
+        of every kind, those of semaphores too. Its ``commit`` raises what `read` does.
+        """
+        return AsyncTransaction(
+            self._link.settings.root,
+            lambda operations: run_async(self._commit(operations), *self._bounds()),
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -144,6 +144,13 @@ class Ticket:
         if waiting is not None:
             waiting.fail(error)
 
+    def removed(self) -> None:
+        """The service says that the contender is not in the queue."""
+        if not self.withdrawn:
+            self.lose(Evicted(self.entry.queue))
+            # A lease that was revoked looks the same; the next heartbeat tells.
+            self.session.recovered()
+
     def withdraw(self) -> Promise[bool]:
         """Remove the contender, now or as soon as it is known; whether it was there.
 
@@ -198,18 +205,12 @@ class Ticket:
         assert self.contender is not None
         if self.loss.done() or self.withdrawn:
             return
-        cancel = self._backend.watch(self.contender, revision, self._removed)
+        cancel = self._backend.watch(self.contender, revision, self.removed)
         with self._lock:
             self._guard = cancel
             withdrawn = self._withdrawal is not None
         if withdrawn:
             cancel()
-
-    def _removed(self) -> None:
-        if not self.withdrawn:
-            self.lose(Evicted(self.entry.queue))
-            # A lease that was revoked looks the same; the next heartbeat tells.
-            self.session.recovered()
 
     def _withdraw(self, promise: Promise[bool]) -> Steps[None]:
         try:

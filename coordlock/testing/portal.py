@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import coordlock
 
 __all__ = ["Portal"]
+
+T = TypeVar("T")
 
 
 class Portal:
@@ -34,6 +37,10 @@ class Portal:
         """Run ``coroutine`` as a task of the loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run ``coroutine`` in the loop; its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
     def front(self, value: Any) -> Any:
         """``value``, behind a blocking front when it is one of coordlock's async objects."""
         kinds = (
@@ -41,6 +48,7 @@ class Portal:
             coordlock.AsyncLock,
             coordlock.AsyncGrant,
             coordlock.AsyncLossSignal,
+            coordlock.AsyncTransaction,
         )
         return _Front(self, value) if isinstance(value, kinds) else value
 

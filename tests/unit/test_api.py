@@ -23,6 +23,7 @@ TWINS = [
     (coordlock.Lock, coordlock.AsyncLock),
     (coordlock.Grant, coordlock.AsyncGrant),
     (coordlock.LossSignal, coordlock.AsyncLossSignal),
+    (coordlock.Transaction, coordlock.AsyncTransaction),
 ]
 #: What cannot be the same.
 ONLY_ASYNC: dict[type, set[str]] = {coordlock.AsyncGrant: {"cancel_on_loss"}}
@@ -107,7 +108,7 @@ def test_all_is_sorted_and_complete() -> None:
 def plain(annotation: object) -> str:
     """An annotation without what must differ between the twins."""
     text = str(annotation)
-    text = re.sub(r"\bAsync(?=Client|Lock|Grant|LossSignal)", "", text)
+    text = re.sub(r"\bAsync(?=Client|Lock|Grant|LossSignal|Transaction)", "", text)
     return re.sub(r"Awaitable\[(\w+)\]", r"\1", text)
 
 
@@ -158,6 +159,8 @@ def test_what_waits_is_awaited_and_nothing_else(sync: type, asynchronous: type) 
         "evict",
         "describe",
         "wait",
+        "read",
+        "commit",
         "__aenter__",
         "__aexit__",
     }

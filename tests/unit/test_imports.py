@@ -18,6 +18,7 @@ CORE = Path(coordlock.__file__).parent
 ALLOWED = {
     "": {"coordlock", "tenacity"},
     "cli": {"coordlock", "click", "rich"},
+    "fencing": {"coordlock", "sqlalchemy", "redis"},
     # Test suites for users, who have pytest then.
     "testing": {"coordlock", "pytest", "hpack"},
 }
@@ -85,6 +86,7 @@ def test_importing_coordlock_imports_no_service_and_no_tool() -> None:
     loaded = loaded_by("import coordlock")
     heavy = {"kazoo", "grpc", "google", "etcd3", "click", "rich", "pytest", "hypothesis"}
     assert not loaded & heavy
+    assert not loaded & {"sqlalchemy", "redis", "httpx", "requests"}
     assert not [name for name in loaded if name.startswith("coordlock_")]
 
 

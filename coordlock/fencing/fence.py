@@ -1,0 +1,107 @@
+"""The contract of fences: the resource's half of a lock.
+
+A fence remembers for each resource the newest token that it has seen and refuses older ones, by the
+rule of `coordlock.fencing.marks.Marks`. That protects a resource only where check and operation are
+one step: nobody newer may come in between. Each fence says what makes them one: the caller's
+transaction, a script, a file's lock.
+
+All methods raise, beside what they say, `InvalidToken`, `Unfenceable`, and the errors of the
+resource's own library as they are: the connection is the caller's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any
+
+from coordlock.fencing.marks import Marks
+from coordlock.fencing.token import Presented
+
+__all__ = ["AsyncFence", "AsyncGuardingFence", "Fence", "GuardingFence"]
+
+
+class Fence(ABC):
+    """Remembers the newest tokens and refuses older ones.
+
+    ``resource`` names what is protected: any text. All that one lock protects can be one resource;
+    one resource must not be protected by two locks, whose tokens can't be compared.
+    """
+
+    @abstractmethod
+    def check(self, resource: str, token: Presented, shared: bool = False) -> None:
+        """Remember ``token``; raise `StaleToken` when a newer one was seen.
+
+        ``token`` is a grant, or a grant's number; then ``shared`` tells whether it is a read
+        lock's. Equal tokens pass, as often as they come. Reads are to be checked like writes, and
+        before they read.
+        """
+
+    @abstractmethod
+    def marks(self, resource: str) -> Marks:
+        """The newest tokens seen, zeros where there were none. For people and tests."""
+
+    @abstractmethod
+    def forget(self, resource: str) -> None:
+        """Forget what was seen of ``resource``; whatever comes next passes.
+
+        For a resource that is gone, or when tokens start again from below: after a move to another
+        backend, or the restore of an old backup. Only while no grant of before can still act.
+        """
+
+
+class GuardingFence(Fence):
+    """A fence that can itself hold newer tokens back until an operation is over."""
+
+    @abstractmethod
+    def guard(
+        self, resource: str, token: Presented, shared: bool = False
+    ) -> AbstractContextManager[Any]:
+        """Check as `check` does, and make the block one step with that.
+
+        A newer token is admitted only after the block, so keep it short: what hangs in it holds up
+        the next holder of the lock. Equal tokens, and readers among themselves, may run together.
+        Raises `StaleToken` before the block.
+        """
+
+    def check(self, resource: str, token: Presented, shared: bool = False) -> None:
+        """Remember ``token``; raise `StaleToken` when a newer one was seen.
+
+        Enough before a read. Between this check and a write somebody newer can come: use `guard`.
+        """
+        with self.guard(resource, token, shared):
+            pass
+
+
+class AsyncFence(ABC):
+    """`Fence` for asyncio."""
+
+    @abstractmethod
+    async def check(self, resource: str, token: Presented, shared: bool = False) -> None:
+        """Remember ``token``; raise `StaleToken` when a newer one was seen: see `Fence.check`."""
+
+    @abstractmethod
+    async def marks(self, resource: str) -> Marks:
+        """The newest tokens seen, zeros where there were none. For people and tests."""
+
+    @abstractmethod
+    async def forget(self, resource: str) -> None:
+        """Forget what was seen of ``resource``: see `Fence.forget`."""
+
+
+class AsyncGuardingFence(AsyncFence):
+    """`GuardingFence` for asyncio."""
+
+    @abstractmethod
+    def guard(
+        self, resource: str, token: Presented, shared: bool = False
+    ) -> AbstractAsyncContextManager[Any]:
+        """Check, and make the block one step with that: see `GuardingFence.guard`."""
+
+    async def check(self, resource: str, token: Presented, shared: bool = False) -> None:
+        """Remember ``token``; raise `StaleToken` when a newer one was seen.
+
+        Enough before a read. Between this check and a write somebody newer can come: use `guard`.
+        """
+        async with self.guard(resource, token, shared):
+            pass

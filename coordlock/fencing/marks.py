@@ -1,0 +1,42 @@
+"""The rule of all fences: what is remembered of a resource, and whom that refuses. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordlock.errors import StaleToken
+from coordlock.fencing.token import FencingToken
+
+__all__ = ["Marks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The newest tokens that a resource has seen; 0 where there was none.
+
+    A token is refused exactly when a newer one of a conflicting grant was seen. Conflicting grants
+    of one lock follow each other in the order of their tokens, so the refused grant had ended
+    before the newer one began. Readers share, so an older reader is refused only by a newer writer.
+
+    Marks only ever grow. So it does no harm to raise them for an operation that fails later, and
+    whom old marks refuse, newer ones would refuse too.
+    """
+
+    exclusive: int = 0
+    shared: int = 0
+
+    def newest_conflict(self, token: FencingToken) -> int:
+        """The newest token seen of a grant that ``token``'s cannot be held along with, or 0."""
+        return self.exclusive if token.shared else max(self.exclusive, self.shared)
+
+    def admits(self, token: FencingToken) -> bool:
+        """Whether an operation under ``token`` may go on. Equal tokens are the same grant."""
+        return token.value >= self.newest_conflict(token)
+
+    def raised(self, resource: str, token: FencingToken) -> Marks:
+        """The marks once ``token`` was seen. Raises `StaleToken` when it is refused."""
+        if not self.admits(token):
+            raise StaleToken(resource, token.value, self.newest_conflict(token))
+        if token.shared:
+            return Marks(self.exclusive, max(self.shared, token.value))
+        return Marks(token.value, self.shared)

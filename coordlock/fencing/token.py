@@ -1,0 +1,60 @@
+"""A fencing token as a fence sees it: the number, and whether its grant shares the lock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from coordlock.claim import Claim, Mode
+from coordlock.errors import InvalidToken, Unfenceable
+from coordlock.grant import AsyncGrant, Grant
+
+__all__ = ["MAX_TOKEN", "FencingToken", "Presented"]
+
+#: What a signed 64-bit column holds.
+MAX_TOKEN: Final = 2**63 - 1
+
+#: Modes whose conflicting grants are ordered by their tokens under the rule of `Marks`; the value
+#: tells whether grants of the mode share. Concurrent reads and writes are held along with newer
+#: protected ones or with each other, so no order tells the stale from the live.
+_SHARED: Final[dict[Claim, bool]] = {Mode.EX: False, Mode.PW: False, Mode.PR: True}
+
+
+@dataclass(frozen=True, slots=True)
+class FencingToken:
+    """What an operation presents to a fence.
+
+    Attributes:
+        value: the grant's token, 1 to 2**63 - 1. Raises `InvalidToken` for anything else.
+        shared: whether it is the token of a read lock, which others may hold at the same time.
+    """
+
+    value: int
+    shared: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.value) is not int or not 1 <= self.value <= MAX_TOKEN:
+            raise InvalidToken(self.value)
+
+    @classmethod
+    def of(cls, presented: Presented, shared: bool = False) -> FencingToken:
+        """The token that was ``presented``: a number, a grant, or what this returned before.
+
+        A grant knows itself whether it is shared; ``shared`` tells it of a number. Raises
+        `InvalidToken`, and `Unfenceable` for a grant of a semaphore or of the modes CR, CW, NL.
+        """
+        if isinstance(presented, FencingToken):
+            return presented
+        if isinstance(presented, Grant | AsyncGrant):
+            if presented.claim not in _SHARED:
+                raise Unfenceable(presented.name, presented.token, str(presented.claim))
+            return cls(presented.token, _SHARED[presented.claim])
+        return cls(presented, shared)
+
+    def conflicts(self, other: FencingToken) -> bool:
+        """Whether the two grants cannot have been held at the same time."""
+        return self.value != other.value and not (self.shared and other.shared)
+
+
+#: What fences take for a token. Numbers are for tokens that came over a wire.
+Presented = int | FencingToken | Grant | AsyncGrant

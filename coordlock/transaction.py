@@ -1,0 +1,192 @@
+"""Writing to the coordination service itself, guarded by a grant's own contender.
+
+The service makes such a transaction only while the contender is in its queue, in one step with that
+check. Whoever conflicts with the grant waits until the contender has left. So of the writes to a
+key, each guarded by a grant of one lock, none comes after a later holder's: this is the use of
+etcd's locks that Jepsen's analysis found safe (https://jepsen.io/analyses/etcd-3.4.3).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, Self
+
+from coordlock.contender import Contender
+from coordlock.errors import InvalidKey
+
+__all__ = [
+    "AsyncTransaction",
+    "Delete",
+    "Expect",
+    "Operation",
+    "Put",
+    "Stored",
+    "Transaction",
+    "Transactions",
+    "check_key",
+]
+
+#: In UTF-8. Both services take more; nobody should need it.
+_MAX_KEY_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a key holds.
+
+    Attributes:
+        data: the value.
+        version: 1 when the key was made, one more with each write since then.
+    """
+
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write ``data``; make the key where there is none."""
+
+    key: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove the key; nothing where there is none."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """Fail the transaction unless the key is at ``version`` before it; 0 where there is none."""
+
+    key: str
+    version: int
+
+
+Operation = Put | Delete | Expect
+
+
+class Transactions(ABC):
+    """What a backend adds to the contract when its service can guard writes by a contender.
+
+    The rules of `coordlock.backend` hold. Neither method is repeated by the kernel. Both fail with
+    `Evicted` when the contender is not in its queue.
+    """
+
+    @abstractmethod
+    def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
+        """Read ``key`` at a moment at which ``contender`` stands in its queue; None when absent.
+
+        Shows every write that was acknowledged before a contender left for which this one waited.
+        """
+
+    @abstractmethod
+    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
+        """Do all of ``operations``, if ``contender`` stands in its queue then, or nothing.
+
+        Every `Expect` is about the state before, wherever it stands; the others come in any order,
+        no two of them with the same key. There may be none. Fails with `VersionMismatch` for an
+        unmet `Expect`, and with `BackendUnavailable` when the outcome is unknown.
+        """
+
+
+def check_key(key: str, root: str) -> str:
+    """Return ``key`` if all services can keep it and it lies outside of ``root``; else raise.
+
+    Below the root whatever is made counts as a contender. Raises `InvalidKey`.
+    """
+    if not key.startswith("/"):
+        raise InvalidKey(key, "must be an absolute path, such as '/app/config'")
+    parts = key.split("/")[1:]
+    if not all(parts) or any(part in (".", "..") for part in parts):
+        raise InvalidKey(key, "must not have empty parts, '.' or '..' in it")
+    if not key.isprintable():
+        raise InvalidKey(key, "has characters that ZooKeeper does not allow in paths")
+    if len(key.encode()) > _MAX_KEY_BYTES:
+        raise InvalidKey(key[:40] + "…", f"is longer than {_MAX_KEY_BYTES} bytes")
+    if (key + "/").startswith(root.rstrip("/") + "/"):
+        raise InvalidKey(key, f"lies under {root!r}, where every key is a contender for a lock")
+    return key
+
+
+class _Builder:
+    """What sync and async transactions share: the operations, in order."""
+
+    def __init__(self, root: str) -> None:
+        self._root: Final = root
+        self._operations: list[Operation] = []
+
+    def put(self, key: str, data: bytes) -> Self:
+        """Write ``data`` to ``key``, an absolute path; it is made where there is none.
+
+        Raises `InvalidKey`, also for a key that this transaction writes already.
+        """
+        if not isinstance(data, bytes):
+            raise TypeError(f"data must be bytes, not {type(data).__name__}")
+        return self._add(Put(self._unwritten(key), data))
+
+    def delete(self, key: str) -> Self:
+        """Remove ``key``; nothing happens where there is none. Raises `InvalidKey`."""
+        return self._add(Delete(self._unwritten(key)))
+
+    def expect(self, key: str, version: int) -> Self:
+        """Let all of it fail unless ``key`` is at ``version`` before; 0 where there must be none.
+
+        The grant guards against the past holders of its lock; this guards against writers without
+        it, and against the writer itself, whose unanswered commit may still come. Raises
+        `InvalidKey`.
+        """
+        if type(version) is not int or version < 0:
+            raise ValueError(f"version must be an integer, 0 or more, not {version!r}")
+        return self._add(Expect(check_key(key, self._root), version))
+
+    def _unwritten(self, key: str) -> str:
+        check_key(key, self._root)
+        if any(one.key == key for one in self._operations if not isinstance(one, Expect)):
+            raise InvalidKey(key, "is written twice in one transaction")
+        return key
+
+    def _add(self, operation: Operation) -> Self:
+        self._operations.append(operation)
+        return self
+
+
+class Transaction(_Builder):
+    """Writes that the service makes all at once and only while the grant lives. Made by a grant."""
+
+    def __init__(self, root: str, commit: Callable[[Sequence[Operation]], None]) -> None:
+        super().__init__(root)
+        self._commit = commit
+
+    def commit(self) -> None:
+        """Make the writes. With none, prove by consensus that the lock is held.
+
+        Raises `LockLost` when the grant has ended, and `VersionMismatch`: then nothing was written.
+        Raises `BackendUnavailable` when no answer came within the client's ``request_timeout``: it
+        may have been written, or may be later; read before you go on, and `expect` what you read.
+        """
+        self._commit(self._operations)
+
+
+class AsyncTransaction(_Builder):
+    """Writes that the service makes all at once and only while the grant lives. Made by a grant."""
+
+    def __init__(self, root: str, commit: Callable[[Sequence[Operation]], Awaitable[None]]) -> None:
+        super().__init__(root)
+        self._commit = commit
+
+    async def commit(self) -> None:
+        """Make the writes. With none, prove by consensus that the lock is held.
+
+        Raises `LockLost` when the grant has ended, and `VersionMismatch`: then nothing was written.
+        Raises `BackendUnavailable` when no answer came within the client's ``request_timeout``: it
+        may have been written, or may be later; read before you go on, and `expect` what you read.
+        A cancelled call may be made, too.
+        """
+        await self._commit(self._operations)
