@@ -1,0 +1,223 @@
+"""The container stacks, as far as they can be tested without a container engine.
+
+`make test-compose` starts them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from coordlock.testing.waiting import eventually
+from tests.servers.ports import free_port
+from tests.servers.zookeeper import ExternalZooKeeper
+
+ROOT: Final = Path(__file__).parents[2]
+STACKS: Final = sorted((ROOT / "compose").glob("*.yaml"))
+ZK_SERVER: Final = ROOT / "compose" / "zookeeper" / "zkServer.sh"
+
+
+def test_there_are_one_and_three_nodes_of_each_service() -> None:
+    names = {stack.stem for stack in STACKS}
+    assert names == {"etcd", "etcd-cluster", "zookeeper", "zookeeper-cluster"}
+
+
+@pytest.mark.parametrize("stack", STACKS, ids=lambda stack: stack.stem)
+def test_every_port_is_published_on_loopback_alone(stack: Path) -> None:
+    text = stack.read_text()
+    published = re.findall(r'"(.*):(?:2379|2181)"', text)
+    assert len(published) == (3 if "cluster" in stack.stem else 1)
+    assert text.count("ports:") == len(published)
+    assert all(where.startswith("127.0.0.1:${COORDLOCK_") for where in published)
+
+
+def test_the_readme_names_every_variable_and_its_default() -> None:
+    readme = (ROOT / "compose" / "README.md").read_text()
+    for stack in STACKS:
+        for variable, default in re.findall(r"\$\{(\w+):-([^}]*)\}", stack.read_text()):
+            row = re.sub(r"_[123]$", "_1", variable)
+            assert f"`{row}`" in readme
+            assert default in readme
+
+
+def test_the_local_image_of_zookeeper_takes_every_variable_that_the_stacks_set() -> None:
+    names = {name for stack in STACKS for name in re.findall(r"\b(ZOO_\w+):", stack.read_text())}
+    assert "ZOO_TICK_TIME" in names
+    assert names <= set(re.findall(r"\$\{(ZOO_\w+):-", ZK_SERVER.read_text()))
+
+
+@pytest.mark.zookeeper
+class TestZkServer:
+    """The program of the local image, outside of a container."""
+
+    @pytest.fixture
+    def environment(self, tmp_path: Path) -> dict[str, str]:
+        ports = [free_port() for _ in range(3)]
+        return {
+            **os.environ,
+            "ZOO_DATA_DIR": str(tmp_path / "data"),
+            "ZOO_MY_ID": "2",
+            "ZOO_SERVERS": "server.2=127.0.0.1:{}:{};127.0.0.1:{}".format(*ports),
+            "ZOO_4LW_COMMANDS_WHITELIST": "srvr, conf",
+            "ZOO_ADMINSERVER_ENABLED": "false",
+            "ZOO_TICK_TIME": "200",
+            "ZOO_CFG_EXTRA": "minSessionTimeout=400 maxSessionTimeout=60000",
+            "ZOO_MAX_CLIENT_CNXNS": "7",
+        }
+
+    def test_it_serves_with_the_settings_and_says_so(
+        self, environment: dict[str, str], tmp_path: Path
+    ) -> None:
+        def status() -> subprocess.CompletedProcess[str]:
+            command = [str(ZK_SERVER), "status"]
+            return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+        assert status().returncode != 0
+        with (
+            (tmp_path / "log").open("wb") as log,
+            subprocess.Popen(
+                [ZK_SERVER, "start-foreground"], env=environment, stdout=log, stderr=log
+            ) as server,
+        ):
+            try:
+                eventually(lambda: status().returncode == 0, "service")
+                assert status().stdout == "Mode: standalone\n"
+                port = environment["ZOO_SERVERS"].rpartition(":")[2]
+                with ExternalZooKeeper(f"zookeeper://127.0.0.1:{port}").kazoo() as client:
+                    settings = set(client.command(b"conf").splitlines())
+                    assert settings >= {
+                        f"dataDir={environment['ZOO_DATA_DIR']}/version-2",
+                        "tickTime=200",
+                        "minSessionTimeout=400",
+                        "maxSessionTimeout=60000",
+                        "maxClientCnxns=7",
+                    }
+                assert (tmp_path / "data" / "myid").read_text() == "2\n"
+            finally:
+                server.kill()
+        assert status().returncode != 0
+
+    def test_a_server_that_neither_answers_nor_hangs_up_does_not_serve(
+        self, environment: dict[str, str]
+    ) -> None:
+        # ZooKeeper 3.8 is one when it is asked while it loads its data.
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            environment["ZOO_SERVERS"] = f"server.2=127.0.0.1:1:2;{listener.getsockname()[1]}"
+            command = [str(ZK_SERVER), "status"]
+            status = subprocess.run(command, env=environment, capture_output=True, timeout=30)
+        assert status.returncode == 1
+        assert status.stderr == b"there is no server that serves\n"
+
+
+# A stand-in for docker and its Compose, because no engine is here. It appends what it is asked to a
+# file, and its containers are in the state that STATE names.
+DOCKER: Final = """\
+#!/bin/sh
+echo "$COORDLOCK_ETCD_PORT $*" >>"$CALLS"
+case "$*" in
+    *" ps "*) echo container ;;
+    *" up "*) exit "${UP:-0}" ;;
+    inspect*) echo "$STATE" ;;
+    *) echo 1 ;;
+esac
+"""
+
+Arrange = Callable[..., "subprocess.Popen[str]"]
+
+
+class TestTestCompose:
+    """`make test-compose`: what it does when something is missing, fails or is interrupted."""
+
+    @pytest.fixture
+    def calls(self, tmp_path: Path) -> Path:
+        calls = tmp_path / "calls"
+        calls.touch()
+        return calls
+
+    @pytest.fixture
+    def start(self, tmp_path: Path, calls: Path) -> Arrange:
+        """Starts the script for the stack `etcd`, with a path where there is only ``docker``."""
+
+        def start(docker: str | None = DOCKER, **environment: str) -> subprocess.Popen[str]:
+            path = tmp_path / "bin"
+            path.mkdir()
+            if docker:
+                (path / "docker").write_text(docker)
+                (path / "docker").chmod(0o755)
+            return subprocess.Popen(
+                [sys.executable, ROOT / "scripts" / "test_compose.py", "etcd"],
+                env={**os.environ, "PATH": str(path), "CALLS": str(calls), **environment},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+
+        return start
+
+    @pytest.mark.parametrize(
+        ("docker", "what"),
+        [
+            (None, "there is no docker command"),
+            ("#!/bin/sh\necho no daemon >&2; exit 1\n", "no container engine answers: no daemon"),
+            (
+                '#!/bin/sh\n[ "$1" = version ] && echo 20.10\n',
+                "neither `docker compose` nor `docker-compose` works",
+            ),
+        ],
+    )
+    def test_what_is_missing_is_said_with_the_remedy(
+        self, start: Arrange, docker: str | None, what: str
+    ) -> None:
+        script = start(docker)
+        output, errors = script.communicate(timeout=60)
+        assert script.returncode == 1
+        assert output == ""
+        assert errors.startswith(f"test-compose: {what}")
+        assert "    apt-get install docker.io docker-compose\n" in errors
+        assert "Traceback" not in errors
+
+    @pytest.mark.parametrize(
+        ("environment", "what"),
+        [
+            ({"UP": "1"}, "etcd: could not be started"),
+            ({"STATE": "exited unhealthy"}, "etcd: is not healthy (its containers are: exited"),
+            ({"STATE": "running unhealthy"}, "etcd: is not healthy (its containers are: running"),
+        ],
+    )
+    def test_a_stack_that_does_not_start_is_removed(
+        self, start: Arrange, calls: Path, environment: dict[str, str], what: str
+    ) -> None:
+        script = start(**environment)
+        _, errors = script.communicate(timeout=60)
+        assert script.returncode == 1
+        assert what in errors
+        assert_removed(calls)
+
+    @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+    def test_an_interrupted_stack_is_removed(
+        self, start: Arrange, calls: Path, how: signal.Signals
+    ) -> None:
+        script = start(STATE="running starting")
+        eventually(lambda: "inspect" in calls.read_text(), "a look at the containers")
+        script.send_signal(how)
+        script.communicate(timeout=60)
+        assert script.returncode == 130
+        assert_removed(calls)
+
+
+def assert_removed(calls: Path) -> None:
+    """The last call removed what an earlier one started: the same project, port and file."""
+    asked = calls.read_text().splitlines()
+    (started,) = [call for call in asked if " up " in call]
+    assert re.match(r"\d+ compose --project-name coordlock-test-etcd-\d+ ", started)
+    common = started.partition(" up ")[0]
+    assert asked[-1] == f"{common} down --volumes --timeout 5"
