@@ -1,0 +1,177 @@
+"""The fence inside the caller's transaction.
+
+Why nobody newer can come between the check and the write: the check writes the resource's row, also
+when the marks stay as they are, and so holds that row's lock until the transaction ends. Whoever
+checks the same resource waits for that end, and then decides by the row as it is.
+
+PostgreSQL, READ COMMITTED (READ UNCOMMITTED is the same there): the upsert that waited sees the
+newest committed row, whatever it would have seen before it waited; each later statement sees all
+that was committed by then, so all writes of those who were checked before.
+
+PostgreSQL, REPEATABLE READ and SERIALIZABLE: the transaction reads as of its first statement. Had
+anybody's check been committed since, the row would be newer than that, and the upsert fails with a
+serialization failure instead of deciding by an old row. This too needs the row to be written every
+time. The caller repeats his transaction, as he must at these levels for any reason.
+
+SQLite: one transaction writes at a time, and the upsert makes this one the writer. Who read before
+that and was overtaken by another writer gets ``database is locked`` at once, and repeats.
+
+A refusal holds the row too, on both: so the marks that are read for its message are those that
+refused, and a transaction that goes on after it should end soon.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Table,
+    and_,
+    case,
+    delete,
+    select,
+)
+
+from coordlock.errors import ConfigurationError
+from coordlock.fencing.fence import AsyncFence, Fence
+from coordlock.fencing.marks import Marks
+from coordlock.fencing.sql.dialect import Insert, insert_for, is_in_transaction
+from coordlock.fencing.sql.table import FENCE_TABLE
+from coordlock.fencing.token import FencingToken, Presented
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session
+
+__all__ = ["AsyncSQLFence", "SQLFence"]
+
+
+class SQLFence(Fence):
+    """Checks tokens within the transaction of ``connection``, by one statement.
+
+    The check commits or rolls back with the caller's writes, and they are one step with it::
+
+        with engine.begin() as connection:
+            SQLFence(connection).check("alice", grant)
+            connection.execute(...)
+
+    Check before the first read; from then on, whoever checks the same resource waits until the
+    transaction ends, readers too. Readers that should not wait for each other can check in a
+    transaction of their own before they read: see `SQLGuardingFence.check`. What is rolled back to
+    a savepoint from before the check is not protected by it any more.
+
+    A refusal is no error of the database: the transaction can go on after `StaleToken`. The
+    database's own errors are the caller's, among them serialization failures, deadlocks and
+    SQLite's ``database is locked``, after which a transaction is to be repeated as a whole.
+
+    Args:
+        connection: a connection or an ORM session. In autocommit mode `check` raises
+            `ConfigurationError`, because check and write would not be one step.
+        table: what `fence_table` returned.
+
+    A resource's name must fit into an index of the database: with PostgreSQL about 2600 bytes
+    without NUL.
+    """
+
+    def __init__(self, connection: Connection | Session, table: Table = FENCE_TABLE) -> None:
+        self._given = connection
+        self._table = table
+
+    def check(self, resource: str, token: Presented, shared: bool = False) -> None:
+        """Remember ``token``; raise `StaleToken` when a newer one was seen: see `Fence.check`.
+
+        Raises `ConfigurationError` for a connection in autocommit mode, and for databases other
+        than PostgreSQL and SQLite.
+        """
+        presented = FencingToken.of(token, shared)
+        connection = self._connection()
+        statement = _upsert(insert_for(connection.dialect), self._table, presented.shared)
+        row = {"resource": resource, "exclusive_token": 0, "shared_token": 0}
+        row["shared_token" if presented.shared else "exclusive_token"] = presented.value
+        admitted = connection.execute(statement, row).first()
+        if not is_in_transaction(connection):
+            raise ConfigurationError(
+                "the connection is in autocommit mode: the check and the write that it protects "
+                "would not be one step; check on a connection with a transaction"
+            )
+        if admitted is None:
+            self.marks(resource).raised(resource, presented)
+            raise ConfigurationError(
+                f"the database stored no token for {resource!r} and gave no reason: is there a "
+                f"trigger, a rule or a policy on the table {self._table.fullname!r}?"
+            )
+
+    def marks(self, resource: str) -> Marks:
+        """The newest tokens seen, as this transaction sees them: see `Fence.marks`."""
+        columns = self._table.c
+        statement = select(columns.exclusive_token, columns.shared_token)
+        row = self._connection().execute(statement.where(columns.resource == resource)).first()
+        return Marks(*row) if row else Marks()
+
+    def forget(self, resource: str) -> None:
+        """Forget what was seen of ``resource``, at the commit: see `Fence.forget`."""
+        table = self._table
+        self._connection().execute(delete(table).where(table.c.resource == resource))
+
+    def _connection(self) -> Connection:
+        if isinstance(self._given, Connection):
+            return self._given
+        # A session that knows several databases is asked for the one that has the table.
+        return self._given.connection(bind_arguments={"clause": self._table})
+
+
+class AsyncSQLFence(AsyncFence):
+    """`SQLFence` for asyncio: on an ``AsyncConnection`` or an ``AsyncSession``."""
+
+    def __init__(
+        self, connection: AsyncConnection | AsyncSession, table: Table = FENCE_TABLE
+    ) -> None:
+        self._given = connection
+        self._table = table
+
+    async def check(self, resource: str, token: Presented, shared: bool = False) -> None:
+        """Remember ``token``; raise `StaleToken` when a newer one was seen: as in `SQLFence`."""
+        await self._given.run_sync(
+            lambda connection: SQLFence(connection, self._table).check(resource, token, shared)
+        )
+
+    async def marks(self, resource: str) -> Marks:
+        """The newest tokens seen, as this transaction sees them: see `Fence.marks`."""
+        return await self._given.run_sync(
+            lambda connection: SQLFence(connection, self._table).marks(resource)
+        )
+
+    async def forget(self, resource: str) -> None:
+        """Forget what was seen of ``resource``, at the commit: see `Fence.forget`."""
+        await self._given.run_sync(
+            lambda connection: SQLFence(connection, self._table).forget(resource)
+        )
+
+
+@lru_cache(maxsize=32)
+def _upsert(insert: Callable[[Table], Insert], table: Table, shared: bool) -> Executable:
+    """`Marks.raised` in SQL, for a row of zeros and the token: gives a row when it is admitted.
+
+    A resource that has no row yet gets this one, as marks of zeros admit every token.
+    """
+    statement = insert(table)
+    seen, new = table.c, statement.excluded
+    later: dict[str, ColumnElement[int]]
+    if shared:
+        is_newer = new.shared_token > seen.shared_token
+        later = {"shared_token": case((is_newer, new.shared_token), else_=seen.shared_token)}
+        admitted = new.shared_token >= seen.exclusive_token
+    else:
+        later = {"exclusive_token": new.exclusive_token}
+        admitted = and_(
+            new.exclusive_token >= seen.exclusive_token, new.exclusive_token >= seen.shared_token
+        )
+    return statement.on_conflict_do_update(
+        index_elements=[seen.resource], set_=later, where=admitted
+    ).returning(seen.resource)
