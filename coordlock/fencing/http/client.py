@@ -1,0 +1,178 @@
+"""The client's half: send the token, and raise what the server answers to a stale one.
+
+Works with sessions and responses of the kind of httpx and requests, and imports neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from coordlock.fencing.http.header import HEADER, format_token
+from coordlock.fencing.http.problem import may_be_stale, read_stale
+from coordlock.fencing.token import FencingToken, Presented
+
+__all__ = [
+    "AsyncFencedSession",
+    "FencedSession",
+    "Response",
+    "fenced",
+    "fenced_async",
+    "fencing_headers",
+    "raise_for_stale",
+]
+
+
+class Response(Protocol):
+    """What is looked at in a response."""
+
+    @property
+    def status_code(self) -> int:
+        """Such as 409."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in any case."""
+
+    @property
+    def content(self) -> bytes:
+        """The body."""
+
+
+R = TypeVar("R", bound=Response)
+R_co = TypeVar("R_co", covariant=True)
+
+
+class _Session(Protocol[R_co]):
+    def request(self, *args: Any, **kwargs: Any) -> R_co: ...
+
+
+def fencing_headers(token: Presented, shared: bool = False) -> dict[str, str]:
+    """The header that carries ``token``: a grant, or a number; then ``shared`` for a read lock's.
+
+    Raises `InvalidToken`, and `Unfenceable` for a grant of a semaphore.
+    """
+    return {HEADER: format_token(FencingToken.of(token, shared))}
+
+
+def raise_for_stale(response: Response) -> None:
+    """Raise `StaleToken` when the server refused the token; nothing for any other answer.
+
+    There is no body to HEAD, so its refusal is a plain 409. A 409 that httpx streams must have been
+    read.
+    """
+    # The body is looked at only then: of a good answer, the caller may want to stream it.
+    if may_be_stale(response.status_code, response.headers.get("Content-Type")):
+        error = read_stale(response.content)
+        if error is not None:
+            raise error
+
+
+class _Fenced:
+    """What both sessions share: all that needs no waiting."""
+
+    def __init__(self, token: Presented, shared: bool) -> None:
+        self._headers = fencing_headers(token, shared)
+
+    def _with_token(self, options: dict[str, Any]) -> dict[str, Any]:
+        """``options`` of a request, with the token's header besides those that are there."""
+        given = options.get("headers") or {}
+        if isinstance(given, Mapping):
+            others = {name: value for name, value in given.items() if not _is_ours(name)}
+            return {**options, "headers": {**others, **self._headers}}
+        pairs = [(name, value) for name, value in given if not _is_ours(name)]
+        return {**options, "headers": [*pairs, *self._headers.items()]}
+
+
+class FencedSession(_Fenced, Generic[R]):
+    """Sends each request with the token, through a session that stays the caller's: see `fenced`.
+
+    ``options`` are those of the session's own methods.
+    """
+
+    def __init__(self, session: _Session[R], token: Presented, shared: bool = False) -> None:
+        super().__init__(token, shared)
+        self._session = session
+
+    def request(self, method: str, url: Any, **options: Any) -> R:
+        """The session's ``request`` with the token. Raises `StaleToken`, and what that raises."""
+        response = self._session.request(method, url, **self._with_token(options))
+        raise_for_stale(response)
+        return response
+
+    def get(self, url: Any, **options: Any) -> R:
+        """GET: see `request`."""
+        return self.request("GET", url, **options)
+
+    def post(self, url: Any, **options: Any) -> R:
+        """POST: see `request`."""
+        return self.request("POST", url, **options)
+
+    def put(self, url: Any, **options: Any) -> R:
+        """PUT: see `request`."""
+        return self.request("PUT", url, **options)
+
+    def patch(self, url: Any, **options: Any) -> R:
+        """PATCH: see `request`."""
+        return self.request("PATCH", url, **options)
+
+    def delete(self, url: Any, **options: Any) -> R:
+        """DELETE: see `request`."""
+        return self.request("DELETE", url, **options)
+
+
+class AsyncFencedSession(_Fenced, Generic[R]):
+    """`FencedSession` for asyncio: see `fenced_async`."""
+
+    def __init__(
+        self, session: _Session[Awaitable[R]], token: Presented, shared: bool = False
+    ) -> None:
+        super().__init__(token, shared)
+        self._session = session
+
+    async def request(self, method: str, url: Any, **options: Any) -> R:
+        """The session's ``request`` with the token. Raises `StaleToken`, and what that raises."""
+        response = await self._session.request(method, url, **self._with_token(options))
+        raise_for_stale(response)
+        return response
+
+    async def get(self, url: Any, **options: Any) -> R:
+        """GET: see `request`."""
+        return await self.request("GET", url, **options)
+
+    async def post(self, url: Any, **options: Any) -> R:
+        """POST: see `request`."""
+        return await self.request("POST", url, **options)
+
+    async def put(self, url: Any, **options: Any) -> R:
+        """PUT: see `request`."""
+        return await self.request("PUT", url, **options)
+
+    async def patch(self, url: Any, **options: Any) -> R:
+        """PATCH: see `request`."""
+        return await self.request("PATCH", url, **options)
+
+    async def delete(self, url: Any, **options: Any) -> R:
+        """DELETE: see `request`."""
+        return await self.request("DELETE", url, **options)
+
+
+def fenced(session: _Session[R], token: Presented, shared: bool = False) -> FencedSession[R]:
+    """``session``, an ``httpx.Client`` or a ``requests.Session``, for requests under ``token``.
+
+    Its methods send the header beside the caller's own and raise `StaleToken`. Raises
+    `InvalidToken`, and `Unfenceable` for a grant of a semaphore, before anything is sent.
+    """
+    return FencedSession(session, token, shared)
+
+
+def fenced_async(
+    session: _Session[Awaitable[R]], token: Presented, shared: bool = False
+) -> AsyncFencedSession[R]:
+    """`fenced` for an ``httpx.AsyncClient``."""
+    return AsyncFencedSession(session, token, shared)
+
+
+def _is_ours(name: str | bytes) -> bool:
+    text = name.decode("latin-1") if isinstance(name, bytes) else name
+    return text.lower() == HEADER.lower()

@@ -1,0 +1,136 @@
+"""The server's half for WSGI: requests under stale tokens never reach the application."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING
+
+from coordlock.errors import StaleToken
+from coordlock.fencing.fence import GuardingFence
+from coordlock.fencing.http.policy import TOKEN_KEY, Require, judge, valid
+from coordlock.fencing.http.problem import Problem
+from coordlock.fencing.token import FencingToken
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+__all__ = ["WSGIFencingMiddleware"]
+
+
+def _path(environ: WSGIEnvironment) -> str | None:
+    # WSGI hands bytes over as Latin-1; ASGI servers decode paths so.
+    path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+    return path.encode("latin-1").decode("utf-8", "replace")
+
+
+class WSGIFencingMiddleware:
+    """Checks the header ``Fencing-Token`` of requests before a WSGI application sees them.
+
+    The fence's guard is held until the server closes the response, whether it was sent or not, or
+    until the application fails. Answers 409 to a stale token, 400 to a header that says none, 428
+    where it is missing: see `Problem`.
+
+    Args:
+        app: the application.
+        fence: holds newer tokens back while the application works. None when the application
+            checks the token itself, which it finds in ``environ[TOKEN_KEY]``.
+        resource: tells a request's resource by its environ; None for what is not protected. By
+            default each path is a resource of its own.
+        require: which requests must have the header: ``"unsafe"`` for all but GET, HEAD, OPTIONS
+            and TRACE, ``"all"``, or ``"none"``. What has the header is checked in any case. Raises
+            `ConfigurationError` for anything else.
+    """
+
+    def __init__(
+        self,
+        app: WSGIApplication,
+        fence: GuardingFence | None,
+        *,
+        resource: Callable[[WSGIEnvironment], str | None] = _path,
+        require: Require = "unsafe",
+    ) -> None:
+        self._app = app
+        self._fence = fence
+        self._resource = resource
+        self._require = valid(require)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Handle one request."""
+        resource = self._resource(environ)
+        if resource is None:
+            return self._app(environ, start_response)
+        value = environ.get("HTTP_FENCING_TOKEN")
+        values = [] if value is None else [value]
+        match judge(environ["REQUEST_METHOD"], values, self._require):
+            case Problem() as problem:
+                return _answer(problem, environ, start_response)
+            case None:
+                return self._app(environ, start_response)
+            case token:
+                return self._guarded(resource, token, environ, start_response)
+
+    def _guarded(
+        self,
+        resource: str,
+        token: FencingToken,
+        environ: WSGIEnvironment,
+        start_response: StartResponse,
+    ) -> Iterable[bytes]:
+        def refuse(error: StaleToken) -> Iterable[bytes]:
+            """Answer the fence, or a check of its own that the application made of this token."""
+            if error.token != token.value:
+                raise error
+            # The application may have called start_response already. With the failure it can be
+            # called again; it raises that when something was sent before.
+            failure = sys.exc_info()
+            return _answer(
+                Problem.stale(error),
+                environ,
+                lambda status, headers: start_response(status, headers, failure),
+            )
+
+        guard = self._fence.guard(resource, token) if self._fence else nullcontext()
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(guard)
+                environ[TOKEN_KEY] = token
+                chunks = self._app(environ, start_response)
+            except StaleToken as error:
+                return refuse(error)
+            if (close := getattr(chunks, "close", None)) is not None:
+                stack.callback(close)
+            return _Guarded(chunks, refuse, stack.pop_all())
+
+
+class _Guarded:
+    """The application's response; closing it leaves the guard. Servers close every response."""
+
+    def __init__(
+        self,
+        chunks: Iterable[bytes],
+        refuse: Callable[[StaleToken], Iterable[bytes]],
+        stack: ExitStack,
+    ) -> None:
+        self._chunks = chunks
+        self._refuse = refuse
+        self._stack = stack
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._chunks
+        except StaleToken as error:
+            yield from self._refuse(error)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _answer(
+    problem: Problem,
+    environ: WSGIEnvironment,
+    start_response: Callable[[str, list[tuple[str, str]]], object],
+) -> Iterable[bytes]:
+    start_response(f"{int(problem.status)} {problem.status.phrase}", problem.headers)
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [problem.body]

@@ -1,0 +1,638 @@
+"""The HTTP fence on real servers: what is held back, what passes, and when the guard is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import Barrier, Event
+from typing import TYPE_CHECKING, Any, Protocol
+
+import httpx
+import pytest
+import requests
+
+from coordlock import StaleToken
+from coordlock.fencing import AsyncMemoryFence, FencingToken, Marks, MemoryFence
+from coordlock.fencing.http import (
+    HEADER,
+    TOKEN_KEY,
+    FencingMiddleware,
+    WSGIFencingMiddleware,
+    fenced,
+    raise_for_stale,
+)
+from coordlock.testing.waiting import eventually
+from tests.servers.http import asgi_server, wsgi_server
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+#: What an application does: method, path and token in, body out.
+Handle = Callable[[str, str, FencingToken | None], bytes]
+
+
+def asgi_app(handle: Handle) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        token = scope.get(TOKEN_KEY)
+        body = await asyncio.to_thread(handle, scope["method"], scope["path"], token)
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
+def wsgi_app(handle: Handle) -> Any:
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ["PATH_INFO"].encode("latin-1").decode()
+        body = handle(environ["REQUEST_METHOD"], path, environ.get(TOKEN_KEY))
+        start_response("200 OK", [("Content-Length", str(len(body)))])
+        return [body]
+
+    return app
+
+
+@dataclass
+class Served:
+    url: str
+    marks: Callable[[str], Marks]
+
+
+class Serve(Protocol):
+    def __call__(self, handle: Handle, **options: Any) -> Served: ...
+
+
+@pytest.fixture(params=["asgi", "wsgi"])
+def interface(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def serve(interface: str) -> Iterator[Serve]:
+    """Serves an application behind the middleware, on a fence in memory if nothing else is said."""
+    with ExitStack() as stack:
+
+        def asgi(handle: Handle, **options: Any) -> Served:
+            memory = AsyncMemoryFence()
+            app = FencingMiddleware(asgi_app(handle), **{"fence": memory, **options})
+            url = stack.enter_context(asgi_server(app, lifespan="off", log_level="critical"))
+            return Served(url, lambda resource: asyncio.run(memory.marks(resource)))
+
+        def wsgi(handle: Handle, **options: Any) -> Served:
+            memory = MemoryFence()
+            app = WSGIFencingMiddleware(wsgi_app(handle), **{"fence": memory, **options})
+            return Served(stack.enter_context(wsgi_server(app)), memory.marks)
+
+        yield {"asgi": asgi, "wsgi": wsgi}[interface]
+
+
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    with httpx.Client(verify=False, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def tell(method: str, path: str, token: FencingToken | None) -> bytes:
+    """What the application was given."""
+    return f"{method} {path} {token and (token.value, token.shared)}".encode()
+
+
+# One step
+
+
+def test_a_newer_token_waits_until_older_ones_have_been_handled(
+    serve: Serve, client: httpx.Client, pool: ThreadPoolExecutor
+) -> None:
+    working, go_on = Event(), Event()
+    done = []
+
+    def handle(method: str, path: str, token: FencingToken | None) -> bytes:
+        assert token is not None
+        if token.value == 33:
+            working.set()
+            assert go_on.wait(60)
+        done.append(token.value)
+        return b""
+
+    served = serve(handle)
+    older = pool.submit(fenced(client, 33).put, served.url)
+    assert working.wait(60)
+    newer = pool.submit(fenced(client, 34).put, served.url)
+    eventually(lambda: served.marks("/") == Marks(34))
+    with pytest.raises(StaleToken):
+        fenced(client, 33).put(served.url)
+    assert not newer.done()
+    assert not done
+    go_on.set()
+    assert older.result(60).status_code == newer.result(60).status_code == 200
+    assert done == [33, 34]
+
+
+@pytest.mark.parametrize("tokens", [[(34, False)] * 3, [(33, True), (35, True), (34, True)]])
+def test_requests_that_may_run_together_do(
+    serve: Serve, client: httpx.Client, pool: ThreadPoolExecutor, tokens: list[tuple[int, bool]]
+) -> None:
+    """Those under one token, and those of readers: each waits for all the others to be there."""
+    together = Barrier(len(tokens), timeout=60)
+
+    def handle(method: str, path: str, token: FencingToken | None) -> bytes:
+        together.wait()
+        return b""
+
+    served = serve(handle)
+    calls = [
+        pool.submit(fenced(client, token, shared).post, served.url) for token, shared in tokens
+    ]
+    assert [call.result(60).status_code for call in calls] == [200] * len(tokens)
+
+
+def test_a_writer_waits_for_the_readers_before_it(
+    serve: Serve, client: httpx.Client, pool: ThreadPoolExecutor
+) -> None:
+    reading, go_on = Barrier(3, timeout=60), Event()
+
+    def handle(method: str, path: str, token: FencingToken | None) -> bytes:
+        if method == "GET":
+            reading.wait()
+            assert go_on.wait(60)
+        return b""
+
+    served = serve(handle)
+    readers = [pool.submit(fenced(client, token, True).get, served.url) for token in (32, 33)]
+    reading.wait()
+    writer = pool.submit(fenced(client, 34).put, served.url)
+    eventually(lambda: served.marks("/").exclusive == 34)
+    assert not writer.done()
+    go_on.set()
+    assert [call.result(60).status_code for call in (*readers, writer)] == [200] * 3
+
+
+def test_the_guard_is_left_when_the_application_fails(serve: Serve, client: httpx.Client) -> None:
+    def handle(method: str, path: str, token: FencingToken | None) -> bytes:
+        if method == "POST":
+            raise LookupError("nothing there")
+        return b""
+
+    served = serve(handle)
+    assert fenced(client, 33).post(served.url).status_code == 500
+    assert fenced(client, 34).put(served.url).status_code == 200
+
+
+# Who passes
+
+
+def test_the_application_learns_the_token(serve: Serve, client: httpx.Client) -> None:
+    url = serve(tell).url
+    assert fenced(client, 34).put(f"{url}/x").text == "PUT /x (34, False)"
+    assert fenced(client, 35, shared=True).get(f"{url}/x").text == "GET /x (35, True)"
+    assert client.get(f"{url}/x").text == "GET /x None"
+
+
+def test_each_path_is_a_resource_by_default(serve: Serve, client: httpx.Client) -> None:
+    served = serve(tell)
+    fenced(client, 34).put(f"{served.url}/a%20b/é?x=1")
+    fenced(client, 33).put(f"{served.url}/a%20b")
+    with pytest.raises(StaleToken) as refused:
+        fenced(client, 33).get(f"{served.url}/a%20b/é")
+    assert refused.value.resource == "/a b/é"
+    assert served.marks("/a b/é") == Marks(34)
+
+
+def test_what_is_no_resource_is_not_protected(
+    serve: Serve, client: httpx.Client, interface: str
+) -> None:
+    key = {"asgi": "path", "wsgi": "PATH_INFO"}[interface]
+
+    def resource(request: Any) -> str | None:
+        return "account" if request[key].startswith("/accounts/") else None
+
+    served = serve(tell, resource=resource, require="all")
+    assert client.put(f"{served.url}/health").text == "PUT /health None"
+    malformed = client.put(f"{served.url}/health", headers={HEADER: "x"})
+    assert malformed.text == "PUT /health None"
+    assert client.get(f"{served.url}/accounts/alice").status_code == 428
+    assert fenced(client, 34).put(f"{served.url}/accounts/alice").status_code == 200
+    with pytest.raises(StaleToken):
+        fenced(client, 33).put(f"{served.url}/accounts/bob")
+
+
+@pytest.mark.parametrize(
+    ("require", "get", "put"), [("unsafe", 200, 428), ("all", 428, 428), ("none", 200, 200)]
+)
+def test_without_the_header_it_depends(
+    serve: Serve, client: httpx.Client, require: str, get: int, put: int
+) -> None:
+    url = serve(tell, require=require).url
+    assert (client.get(url).status_code, client.put(url).status_code) == (get, put)
+    fenced(client, 34).put(url)
+    with pytest.raises(StaleToken):
+        fenced(client, 33).get(url)
+
+
+@pytest.mark.parametrize(
+    "values", [["x"], [""], ["034"], ["34, 34"], ["34", "34"], ["34", ""], ["34; shared=?0"]]
+)
+def test_a_malformed_header_is_a_bad_request(
+    serve: Serve, client: httpx.Client, values: list[str]
+) -> None:
+    served = serve(tell, require="none")
+    for method in ("GET", "PUT"):
+        response = client.request(
+            method, served.url, headers=[(HEADER.lower(), value) for value in values]
+        )
+        assert response.status_code == 400
+        assert response.headers["Content-Type"] == "application/problem+json"
+        assert set(response.json()) == {"type", "title", "status", "detail"}
+    assert served.marks("/") == Marks()
+
+
+def test_the_refusal_is_problem_json_with_both_tokens(serve: Serve, client: httpx.Client) -> None:
+    url = serve(tell).url
+    fenced(client, 2**53 + 1).put(url)
+    response = client.put(url, headers={HEADER: str(2**53)})
+    assert response.status_code == 409
+    assert response.headers["Content-Type"] == "application/problem+json"
+    content = response.json()
+    assert (content["status"], content["resource"]) == (409, "/")
+    assert (content["token"], content["newest"]) == ("9007199254740992", "9007199254740993")
+    with pytest.raises(StaleToken):
+        raise_for_stale(response)
+
+
+def test_a_refused_head_has_no_body(serve: Serve, client: httpx.Client) -> None:
+    url = serve(tell).url
+    fenced(client, 34).put(url)
+    response = fenced(client, 33).request("HEAD", url)
+    assert response.status_code == 409
+    assert response.content == b""
+    assert int(response.headers["Content-Length"]) > 0
+
+
+# Checks of the application's own
+
+
+@pytest.mark.parametrize("fence", ["memory", None])
+def test_the_application_may_check_the_token_itself(
+    serve: Serve, client: httpx.Client, fence: str | None
+) -> None:
+    own = MemoryFence()
+
+    def handle(method: str, path: str, token: FencingToken | None) -> bytes:
+        assert token is not None
+        own.check("row of alice", token)
+        return b""
+
+    url = serve(handle, **({} if fence else {"fence": None})).url
+    own.check("row of alice", 34)
+    with pytest.raises(StaleToken) as refused:
+        fenced(client, 33).put(url)
+    error = refused.value
+    assert (error.resource, error.token, error.newest) == ("row of alice", 33, 34)
+    assert fenced(client, 34).put(url).status_code == 200
+
+
+def test_the_staleness_of_another_token_is_the_applications_own_failure(
+    serve: Serve, client: httpx.Client
+) -> None:
+    def handle(method: str, path: str, token: FencingToken | None) -> bytes:
+        raise StaleToken("elsewhere", 7, 8)
+
+    assert fenced(client, 33).put(serve(handle).url).status_code == 500
+
+
+# ASGI
+
+Messages = list[dict[str, Any]]
+
+
+def http_scope(token: int, **changes: Any) -> dict[str, Any]:
+    headers = [(b"fencing-token", b"%d" % token)]
+    return {"type": "http", "method": "PUT", "path": "/x", "headers": headers, **changes}
+
+
+async def receive_nothing() -> dict[str, Any]:
+    raise AssertionError("nobody asked")
+
+
+class TestASGI:
+    @pytest.mark.parametrize("kind", ["lifespan", "websocket", "something new"])
+    def test_other_scopes_pass_through_untouched(self, kind: str) -> None:
+        seen = []
+
+        async def app(*arguments: Any) -> None:
+            seen.append(arguments)
+
+        scope = {"type": kind, "path": "/x", "headers": [(b"fencing-token", b"x")]}
+
+        async def send(message: Any) -> None:
+            raise AssertionError(message)
+
+        asyncio.run(FencingMiddleware(app, AsyncMemoryFence())(scope, receive_nothing, send))
+        [(passed, receive, sender)] = seen
+        assert passed is scope
+        assert (receive, sender) == (receive_nothing, send)
+
+    def test_a_server_starts_and_ends_the_application_through_it(self) -> None:
+        events = []
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            assert scope["type"] == "lifespan"
+            for event in ("startup", "shutdown"):
+                assert (await receive())["type"] == f"lifespan.{event}"
+                events.append(event)
+                await send({"type": f"lifespan.{event}.complete"})
+
+        with asgi_server(FencingMiddleware(app, AsyncMemoryFence()), lifespan="on"):
+            assert events == ["startup"]
+        assert events == ["startup", "shutdown"]
+
+    def test_the_scope_of_the_server_is_left_as_it_was(self) -> None:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            assert scope[TOKEN_KEY] == FencingToken(34)
+
+        scope = http_scope(34)
+        before = dict(scope)
+        asyncio.run(call(FencingMiddleware(app, AsyncMemoryFence()), scope))
+        assert scope == before
+
+    def test_a_refused_head_is_told_the_length_and_not_sent_the_body(self) -> None:
+        async def main() -> Messages:
+            memory = AsyncMemoryFence()
+            await memory.check("/x", 34)
+            return await call(
+                FencingMiddleware(asgi_app(tell), memory), http_scope(33, method="HEAD")
+            )
+
+        start, body = asyncio.run(main())
+        assert int(dict(start["headers"])[b"content-length"]) > 0
+        assert body["body"] == b""
+
+    def test_a_connection_goes_on_though_nobody_read_what_was_refused(self) -> None:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            while (await receive()).get("more_body"):
+                pass
+            await send({"type": "http.response.start", "status": 204})
+            await send({"type": "http.response.body"})
+
+        with (
+            asgi_server(FencingMiddleware(app, AsyncMemoryFence()), lifespan="off") as url,
+            httpx.Client(verify=False, timeout=60) as client,
+        ):
+            for _ in range(3):
+                assert fenced(client, 34).put(url, content=b"x" * 100_000).status_code == 204
+                with pytest.raises(StaleToken):
+                    fenced(client, 33).put(url, content=b"x" * 100_000)
+
+    def test_a_cancelled_request_leaves_the_guard(self) -> None:
+        working = asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            if scope[TOKEN_KEY].value == 33:
+                working.set()
+                await asyncio.Event().wait()
+
+        async def main() -> None:
+            memory = AsyncMemoryFence()
+            middleware = FencingMiddleware(app, memory)
+            older = asyncio.create_task(call(middleware, http_scope(33)))
+            await working.wait()
+            waiting = asyncio.create_task(call(middleware, http_scope(34)))
+            newest = asyncio.create_task(call(middleware, http_scope(35)))
+            await asyncio.sleep(0)  # both begin to wait
+            assert await memory.marks("/x") == Marks(35)
+            waiting.cancel()
+            older.cancel()
+            await asyncio.wait_for(newest, 60)
+            for task in (waiting, older):
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+        asyncio.run(main())
+
+    def test_a_client_that_is_gone_does_not_keep_the_guard(self, pool: ThreadPoolExecutor) -> None:
+        working = Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            if scope[TOKEN_KEY].value == 33:
+                working.set()
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                return
+            await send({"type": "http.response.start", "status": 204})
+            await send({"type": "http.response.body"})
+
+        memory = AsyncMemoryFence()
+        request = b"PUT / HTTP/1.1\r\nHost: x\r\nFencing-Token: 33\r\nContent-Length: 0\r\n\r\n"
+        with (
+            asgi_server(FencingMiddleware(app, memory), lifespan="off") as url,
+            httpx.Client(verify=False, timeout=60) as client,
+            socket.create_connection(("127.0.0.1", httpx.URL(url).port)) as leaving,
+        ):
+            leaving.sendall(request)
+            assert working.wait(60)
+            newer = pool.submit(fenced(client, 34).put, url)
+            eventually(lambda: asyncio.run(memory.marks("/")) == Marks(34))
+            assert not newer.done()
+            leaving.close()
+            assert newer.result(60).status_code == 204
+
+    def test_what_has_begun_to_answer_cannot_be_refused_any_more(self) -> None:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200})
+            raise StaleToken("row", 33, 34)
+
+        sent: Messages = []
+        with pytest.raises(StaleToken):
+            asyncio.run(call(FencingMiddleware(app, AsyncMemoryFence()), http_scope(33), sent))
+        assert [message.get("status") for message in sent] == [200]
+
+
+async def call(app: Any, scope: dict[str, Any], sent: Messages | None = None) -> Messages:
+    messages: Messages = [] if sent is None else sent
+
+    async def send(message: dict[str, Any]) -> None:
+        messages.append(message)
+
+    await app(scope, receive_nothing, send)
+    return messages
+
+
+# WSGI
+
+
+class Recording(MemoryFence):
+    """Notes when its guard is entered and left."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__()
+        self.events = events
+
+    @contextmanager
+    def guard(self, *arguments: Any) -> Iterator[None]:
+        with super().guard(*arguments):
+            self.events.append("entered")
+            try:
+                yield
+            finally:
+                self.events.append("left")
+
+
+class Chunks:
+    """An application's response; ``failing`` where it fails."""
+
+    def __init__(self, events: list[str], *failing: str) -> None:
+        self.events = events
+        self.failing = failing
+
+    def __iter__(self) -> Iterator[bytes]:
+        for number in range(3):
+            if number == 1 and "between" in self.failing:
+                raise LookupError("between")
+            self.events.append(f"chunk {number}")
+            yield b"%d" % number
+
+    def close(self) -> None:
+        self.events.append("closed")
+        if "close" in self.failing:
+            raise LookupError("close")
+
+
+class TestWSGI:
+    @pytest.fixture
+    def events(self) -> list[str]:
+        return []
+
+    def ask(self, app: Any, events: list[str], **changes: Any) -> Any:
+        """The response of the middleware around ``app`` to a PUT under token 33."""
+
+        def start_response(status: str, headers: Any, failure: Any = None) -> Any:
+            assert not started or failure, "called again without a failure"
+            started.append(status)
+            events.append(status)
+
+        started: list[str] = []
+
+        middleware = WSGIFencingMiddleware(app, changes.pop("fence", Recording(events)))
+        environ = {"REQUEST_METHOD": "PUT", "PATH_INFO": "/x", "HTTP_FENCING_TOKEN": "33"}
+        return middleware(environ | changes, start_response)
+
+    def test_the_guard_is_held_until_the_response_is_closed(self, events: list[str]) -> None:
+        response = self.ask(lambda environ, start: Chunks(events), events)
+        assert list(response) == [b"0", b"1", b"2"]
+        assert "left" not in events
+        response.close()
+        assert events == ["entered", "chunk 0", "chunk 1", "chunk 2", "closed", "left"]
+        response.close()
+        assert events.count("left") == events.count("closed") == 1
+
+    def test_also_when_nobody_ever_asked_for_it(self, events: list[str]) -> None:
+        self.ask(lambda environ, start: Chunks(events), events).close()
+        assert events == ["entered", "closed", "left"]
+
+    def test_also_when_the_application_fails_between_two_chunks(self, events: list[str]) -> None:
+        response = self.ask(lambda environ, start: Chunks(events, "between"), events)
+        with pytest.raises(LookupError, match="between"):
+            list(response)
+        response.close()
+        assert events == ["entered", "chunk 0", "closed", "left"]
+
+    def test_also_when_its_own_close_fails(self, events: list[str]) -> None:
+        response = self.ask(lambda environ, start: Chunks(events, "close"), events)
+        with pytest.raises(LookupError, match="close"):
+            response.close()
+        assert events == ["entered", "closed", "left"]
+
+    def test_a_response_need_not_be_one_that_can_be_closed(self, events: list[str]) -> None:
+        response = self.ask(lambda environ, start: [b"a", b"b"], events)
+        assert list(response) == [b"a", b"b"]
+        response.close()
+        assert events == ["entered", "left"]
+
+    def test_the_guard_is_left_when_the_application_fails_at_once(self, events: list[str]) -> None:
+        def app(environ: Any, start: Any) -> Any:
+            raise LookupError
+
+        with pytest.raises(LookupError):
+            self.ask(app, events)
+        assert events == ["entered", "left"]
+
+    def test_a_refusal_replaces_the_answer_that_was_not_sent_yet(self, events: list[str]) -> None:
+        def at_once(environ: Any, start: Any) -> Any:
+            start("200 OK", [])
+            raise StaleToken("row", 33, 34)
+
+        def at_the_first_chunk(environ: Any, start: Any) -> Any:
+            start("200 OK", [])
+            if environ[TOKEN_KEY].value == 33:
+                raise StaleToken("row", 33, 34)
+            yield b""
+
+        for app in (at_once, at_the_first_chunk):
+            response = self.ask(app, events)
+            assert json.loads(b"".join(response))["newest"] == "34"
+            if hasattr(response, "close"):
+                response.close()
+            assert events == ["entered", "200 OK", "409 Conflict", "left"]
+            events.clear()
+
+    def test_a_refused_head_is_not_sent_the_body(self, events: list[str]) -> None:
+        memory = MemoryFence()
+        memory.check("/x", 34)
+        assert list(self.ask(None, events, fence=memory, REQUEST_METHOD="HEAD")) == []
+        assert b"".join(self.ask(None, events, fence=memory))
+        assert events == ["409 Conflict"] * 2
+
+    def test_what_was_sent_in_part_cannot_be_refused_any_more(self) -> None:
+        def app(environ: Any, start: Any) -> Any:
+            start("200 OK", [("Content-Length", "9")])
+            yield b"abc"
+            raise StaleToken("row", 33, 34)
+
+        memory = MemoryFence()
+        with wsgi_server(WSGIFencingMiddleware(app, memory)) as url, requests.Session() as session:
+            with pytest.raises(requests.exceptions.ChunkedEncodingError):
+                fenced(session, 33).put(url)
+            with pytest.raises(requests.exceptions.ChunkedEncodingError):
+                fenced(session, 34).put(url)
+        assert memory.marks("/") == Marks(34)
+
+    def test_a_newer_token_waits_until_a_stream_has_been_sent(
+        self, pool: ThreadPoolExecutor
+    ) -> None:
+        go_on = Event()
+        sent = []
+
+        def app(environ: Any, start: Any) -> Any:
+            token = environ[TOKEN_KEY].value
+            start("200 OK", [])
+            yield b"first"
+            if token == 33:
+                assert go_on.wait(60)
+            sent.append(token)
+            yield b"last"
+
+        memory = MemoryFence()
+        with wsgi_server(WSGIFencingMiddleware(app, memory)) as url, requests.Session() as session:
+            # Not read to its end, so that the server is still sending it.
+            streamed = fenced(session, 33).get(url, stream=True)
+            assert streamed.raw.read(5) == b"first"
+            newer = pool.submit(fenced(session, 34).get, url)
+            eventually(lambda: memory.marks("/") == Marks(34))
+            assert not newer.done()
+            assert not sent
+            go_on.set()
+            assert streamed.raw.read() == b"last"
+            assert newer.result(60).content == b"firstlast"
+            assert sent == [33, 34]
+            streamed.close()
