@@ -11,9 +11,11 @@ from urllib.parse import quote, unquote
 
 from coordlock.errors import InvalidName
 
-__all__ = ["MAX_NAME_BYTES", "check_name", "escape", "unescape"]
+__all__ = ["MAX_NAME_BYTES", "check_name", "escape", "file_name", "unescape"]
 
 MAX_NAME_BYTES: Final = 255
+#: Longer escaped names are hashed. File names may have 255 bytes, on some file systems 143.
+_LONGEST_FILE_NAME: Final = 140
 
 
 def check_name(name: str) -> str:
@@ -39,6 +41,19 @@ def escape(name: str) -> str:
     if name in (".", ".."):
         return name.replace(".", "%2E")
     return quote(name, safe="")
+
+
+def file_name(name: str, *, folds: bool = False) -> str:
+    """`escape` for names of files, which must not be long. No two names share one.
+
+    Nor do they on a file system that takes ``a`` and ``A`` for the same name, if it ``folds``.
+    """
+    escaped = escape(name)
+    if not 0 < len(escaped) <= _LONGEST_FILE_NAME or (folds and escaped != escaped.lower()):
+        from hashlib import sha256  # seldom needed, and not cheap to import
+
+        escaped = "=" + sha256(name.encode()).hexdigest()  # no escaped name has a "="
+    return escaped
 
 
 def unescape(component: str) -> str | None:

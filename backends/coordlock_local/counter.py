@@ -7,9 +7,7 @@ that a process that dies inside leaves no trace but, at most, a token that nobod
 
 from __future__ import annotations
 
-import binascii
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from coordlock.errors import BackendError
+from coordlock.smallfile import no_fork, overwrite, seal, unseal
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import try_lock, unlock
@@ -29,17 +28,6 @@ _BLOCK: Final = 65_536
 _UNKNOWN: Final = "-" * 36
 #: For how long one attempt waits for the threads of this process, in seconds.
 _PATIENCE: Final = 0.002
-
-# Held with the file's lock, and by every fork: a child made in between would inherit that lock, and
-# keep it if its parent dies just then. Reentrant for signal handlers; the file's lock is not.
-_no_fork: Final = threading.RLock()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_no_fork.acquire,
-        after_in_parent=_no_fork.release,
-        after_in_child=_no_fork.release,
-    )
 
 
 def boot_id() -> str:
@@ -60,7 +48,8 @@ class Counter:
     @contextmanager
     def held(self) -> Iterator[Tokens]:
         """Exclude all others; raises `Busy` at once when somebody is inside."""
-        if not _no_fork.acquire(timeout=_PATIENCE):
+        # Held with the file's lock, which no child must inherit.
+        if not no_fork.acquire(timeout=_PATIENCE):
             raise Busy
         try:
             path = self._directory.counter
@@ -77,7 +66,7 @@ class Counter:
             finally:
                 os.close(descriptor)
         finally:
-            _no_fork.release()
+            no_fork.release()
 
 
 class _Record(NamedTuple):
@@ -136,10 +125,7 @@ class Tokens:
             floor = time.time_ns() // 1000
             return _Record(_UNKNOWN, floor, floor, floor)
         try:
-            fields = data[:-10].decode("ascii")
-            if data != _encode(fields):
-                raise ValueError
-            boot, last, safe, reserved = fields.split(" ")
+            boot, last, safe, reserved = unseal(data).split(" ")
             return _Record(boot, int(last), int(safe), int(reserved))
         except ValueError:
             raise BackendError(
@@ -149,14 +135,6 @@ class Tokens:
             ) from None
 
     def _write(self, record: _Record) -> None:
-        # Always as long, in one page and one call: neither SIGKILL nor a full disk can split it.
-        data = _encode(
-            f"{record.boot} {record.last:019d} {record.safe:019d} {record.reserved:019d}"
-        )
-        if os.pwrite(self._descriptor, data, 0) != len(data):
+        data = seal(f"{record.boot} {record.last:019d} {record.safe:019d} {record.reserved:019d}")
+        if not overwrite(self._descriptor, data):
             raise BackendError(SERVICE, f"{self._path} could not be written")
-
-
-def _encode(fields: str) -> bytes:
-    data = fields.encode("ascii")
-    return data + f" {binascii.crc32(data):08x}\n".encode("ascii")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from coordlock.errors import ConfigurationError
-from coordlock.names import escape
+from coordlock.names import file_name
 
 __all__ = ["Directory", "default_root"]
 
@@ -31,8 +31,6 @@ _NETWORK: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "beegfs"}
     | {"glusterfs", "pvfs2", "orangefs", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs", "fuse.s3fs"}
 )
-#: Longer escaped names are hashed. File names may have 255 bytes, on some file systems 143.
-_LONGEST: Final = 140
 
 
 def default_root() -> str:
@@ -118,12 +116,7 @@ class Directory:
 
     def queue(self, name: str) -> str:
         """The directory of the queue ``name``. No two names share one."""
-        escaped = escape(name)
-        if len(escaped) > _LONGEST or (self.folds and escaped != escaped.lower()):
-            from hashlib import sha256  # seldom needed, and not cheap to import
-
-            escaped = "=" + sha256(name.encode()).hexdigest()  # no escaped name has a "="
-        return os.path.join(self.queues, escaped)
+        return os.path.join(self.queues, file_name(name, folds=self.folds))
 
     def make(self, path: str) -> None:
         """Make a directory, unless it is there."""

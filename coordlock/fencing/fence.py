@@ -24,8 +24,9 @@ __all__ = ["AsyncFence", "AsyncGuardingFence", "Fence", "GuardingFence"]
 class Fence(ABC):
     """Remembers the newest tokens and refuses older ones.
 
-    ``resource`` names what is protected: any text. All that one lock protects can be one resource;
-    one resource must not be protected by two locks, whose tokens can't be compared.
+    ``resource`` names what is protected: any text that UTF-8 can encode; databases have limits of
+    their own. All that one lock protects can be one resource; one resource must not be protected by
+    two locks, whose tokens can't be compared.
     """
 
     @abstractmethod
@@ -96,7 +97,10 @@ class AsyncGuardingFence(AsyncFence):
     def guard(
         self, resource: str, token: Presented, shared: bool = False
     ) -> AbstractAsyncContextManager[Any]:
-        """Check, and make the block one step with that: see `GuardingFence.guard`."""
+        """Check, and make the block one step with that: see `GuardingFence.guard`.
+
+        What a block starts must end in it: a thread goes on when its task is cancelled.
+        """
 
     async def check(self, resource: str, token: Presented, shared: bool = False) -> None:
         """Remember ``token``; raise `StaleToken` when a newer one was seen.

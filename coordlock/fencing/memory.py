@@ -22,6 +22,10 @@ class _Operation:
     token: FencingToken
     over: Promise[None] = field(default_factory=Promise)
 
+    def end(self) -> None:
+        # In one step that needs no lock of the memory: Ctrl-C cannot come in between.
+        self.over.resolve(None)
+
 
 class _Memory:
     """The marks, and the operations under way. Safe for threads."""
@@ -29,37 +33,24 @@ class _Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._marks: dict[str, Marks] = {}
-        self._running: dict[str, list[_Operation]] = {}
+        #: Those that are over go when the next one comes.
+        self._operations: dict[str, list[_Operation]] = {}
 
-    def enter(self, resource: str, token: FencingToken) -> Steps[_Operation]:
-        """Begin an operation, once the older ones that conflict with it are over.
+    def enter(self, resource: str, operation: _Operation) -> Steps[None]:
+        """Begin ``operation``, once those before it that conflict with it are over.
 
         The marks are raised first, so that no older one begins any more; those under way are a
-        fixed set, and wait for none but still older ones: no cycle, and each wait ends.
+        fixed set, and wait for none but such as came before them: no cycle, and each wait ends.
+        Whoever gives up ends its operation; those behind it wait for the others all the same.
         """
-        operation = _Operation(token)
+        token = operation.token
         with self._lock:
-            marks = self._marks.get(resource, Marks())
-            self._marks[resource] = marks.raised(resource, token)
-            running = self._running.setdefault(resource, [])
-            older = [one for one in running if one.token.conflicts(token)]
-            running.append(operation)
-        try:
-            for one in older:
+            self._marks[resource] = self._marks.get(resource, Marks()).raised(resource, token)
+            before = [one for one in self._operations.get(resource, ()) if not one.over.done()]
+            self._operations[resource] = [*before, operation]
+        for one in before:
+            if one.token.conflicts(token):
                 yield one.over
-        except BaseException:
-            self.leave(resource, operation)
-            raise
-        return operation
-
-    def leave(self, resource: str, operation: _Operation) -> None:
-        """End an operation."""
-        with self._lock:
-            running = self._running[resource]
-            running.remove(operation)
-            if not running:
-                del self._running[resource]
-        operation.over.resolve(None)
 
     def marks_of(self, resource: str) -> Marks:
         with self._lock:
@@ -68,6 +59,8 @@ class _Memory:
     def forget_all_of(self, resource: str) -> None:
         with self._lock:
             self._marks.pop(resource, None)
+            if all(one.over.done() for one in self._operations.get(resource, ())):
+                self._operations.pop(resource, None)
 
 
 class MemoryFence(GuardingFence):
@@ -82,12 +75,12 @@ class MemoryFence(GuardingFence):
     @contextmanager
     def guard(self, resource: str, token: Presented, shared: bool = False) -> Iterator[None]:
         """Check, and hold newer tokens back until the block ends: see `GuardingFence.guard`."""
-        entering = self._memory.enter(resource, FencingToken.of(token, shared))
-        operation = run(entering, SYSTEM_CLOCK)
+        operation = _Operation(FencingToken.of(token, shared))
         try:
+            run(self._memory.enter(resource, operation), SYSTEM_CLOCK)
             yield
         finally:
-            self._memory.leave(resource, operation)
+            operation.end()
 
     def marks(self, resource: str) -> Marks:
         """The newest tokens seen."""
@@ -109,12 +102,12 @@ class AsyncMemoryFence(AsyncGuardingFence):
         self, resource: str, token: Presented, shared: bool = False
     ) -> AsyncIterator[None]:
         """Check, and hold newer tokens back until the block ends: see `GuardingFence.guard`."""
-        entering = self._memory.enter(resource, FencingToken.of(token, shared))
-        operation = await run_async(entering, SYSTEM_CLOCK)
+        operation = _Operation(FencingToken.of(token, shared))
         try:
+            await run_async(self._memory.enter(resource, operation), SYSTEM_CLOCK)
             yield
         finally:
-            self._memory.leave(resource, operation)
+            operation.end()
 
     async def marks(self, resource: str) -> Marks:
         """The newest tokens seen."""

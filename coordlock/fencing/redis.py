@@ -13,16 +13,19 @@ Redis runs one script at a time, so nobody newer comes between the check and the
 
 - Replies come as Redis hands them to scripts, the same with RESP2 and RESP3: what redis-py's own
   methods make of them is left out. Texts are ``bytes``, or ``str`` with ``decode_responses``; a
-  status is ``b"OK"``, what is missing ``None``, a float a text, ``HGETALL`` a flat list.
+  status is ``b"OK"``, what is missing ``None``, a float a text, ``HGETALL`` a flat list. Integers
+  beyond 2**53 are rounded on their way through Lua; ``GET`` brings them as exact texts.
 - What scripts may not do (``MULTI``, ``SUBSCRIBE``, ``CONFIG``, whatever blocks), or what fails,
   raises redis-py's ``ResponseError``. The mark of the token stays raised then, and of several
   commands those before the failing one stay applied, as with ``MULTI``.
 - A command has at most about 7,900 words: Lua's stack ends there.
 - redis-py sends again what got no answer: ``redis.Redis()`` does from its version 6 on, unless told
-  otherwise. Equal tokens pass, so an ``INCR`` can be applied twice. With
-  ``retry=Retry(NoBackoff(), 0)`` a lost answer is an error, and the caller finds out by reading.
-- A `StaleToken` after such a second sending says that this one was refused; the first may have
-  been applied, when its token was still the newest.
+  otherwise. Equal tokens pass, so an ``INCR`` can be applied twice, and a ``SET`` that was late can
+  come after a later one of the same holder. Have ``retry=Retry(NoBackoff(), 0)``, and after an
+  error of the connection go on under a new grant: its first operation shuts out what is late.
+- A `StaleToken` after a second sending says that this one was refused; the first may have been
+  applied, when its token was still the newest.
+- On a replica nothing is fenced: one that is only read there passes, and reads the past.
 
 **Marks** are a hash ``coordlock:fence:{alice}``, as durable as the data beside it:
 
@@ -32,8 +35,10 @@ Redis runs one script at a time, so nobody newer comes between the check and the
   because replication is asynchronous. Fence where losing acknowledged writes is not acceptable
   with SQL, etcd or ZooKeeper.
 - Where users have access lists, they need ``EVALSHA``, ``EVAL``, ``HMGET``, ``HSET`` and ``DEL``.
-- On Redis Cluster, keys with the same hash tag live on the node of the marks: ``{alice}:balance``,
-  or for any name ``hash_tag(name) + ":balance"``. Keys on other nodes are refused by Redis.
+- On Redis Cluster, keys must have the hash tag of the marks: ``{alice}:balance``, or for any name
+  ``hash_tag(name) + ":balance"``. The first argument of each command is declared as its key, so
+  that while its slot moves, a node answers with the key or not at all. Name the ``keys`` yourself
+  where a command has several, or none.
 """
 
 from __future__ import annotations
@@ -130,15 +135,25 @@ class _Keys:
         return (self._prefix + hash_tag(resource)).encode()
 
     def _call(
-        self, resource: str, token: Presented, shared: bool, commands: Iterable[Sequence[Any]]
+        self,
+        resource: str,
+        token: Presented,
+        shared: bool,
+        commands: Iterable[Sequence[Any]],
+        keys: Iterable[Any] | None,
     ) -> _Call:
         presented = FencingToken.of(token, shared)
         words: list[Any] = []
+        first: list[Any] = []
         for command in commands:
+            if isinstance(command, str | bytes):
+                raise TypeError(f"a command is a sequence of its words, not {command!r}")
             words += (b"%d" % len(command), *command)
+            first += command[1:2]
+        names = [self._key(resource), *(first if keys is None else keys)]
         kind = b"shared" if presented.shared else b"exclusive"
-        key = self._key(resource)
-        return _Call(resource, presented, (1, key, b"%019d" % presented.value, kind, *words))
+        arguments = (len(names), *names, b"%019d" % presented.value, kind, *words)
+        return _Call(resource, presented, arguments)
 
     def _look(self, resource: str) -> tuple[Any, ...]:
         return ("HMGET", self._key(resource), b"exclusive", b"shared")
@@ -163,13 +178,21 @@ class RedisFence(_Keys, Fence):
     ) -> None:
         super().__init__(client, prefix)
 
-    def execute(self, resource: str, token: Presented, *command: Any, shared: bool = False) -> Any:
+    def execute(
+        self,
+        resource: str,
+        token: Presented,
+        *command: Any,
+        shared: bool = False,
+        keys: Iterable[Any] | None = None,
+    ) -> Any:
         """Check ``token`` and run ``command`` in one step; its reply.
 
-        ``command`` is its name and arguments: ``bytes``, ``str``, ``int`` or ``float``. Raises
-        `StaleToken` when a newer token was seen, and nothing was run then.
+        ``command`` is its name and arguments: ``bytes``, ``str``, ``int`` or ``float``. ``keys``
+        are those that it uses, by default its first argument. Raises `StaleToken` when a newer
+        token was seen, and nothing was run then.
         """
-        [reply] = self.execute_all(resource, token, [command], shared)
+        [reply] = self.execute_all(resource, token, [command], shared, keys)
         return reply
 
     def execute_all(
@@ -178,13 +201,15 @@ class RedisFence(_Keys, Fence):
         token: Presented,
         commands: Iterable[Sequence[Any]],
         shared: bool = False,
+        keys: Iterable[Any] | None = None,
     ) -> list[Any]:
         """Check ``token`` and run ``commands`` in one step; their replies in order.
 
         Nothing else runs between them. They are not rolled back: when one fails, those before it
-        stay applied, and its error is raised. Otherwise as `execute`.
+        stay applied, and its error is raised. ``keys`` are those of all of them. Otherwise as
+        `execute`.
         """
-        call = self._call(resource, token, shared, commands)
+        call = self._call(resource, token, shared, commands, keys)
         try:
             reply = self._client.execute_command(*call.by_digest)
         except NoScriptError:
@@ -219,13 +244,18 @@ class AsyncRedisFence(_Keys, AsyncFence):
         super().__init__(client, prefix)
 
     async def execute(
-        self, resource: str, token: Presented, *command: Any, shared: bool = False
+        self,
+        resource: str,
+        token: Presented,
+        *command: Any,
+        shared: bool = False,
+        keys: Iterable[Any] | None = None,
     ) -> Any:
         """Check ``token`` and run ``command`` in one step; its reply: see `RedisFence.execute`.
 
         When the task is cancelled meanwhile, the command may have been run.
         """
-        [reply] = await self.execute_all(resource, token, [command], shared)
+        [reply] = await self.execute_all(resource, token, [command], shared, keys)
         return reply
 
     async def execute_all(
@@ -234,9 +264,10 @@ class AsyncRedisFence(_Keys, AsyncFence):
         token: Presented,
         commands: Iterable[Sequence[Any]],
         shared: bool = False,
+        keys: Iterable[Any] | None = None,
     ) -> list[Any]:
         """Check ``token`` and run ``commands`` in one step: see `RedisFence.execute_all`."""
-        call = self._call(resource, token, shared, commands)
+        call = self._call(resource, token, shared, commands, keys)
         try:
             reply = await self._client.execute_command(*call.by_digest)
         except NoScriptError:

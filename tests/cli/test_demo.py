@@ -11,9 +11,11 @@ import pytest
 
 from coordlock.cli.demo.command import _Story
 from coordlock.cli.demo.crew import Crew
-from coordlock.cli.demo.ledger import Entry, Ledger, StaleToken, audit
+from coordlock.cli.demo.ledger import Entry, Ledger, audit, balance_of
 from coordlock.cli.demo.timeline import Timeline
 from coordlock.client import connect
+from coordlock.errors import StaleToken
+from coordlock.fencing.files import FileFence
 from coordlock.testing.waiting import eventually
 from tests.cli.command import Cli, is_gone
 from tests.servers.etcd import Etcd
@@ -54,10 +56,10 @@ class _Orders(Crew):
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def order(self, worker: str) -> None:
+    def order(self, worker: str, run: str = "") -> None:
         self.told.append(f"go on, {worker}")
 
-    def freeze(self, worker: str) -> float:
+    def freeze(self, worker: str, run: str = "") -> float:
         self.told.append(f"freeze {worker}")
         return 0.0
 
@@ -65,9 +67,9 @@ class _Orders(Crew):
 def test_somebody_is_left_to_write_while_one_is_frozen(cli: Cli) -> None:
     """A worker that is quicker than the one to be frozen waits before its last round."""
     crew = _Orders()
-    with connect(cli.url) as client, client.lock("ledger"):
+    with connect(cli.url) as client, client.lock("x"):
         story = _Story(
-            crew, client, Timeline(0.0, as_json=True), "ledger", ["a", "b", "c"], leased=True
+            crew, client, Timeline(0.0, as_json=True), "x", leased=True, workers=["a", "b", "c"]
         )
         story.go_on({"at": 1.0, "worker": "c", "event": "last"})
         assert crew.told == []
@@ -109,7 +111,7 @@ def test_ctrl_c_leaves_no_worker_and_no_file(etcd: Etcd, root: str, tmp_path: Pa
 
 
 def test_the_ledger_refuses_what_is_older_than_it_has_seen(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = Ledger(tmp_path / "ledger", FileFence(tmp_path / "fences"))
     assert ledger.read(33, "a") == 0
     assert ledger.read(34, "b") == 0
     with pytest.raises(StaleToken):
@@ -117,6 +119,16 @@ def test_the_ledger_refuses_what_is_older_than_it_has_seen(tmp_path: Path) -> No
     ledger.write(34, "b", 1)
     assert ledger.read(35, "c") == 1
     assert audit(ledger.entries(), writes=1) == []
+
+
+def test_a_ledger_without_a_fence_takes_everything(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    assert ledger.entries() == []
+    balance = ledger.read(33, "a")
+    ledger.write(34, "b", ledger.read(34, "b") + 1)
+    ledger.write(33, "a", balance + 1)
+    assert balance_of(ledger.entries()) == 1
+    assert "token 33 came after token 34" in audit(ledger.entries(), writes=2)
 
 
 READ_1, WROTE_1 = Entry(1, "a", "read", 0), Entry(1, "a", "wrote", 1)

@@ -1,41 +1,24 @@
 """The kernel among pauses, partitions, lost and late requests, expiries, evictions and quitters.
 
-Hypothesis makes the faults up. What must hold is said in `Faulty.check` and `Faulty.teardown`.
+Hypothesis makes the faults up. What must hold is said in `Faulty.check` and `Faulty.get_over`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import random
-from collections.abc import Callable
 from typing import ClassVar
 
 import pytest
-from coordlock_memory import Fault, VirtualTime
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import rule, run_state_machine_as_test
 
 from coordlock.claim import Claim, Mode, Permit
 from coordlock.contender import Contender
-from coordlock.errors import (
-    AcquireTimeout,
-    BackendUnavailable,
-    ClientClosed,
-    Evicted,
-    SessionLost,
-)
 from coordlock.grant import Grant
 from coordlock.ticket import Ticket
-from tests.simulation.world import TTL, Call, Party, World, believes
+from tests.simulation.bad_day import HONEST, PARTIES, BadDay, delays, indices
+from tests.simulation.world import TTL, Call, Party, believes
 
-PARTIES = 4
 COMPATIBLE = {
     "NL": "NL CR CW PR PW EX",
     "CR": "NL CR CW PR PW",
@@ -44,42 +27,6 @@ COMPATIBLE = {
     "PW": "NL CR",
     "EX": "NL",
 }
-#: How an acquire may end without a grant.
-HONEST = (
-    AcquireTimeout,
-    BackendUnavailable,
-    SessionLost,
-    Evicted,
-    ClientClosed,
-    asyncio.CancelledError,
-)
-
-indices = st.integers(0, 1000)
-delays = st.sampled_from([0.0, 0.01, 0.1, 0.3, 1.0, 3.0, 6.0, 14.0])
-
-
-class WatchedTime(VirtualTime):
-    """Virtual time with somebody who looks after every event."""
-
-    def __init__(self, look: Callable[[], None]) -> None:
-        super().__init__()
-        self.look = look
-
-    def step(self) -> bool:
-        stepped = super().step()
-        self.look()
-        return stepped
-
-
-class Complaints(logging.Handler):
-    """Keeps what the kernel or a future complained of."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.heard: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.heard.append(self.format(record))
 
 
 def may_hold_together(claims: list[Claim]) -> bool:
@@ -104,29 +51,18 @@ def may_enter(me: Contender, queue: tuple[Contender, ...]) -> bool:
     return all(may_hold_together([me.claim, one]) for one in earlier)
 
 
-class Faulty(RuleBasedStateMachine):
+class Faulty(BadDay):
     """Four processes that want the same lock, on a bad day."""
 
     claims: ClassVar[list[Claim]] = [Mode.EX]
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(WatchedTime(self.check))
         self.calls: list[tuple[Party, Call[Ticket]]] = []
         self.grants: dict[Call[Ticket], tuple[Party, Grant]] = {}
         self.releases: dict[Grant, Call[bool]] = {}
         self.cancelled: set[Call[Ticket]] = set()
-        #: Contenders that an operator removed: their owners cannot know before they are told.
-        self.removed: set[int] = set()
         self.tokens: list[int] = []
-        self.complaints = Complaints()
-        for name in ("coordlock", "concurrent.futures"):
-            logging.getLogger(name).addHandler(self.complaints)
-
-    @initialize()
-    def connect(self) -> None:
-        for _ in range(PARTIES):
-            self.world.party(TTL)
 
     # What the processes do
 
@@ -175,70 +111,6 @@ class Faulty(RuleBasedStateMachine):
                 self.world.party(TTL)
         self.check()
 
-    # What happens to them
-
-    @rule(seconds=delays)
-    def wait(self, seconds: float) -> None:
-        self.world.advance(seconds)
-
-    @rule(who=indices, seconds=st.sampled_from([0.1, 3.0, 10.0, 15.0, 20.0]), stay=st.booleans())
-    def pause(self, who: int, seconds: float, stay: bool) -> None:
-        party = self.pick(who)
-        party.pause()
-        if not stay:
-            self.world.advance(seconds)
-            party.resume()
-        self.check()
-
-    @rule()
-    def resume(self) -> None:
-        for party in self.world.parties:
-            party.resume()
-        self.check()
-
-    @rule(who=indices, seconds=st.sampled_from([0.1, 3.0, 10.0, 15.0, 20.0]), stay=st.booleans())
-    def cut_off(self, who: int, seconds: float, stay: bool) -> None:
-        party = self.pick(who)
-        if not party.link.closed:
-            party.cut_off()
-            if not stay:
-                self.world.advance(seconds)
-                party.heal()
-
-    @rule()
-    def heal(self) -> None:
-        for party in self.world.parties:
-            if not party.link.closed:
-                party.heal()
-
-    @rule(who=indices, longest=st.sampled_from([0.0, 0.05, 0.5, 4.0]), seed=indices)
-    def slow_down(self, who: int, longest: float, seed: int) -> None:
-        dice = random.Random(seed)
-        self.pick(who).network.faults.latency = lambda: dice.uniform(0, longest)
-
-    @rule(
-        who=indices,
-        method=st.sampled_from(["enqueue", "enqueue", "withdraw", "snapshot", "heartbeat", "open"]),
-        fault=st.sampled_from(Fault),
-        times=st.integers(1, 3),
-    )
-    def spoil(self, who: int, method: str, fault: Fault, times: int) -> None:
-        self.pick(who).network.faults.inject(method, fault, times)
-
-    @rule(which=indices, how=st.sampled_from(["evict", "evict", "expire"]))
-    def interfere(self, which: int, how: str) -> None:
-        queue = self.world.queue()
-        if queue and which % 2:
-            contender = queue[which % len(queue)]
-            session = contender.session
-            self.removed.add(contender.order)
-            if how == "evict":
-                self.world.service.remove(contender)
-            else:
-                self.removed |= {one.order for one in queue if one.session == session}
-                self.world.service.expire(session)
-            self.check()
-
     # What must hold
 
     def check(self) -> None:
@@ -270,36 +142,19 @@ class Faulty(RuleBasedStateMachine):
             assert all(grant.token > earlier for earlier in self.tokens)
             self.tokens.append(grant.token)
 
-    def teardown(self) -> None:
-        """The bad day ends: everybody is served, and nothing is left."""
-        try:
-            for party in self.world.parties:
-                party.network.faults.latency = lambda: 0.01
-                party.resume()
-                if party.network.faults.partitioned:
-                    party.network.faults.heal()
-            for _ in range(60):
-                self.world.advance(20.0)
-                for party, grant in self.grants.values():
-                    if grant not in self.releases:
-                        self.releases[grant] = party.run(grant._release(None))
-                if all(call.done for _, call in self.calls):
-                    break
-            self.world.advance(300.0)
-            assert all(call.done for _, call in self.calls)
-            for grant, release in self.releases.items():
-                assert release.done
-                assert not believes(grant)
-            assert self.world.queue() == ()
-            assert self.world.watches() == 0
-            assert not any(party.link._tickets for party in self.world.parties)
-            assert self.complaints.heard == []
-        finally:
-            for name in ("coordlock", "concurrent.futures"):
-                logging.getLogger(name).removeHandler(self.complaints)
-
-    def pick(self, who: int) -> Party:
-        return self.world.parties[who % len(self.world.parties)]
+    def get_over(self) -> None:
+        for _ in range(60):
+            self.world.advance(20.0)
+            for party, grant in self.grants.values():
+                if grant not in self.releases:
+                    self.releases[grant] = party.run(grant._release(None))
+            if all(call.done for _, call in self.calls):
+                break
+        self.world.advance(300.0)
+        assert all(call.done for _, call in self.calls)
+        for grant, release in self.releases.items():
+            assert release.done
+            assert not believes(grant)
 
 
 class FaultyModes(Faulty):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from coordlock.cli.demo.crew import Crew, Event, Stuck
 from coordlock.cli.demo.ledger import Entry, Ledger, audit
+from coordlock.cli.demo.split_brain import split_brain
+from coordlock.cli.demo.story import Story
 from coordlock.cli.demo.timeline import Timeline
 from coordlock.cli.demo.worker import Task
 from coordlock.cli.exits import Exit, complain
@@ -28,7 +30,11 @@ __all__ = ["demo"]
 _HALT: Final = 2
 
 
-@click.command(epilog="Example: coordlock demo --url etcd://localhost")
+@click.group(
+    epilog="Example: coordlock demo --url etcd://localhost",
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND]",
+)
 @url_option
 @click.option(
     "--workers", type=click.IntRange(3, 50), default=4, show_default=True, help="Processes."
@@ -40,13 +46,19 @@ _HALT: Final = 2
     "--ttl", default="3s", show_default=True, help="Time-to-live, where there are leases."
 )
 @as_json
-def demo(url: str | None, workers: int, rounds: int, ttl: str, as_json: bool) -> int:
+@click.pass_context
+def demo(
+    context: click.Context, url: str | None, workers: int, rounds: int, ttl: str, as_json: bool
+) -> int:
     """Watch processes share a ledger: some wait, one crashes, one freezes.
 
     Each worker raises the balance of a shared file, under one lock. One is killed while it holds
     the lock. Another is frozen until somebody else has the lock, wakes up, and writes: the ledger
     refuses its stale token. The exit status is 0 if no update was lost or came in between.
     """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context, context.invoked_subcommand)
+        return Exit.OK
     settings = settings_of(url, ttl=ttl, label="demo")
     leased = backend_for_scheme(settings.scheme).capabilities.leased
     lock = f"demo-{uuid.uuid4().hex[:8]}"
@@ -57,13 +69,14 @@ def demo(url: str | None, workers: int, rounds: int, ttl: str, as_json: bool) ->
         Crew(url) as crew,
     ):
         ledger = Ledger(Path(directory) / "ledger")
-        task = Task("", lock, str(ledger.file), events=-1, rounds=rounds, ttl=ttl)
+        fences = str(Path(directory) / "fences")
+        task = Task("", lock, str(ledger.file), -1, rounds, ttl=ttl, fences=fences)
         names = [f"worker-{number}" for number in range(1, workers + 1)]
         timeline.say(f"{workers} processes share a ledger under the lock {lock!r} at {settings}.")
         for name in names:
             halt = _HALT if name in names[:2] else 0
             crew.hire(replace(task, worker=name, halt=halt))
-        story = _Story(crew, client, timeline, lock, names, leased=leased)
+        story = _Story(crew, client, timeline, lock, leased=leased, workers=names)
         try:
             for event in crew.events():
                 story.go_on(event)
@@ -74,8 +87,18 @@ def demo(url: str | None, workers: int, rounds: int, ttl: str, as_json: bool) ->
         return _verdict(timeline, ledger.entries(), story, wrong)
 
 
-class _Story:
-    """Reacts to what the workers report: the first is killed, the second frozen."""
+demo.add_command(split_brain)
+
+
+def _refuse_options(context: click.Context, command: str) -> None:
+    """An option before the subcommand would be ignored."""
+    for name in context.params:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"write the options of {command} behind it", context)
+
+
+class _Story(Story):
+    """The first of the workers is killed, the second frozen."""
 
     def __init__(
         self,
@@ -83,21 +106,15 @@ class _Story:
         client: Client,
         timeline: Timeline,
         lock: str,
-        workers: list[str],
         *,
         leased: bool,
+        workers: list[str],
     ) -> None:
-        self.counts: Counter[str] = Counter()
-        self._crew = crew
-        self._client = client
-        self._timeline = timeline
-        self._lock = lock
+        super().__init__(crew, client, timeline, lock, leased=leased)
         self._workers = workers
         self._crashing, self._freezing = workers[:2]
-        self._leased = leased
         self._frozen = False
         self._waiting: list[str] = []
-        self._waiting_for: tuple[str, float] | None = None
         self._refused: list[str] = []
 
     def go_on(self, event: Event) -> None:
@@ -108,11 +125,7 @@ class _Story:
             self._waiting.append(worker)
             self._let_go_on()
             return
-        if kind == "holds" and self._waiting_for is not None:
-            since, at = self._waiting_for
-            event |= {"after": round(event["at"] - at, 6), "since": since}
-            self._waiting_for = None
-        self._timeline.show(event)
+        self._timeline.show(self._dated(event) if kind == "holds" else event)
         if kind == "ready" and self.counts["ready"] == len(self._workers):
             self._timeline.start = event["at"]  # starting the processes is no part of the story
             for name in self._workers:
@@ -122,13 +135,12 @@ class _Story:
             if worker == self._crashing:
                 self._kill(event)
             else:
-                self._freeze(event)
+                self._freeze_second(event)
         elif kind == "refused":
             self._refused.append(worker)
         elif kind == "wrote" and self._frozen:
             self._frozen = False
-            self._tell("thawed", self._freezing)
-            self._crew.thaw(self._freezing)
+            self._thaw(self._freezing)
 
     def missing(self) -> list[str]:
         """What the story should have shown and did not."""
@@ -140,9 +152,7 @@ class _Story:
             wrong.append(f"{self._freezing} alone should have been refused once, and was: {who}")
         if self.counts["done"] != len(self._workers) - 1:
             wrong.append(f"{self.counts['done']} of {len(self._workers) - 1} workers came through")
-        if left := self._client.contenders(self._lock):
-            wrong.append(f"{len(left)} contenders were left in the queue")
-        return wrong
+        return wrong + self._left_over()
 
     def _let_go_on(self) -> None:
         """The last rounds wait for the freeze, so that somebody writes during it."""
@@ -154,22 +164,12 @@ class _Story:
         self._tell("killed", halfway["worker"], at, token=halfway["token"])
         self._waiting_for = "the crash", at
 
-    def _freeze(self, halfway: Event) -> None:
-        worker, token = halfway["worker"], halfway["token"]
-        at = self._crew.freeze(worker)
-        self._tell("frozen", worker, at, token=token)
+    def _freeze_second(self, halfway: Event) -> None:
+        self._freeze(halfway)
         self._frozen = True
         self._let_go_on()
-        if self._leased:
-            self._waiting_for = "the freeze", at
-            return
-        queue = self._client.contenders(self._lock)
-        holder = next(one for one in queue if one.holding)
-        self._tell("keeps", "the queue", holder=holder.owner.label if holder.owner else "")
-        at = SYSTEM_CLOCK.now()
-        self._client.evict(holder)
-        self._tell("evicted", worker, at, token=token)
-        self._waiting_for = "the eviction", at
+        if not self._leased:
+            self._evict(halfway["worker"], halfway["token"])
 
     def _show_queue(self) -> None:
         queue = self._client.contenders(self._lock)
@@ -178,11 +178,6 @@ class _Story:
             labels[one.holding].append(one.owner.label if one.owner else "?")
         holder = ", ".join(labels[True])
         self._tell("queue", "the demo", holder=holder, waiting=labels[False])
-
-    def _tell(self, kind: str, worker: str, at: float | None = None, **facts: object) -> None:
-        self.counts[kind] += 1
-        at = SYSTEM_CLOCK.now() if at is None else at
-        self._timeline.show({"at": at, "worker": worker, "event": kind, **facts})
 
 
 def _verdict(timeline: Timeline, entries: list[Entry], story: _Story, wrong: list[str]) -> Exit:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,6 +23,7 @@ __all__ = ["Crew", "Event", "Stuck"]
 Event = dict[str, Any]
 
 _PATIENCE: Final = 90.0
+_MOMENT: Final = 0.05
 
 
 class Stuck(Exception):
@@ -30,19 +31,22 @@ class Stuck(Exception):
 
 
 class Crew:
-    """Some worker processes; a context manager that leaves none behind."""
+    """Some worker processes; a context manager that leaves none behind.
+
+    They are known by their name, and by their run where several stories go on at once.
+    """
 
     def __init__(self, url: str | None) -> None:
         self._environment = dict(os.environ)
         if url is not None:
             # Not on the command line, where everybody on the machine could read a password.
             self._environment["COORDLOCK_URL"] = url
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
         self._events, self._report = os.pipe()
 
     def hire(self, task: Task) -> None:
         """Start a process for ``task``; it reports when it is ready and waits for `order`."""
-        self._processes[task.worker] = subprocess.Popen(
+        self._processes[task.run, task.worker] = subprocess.Popen(
             [
                 sys.executable,
                 "-m",
@@ -55,16 +59,21 @@ class Crew:
             process_group=0,  # Ctrl-C in the terminal is for the demo, which ends them
         )
 
-    def events(self) -> Iterator[Event]:
-        """What the workers report, in order, until all have ended. Raises `Stuck`."""
+    def events(self, idle: Callable[[], object] = lambda: None) -> Iterator[Event]:
+        """What the workers report, in order, until all have ended. Raises `Stuck`.
+
+        ``idle`` is called whenever nothing has come for a moment.
+        """
         os.close(self._report)
         self._report = -1
         deadline = time.monotonic() + _PATIENCE
         unfinished = b""
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._events], [], [], left)[0]:
+            if time.monotonic() > deadline:
                 raise Stuck(f"the demo was not over after {_PATIENCE:g} s")
+            if not select.select([self._events], [], [], _MOMENT)[0]:
+                idle()
+                continue
             data = os.read(self._events, 65536)
             if not data:
                 return
@@ -75,33 +84,33 @@ class Crew:
                     raise Stuck(f"{event['worker']}: {event['error']}")
                 yield event
 
-    def order(self, worker: str) -> None:
+    def order(self, worker: str, run: str = "") -> None:
         """Let ``worker`` go on from where it waits."""
-        stdin = self._processes[worker].stdin
+        stdin = self._processes[run, worker].stdin
         assert stdin is not None
         stdin.write(b"\n")
         stdin.flush()
 
-    def kill(self, worker: str) -> float:
+    def kill(self, worker: str, run: str = "") -> float:
         """End ``worker`` with SIGKILL; when that was, on the system's clock."""
-        process = self._processes[worker]
+        process = self._processes[run, worker]
         at = SYSTEM_CLOCK.now()
         process.kill()
         process.wait()
         return at
 
-    def freeze(self, worker: str) -> float:
+    def freeze(self, worker: str, run: str = "") -> float:
         """Stop ``worker`` with SIGSTOP, as a long pause of its machine would; when that was."""
-        process = self._processes[worker]
+        process = self._processes[run, worker]
         at = SYSTEM_CLOCK.now()
         process.send_signal(signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
         return at
 
-    def thaw(self, worker: str) -> None:
+    def thaw(self, worker: str, run: str = "") -> None:
         """Let a frozen ``worker`` go on, where it stopped, as if nothing had happened."""
-        self._processes[worker].send_signal(signal.SIGCONT)
-        self.order(worker)
+        self._processes[run, worker].send_signal(signal.SIGCONT)
+        self.order(worker, run)
 
     def __enter__(self) -> Self:
         return self

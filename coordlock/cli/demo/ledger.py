@@ -1,31 +1,25 @@
-"""What the demo's lock protects: a shared file that refuses stale tokens.
+"""What the demo's lock protects: a shared file, behind a fence or not.
 
-Each line is what one worker did under one token: it read the balance, or it wrote a new one. The
-file is the resource's side of fencing: it remembers the highest token that it has seen, and
-refuses lower ones, to readers too, because what a stale reader computes would be written later.
+Each line is what one worker did under one token: it read the balance, or it wrote a new one. With
+a fence stale tokens are refused, to readers too, because what a stale reader computes would be
+written later.
 """
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Final, Literal
+from typing import Any, Final, Literal
 
-__all__ = ["Entry", "Ledger", "StaleToken", "audit"]
+from coordlock.fencing import GuardingFence
 
+__all__ = ["Entry", "Ledger", "audit", "balance_of"]
 
-class StaleToken(Exception):
-    """A token was presented that is lower than one seen before."""
-
-    def __init__(self, token: int, highest: int) -> None:
-        super().__init__(token, highest)
-        self.token = token
-        self.highest = highest
+#: What the fence knows the file by.
+_RESOURCE: Final = "ledger"
 
 
 @dataclass(frozen=True)
@@ -39,38 +33,40 @@ class Entry:
 
 
 class Ledger:
-    """The ledger in ``file``, for any number of processes."""
+    """The ledger in ``file``, for any number of processes, protected by ``fence``."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, fence: GuardingFence | None = None) -> None:
         self.file: Final = file
+        self._fence = fence
 
     def read(self, token: int, worker: str) -> int:
         """The balance: what was written last, 0 before that. Raises `StaleToken`."""
-        with self._open(token) as (file, entries):
-            balance = next((e.balance for e in reversed(entries) if e.action == "wrote"), 0)
-            _append(file, Entry(token, worker, "read", balance))
+        with self._guard(token):
+            balance = balance_of(self.entries())
+            self._append(Entry(token, worker, "read", balance))
         return balance
 
     def write(self, token: int, worker: str, balance: int) -> None:
         """Set the balance. Raises `StaleToken`."""
-        with self._open(token) as (file, _):
-            _append(file, Entry(token, worker, "wrote", balance))
+        with self._guard(token):
+            self._append(Entry(token, worker, "wrote", balance))
 
     def entries(self) -> list[Entry]:
         """All lines, in the order in which they were written."""
-        return _parse(self.file.read_text("utf-8"))
+        lines = self.file.read_text("utf-8").splitlines() if self.file.exists() else []
+        return [Entry(**json.loads(line)) for line in lines]
 
-    @contextmanager
-    def _open(self, token: int) -> Iterator[tuple[IO[str], list[Entry]]]:
-        """Open for one operation under ``token``; the flock makes check and write one step."""
-        with self.file.open("a+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            entries = _parse(file.read())
-            highest = max((entry.token for entry in entries), default=0)
-            if token < highest:
-                raise StaleToken(token, highest)
-            yield file, entries
+    def _guard(self, token: int) -> AbstractContextManager[Any]:
+        return self._fence.guard(_RESOURCE, token) if self._fence else nullcontext()
+
+    def _append(self, entry: Entry) -> None:
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(entry)) + "\n")
+
+
+def balance_of(entries: list[Entry]) -> int:
+    """What was written last, 0 before that."""
+    return next((entry.balance for entry in reversed(entries) if entry.action == "wrote"), 0)
 
 
 def audit(entries: list[Entry], writes: int) -> list[str]:
@@ -97,12 +93,3 @@ def audit(entries: list[Entry], writes: int) -> list[str]:
     if balance != writes:
         wrong.append(f"{writes} updates were acknowledged, and the balance is {balance}")
     return wrong
-
-
-def _append(file: IO[str], entry: Entry) -> None:
-    file.write(json.dumps(asdict(entry)) + "\n")
-    file.flush()
-
-
-def _parse(text: str) -> list[Entry]:
-    return [Entry(**json.loads(line)) for line in text.splitlines()]

@@ -1,7 +1,7 @@
 """One worker of the demo: a process that raises the ledger's balance by one, several times.
 
 It works as a careless program would: it never asks whether it still holds the lock. So what keeps
-the ledger right is the lock, and where a lock cannot, the ledger's check of the token.
+the ledger right is the lock, and where a lock cannot, the ledger's fence, if it has one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from coordlock.cli.demo.ledger import Ledger, StaleToken
+from coordlock.cli.demo.ledger import Ledger
 from coordlock.client import Client, connect
 from coordlock.clock import SYSTEM_CLOCK
 from coordlock.config import configure
-from coordlock.errors import CoordlockError
-from coordlock.grant import GrantState
+from coordlock.errors import CoordlockError, StaleToken
+from coordlock.fencing.files import FileFence
+from coordlock.grant import Grant, GrantState
 
 __all__ = ["Task", "main"]
 
@@ -36,7 +37,8 @@ class Task:
 
     ``events`` is the descriptor to which it reports. In the round ``halt`` it stops between its
     read and its write, says so, and goes on when a line comes on stdin. Without such a round it
-    does the same before its last one.
+    does the same before its last one. ``fences`` is the directory of the ledger's fence, "" for a
+    ledger without one; ``run`` tells several stories apart.
     """
 
     worker: str
@@ -46,6 +48,8 @@ class Task:
     rounds: int
     halt: int = 0
     ttl: str | None = None
+    fences: str = ""
+    run: str = ""
 
     def encode(self) -> str:
         """For the command line."""
@@ -55,10 +59,13 @@ class Task:
 class _Worker:
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._ledger = Ledger(Path(task.ledger))
+        fence = FileFence(task.fences) if task.fences else None
+        self._ledger = Ledger(Path(task.ledger), fence)
 
     def tell(self, event: str, **fields: object) -> None:
         line = {"at": SYSTEM_CLOCK.now(), "worker": self._task.worker, "event": event, **fields}
+        if self._task.run:
+            line["run"] = self._task.run
         # All workers write to one pipe: less than PIPE_BUF is one piece, so that the order of
         # the lines is that of the events.
         os.write(self._task.events, json.dumps(line).encode() + b"\n")
@@ -88,19 +95,23 @@ class _Worker:
         try:
             balance = self._ledger.read(grant.token, self._task.worker) + 1
             if halt:
-                self.tell("halfway", token=grant.token)
+                self.tell("halfway", token=grant.token, balance=balance - 1)
                 _wait_for_order()
             time.sleep(_WORK)
             self._ledger.write(grant.token, self._task.worker, balance)
         except StaleToken as stale:
-            self.tell("refused", token=stale.token, highest=stale.highest)
-            if grant.state is GrantState.LOST or not grant.release():
-                self.tell("lost", token=grant.token, reason=grant.lost.reason)
+            error = f"{type(stale).__name__}: {stale}"
+            self.tell("refused", token=stale.token, highest=stale.newest, error=error)
+            self._release(grant)
             return False
         # Told before the release, because the next one holds it before the release returns.
         self.tell("wrote", token=grant.token, balance=balance)
-        grant.release()
+        self._release(grant)
         return True
+
+    def _release(self, grant: Grant) -> None:
+        if grant.state is GrantState.LOST or not grant.release():
+            self.tell("lost", token=grant.token, reason=grant.lost.reason)
 
 
 def _wait_for_order() -> None:

@@ -17,10 +17,12 @@ token is answered with 409 and a body that names it and the newest one; see `Pro
 The middleware calls the application within the fence's ``guard``, so that the check and the
 handling are one step for all who go through the same fence. A `coordlock.fencing.MemoryFence` is
 that for one server process that keeps its data in memory; a server of several processes needs a
-fence that they share. The stronger place is where the data is: the application finds the token
-under `TOKEN_KEY` in its scope or environ, and checks it in its own transaction. Without a fence of
-its own (``fence=None``) the middleware leaves it at that; a `StaleToken` of the request's token
-that the application raises is answered as if the middleware had raised it.
+fence that they share, such as a `coordlock.fencing.files.FileFence`. Where the data is in a
+database, that is the place to check: give the middleware ``fence=None``, and let the application
+check the token that it finds under `TOKEN_KEY` in its scope or environ, in the transaction of its
+writes. A `StaleToken` of the request's token that the application raises is answered as if the
+middleware had raised it. Frameworks that answer errors themselves must be told to answer
+`Problem.stale` of it.
 
 What to mind:
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import nullcontext
 from typing import Any, Final
 
-from coordlock.errors import StaleToken
+from coordlock.errors import ConfigurationError, StaleToken
 from coordlock.fencing.fence import AsyncGuardingFence
 from coordlock.fencing.http.header import HEADER
 from coordlock.fencing.http.policy import TOKEN_KEY, Require, judge, valid
@@ -33,7 +33,7 @@ class FencingMiddleware:
     """Checks the header ``Fencing-Token`` of HTTP requests before an ASGI application sees them.
 
     The fence's guard is held until the application returns, fails or is cancelled. Answers 409 to a
-    stale token, 400 to a header that says none, 428 where it is missing: see `Problem`. WebSockets
+    stale token, 400 to a malformed header, 428 where it is missing: see `Problem`. WebSockets
     and the lifespan pass through.
 
     Args:
@@ -42,9 +42,11 @@ class FencingMiddleware:
             checks the token itself, which it finds in ``scope[TOKEN_KEY]``.
         resource: tells a request's resource by its scope; None for what is not protected. By
             default each path is a resource of its own.
-        require: which requests must have the header: ``"unsafe"`` for all but GET, HEAD, OPTIONS
-            and TRACE, ``"all"``, or ``"none"``. What has the header is checked in any case. Raises
-            `ConfigurationError` for anything else.
+        require: which requests must have the header: ``"all"``, ``"none"``, or ``"unsafe"`` for all
+            but GET, HEAD, OPTIONS and TRACE; then no client may write what it made of a reading
+            without a token. What has the header is checked in any case.
+
+    Raises `ConfigurationError` for a fence or a ``require`` of another kind.
     """
 
     def __init__(
@@ -53,12 +55,17 @@ class FencingMiddleware:
         fence: AsyncGuardingFence | None,
         *,
         resource: Callable[[Scope], str | None] = _path,
-        require: Require = "unsafe",
+        require: Require = "all",
     ) -> None:
         self._app = app
         self._fence = fence
         self._resource = resource
         self._require = valid(require)
+        if not (fence is None or isinstance(fence, AsyncGuardingFence)):
+            raise ConfigurationError(
+                f"the middleware for ASGI needs a fence of the kind AsyncGuardingFence, "
+                f"not {type(fence).__name__}; with fence=None the application checks the token"
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or pass one of another kind through."""

@@ -16,7 +16,7 @@ __all__ = ["HEADER", "format_token", "parse_token"]
 
 HEADER: Final = "Fencing-Token"
 
-_VALUE: Final = re.compile("([1-9][0-9]{0,18})(; *shared)?")
+_VALUE: Final = re.compile(r"([1-9][0-9]{0,18})(; *shared(?:=\?1)?)?")
 
 
 def format_token(token: FencingToken) -> str:

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Final, Self
 
 from coordlock.errors import StaleToken
-from coordlock.fencing.http.header import HEADER
+from coordlock.fencing.http.header import HEADER, parse_token
 
 __all__ = ["INVALID", "MISSING", "Problem", "may_be_stale", "read_stale"]
 
@@ -26,7 +26,7 @@ class Problem:
     what the middleware answers to a `StaleToken`.
 
     Attributes:
-        status: 409 to a stale token, 400 to a header that says none, 428 where it is missing.
+        status: 409 to a stale token, 400 to a malformed header, 428 where it is missing.
         type: tells the problems apart, as a URI.
         title: the same for people.
         detail: what to do.
@@ -82,7 +82,7 @@ _SEND: Final = (
 INVALID: Final = Problem(
     HTTPStatus.BAD_REQUEST,
     "urn:coordlock:problem:invalid-token",
-    "The header says no fencing token",
+    "The fencing token is malformed",
     _SEND,
 )
 MISSING: Final = Problem(
@@ -109,7 +109,7 @@ def read_stale(body: bytes) -> StaleToken | None:
                 "token": str(token),
                 "newest": str(newest),
             } if kind == _STALE:
-                return StaleToken(resource, int(token), int(newest))
-    except ValueError:
-        pass  # no JSON, or no digits
+                return StaleToken(resource, parse_token(token).value, parse_token(newest).value)
+    except (ValueError, RecursionError):
+        pass  # no JSON, or no tokens
     return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
-from coordlock.errors import StaleToken
+from coordlock.errors import ConfigurationError, StaleToken
 from coordlock.fencing.fence import GuardingFence
 from coordlock.fencing.http.policy import TOKEN_KEY, Require, judge, valid
 from coordlock.fencing.http.problem import Problem
@@ -29,7 +29,7 @@ class WSGIFencingMiddleware:
     """Checks the header ``Fencing-Token`` of requests before a WSGI application sees them.
 
     The fence's guard is held until the server closes the response, whether it was sent or not, or
-    until the application fails. Answers 409 to a stale token, 400 to a header that says none, 428
+    until the application fails. Answers 409 to a stale token, 400 to a malformed header, 428
     where it is missing: see `Problem`.
 
     Args:
@@ -38,9 +38,11 @@ class WSGIFencingMiddleware:
             checks the token itself, which it finds in ``environ[TOKEN_KEY]``.
         resource: tells a request's resource by its environ; None for what is not protected. By
             default each path is a resource of its own.
-        require: which requests must have the header: ``"unsafe"`` for all but GET, HEAD, OPTIONS
-            and TRACE, ``"all"``, or ``"none"``. What has the header is checked in any case. Raises
-            `ConfigurationError` for anything else.
+        require: which requests must have the header: ``"all"``, ``"none"``, or ``"unsafe"`` for all
+            but GET, HEAD, OPTIONS and TRACE; then no client may write what it made of a reading
+            without a token. What has the header is checked in any case.
+
+    Raises `ConfigurationError` for a fence or a ``require`` of another kind.
     """
 
     def __init__(
@@ -49,12 +51,17 @@ class WSGIFencingMiddleware:
         fence: GuardingFence | None,
         *,
         resource: Callable[[WSGIEnvironment], str | None] = _path,
-        require: Require = "unsafe",
+        require: Require = "all",
     ) -> None:
         self._app = app
         self._fence = fence
         self._resource = resource
         self._require = valid(require)
+        if not (fence is None or isinstance(fence, GuardingFence)):
+            raise ConfigurationError(
+                f"the middleware for WSGI needs a fence of the kind GuardingFence, "
+                f"not {type(fence).__name__}; with fence=None the application checks the token"
+            )
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Handle one request."""

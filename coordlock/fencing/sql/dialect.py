@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from coordlock.errors import ConfigurationError
 
-__all__ = ["Insert", "insert_for", "is_in_transaction", "named_dialect"]
+__all__ = ["Insert", "insert_for", "is_in_transaction", "is_savepoint_alone", "named_dialect"]
 
 Insert = postgresql.Insert | sqlite.Insert
 
@@ -56,4 +56,21 @@ def is_in_transaction(connection: Connection) -> bool:
         return bool(driver.is_in_transaction())
     if hasattr(driver, "info"):  # psycopg, psycopg2; 0 is libpq's PQTRANS_IDLE
         return bool(driver.info.transaction_status != 0)
-    return not getattr(driver, "autocommit", False)  # pg8000
+    if hasattr(driver, "autocommit"):  # pg8000
+        return not driver.autocommit
+    raise ConfigurationError(
+        f"SQL fences cannot ask the driver {type(driver).__module__} whether it is in a transaction"
+    )
+
+
+def is_savepoint_alone(connection: Connection) -> bool:
+    """Whether this may be in a savepoint that is a transaction of its own.
+
+    Python's driver of SQLite begins transactions late, at the first write, unless told otherwise.
+    A savepoint that comes before is not inside of any: its release is the commit.
+    """
+    if connection.dialect.name != "sqlite" or not connection.in_nested_transaction():
+        return False
+    driver: Any = connection.connection.driver_connection
+    legacy = getattr(driver, "autocommit", -1) == -1  # sqlite3.LEGACY_TRANSACTION_CONTROL
+    return legacy and driver.isolation_level is not None

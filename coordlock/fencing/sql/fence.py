@@ -13,8 +13,10 @@ anybody's check been committed since, the row would be newer than that, and the 
 serialization failure instead of deciding by an old row. This too needs the row to be written every
 time. The caller repeats his transaction, as he must at these levels for any reason.
 
-SQLite: one transaction writes at a time, and the upsert makes this one the writer. Who read before
-that and was overtaken by another writer gets ``database is locked`` at once, and repeats.
+SQLite: one transaction writes at a time, and the upsert makes this one the writer. Who began a
+transaction and read in it before that, and was overtaken by another writer, gets ``database is
+locked`` at once, and repeats. (Python's driver begins none for a read, unless told otherwise. So
+what was read before the check is not protected by it.)
 
 A refusal holds the row too, on both: so the marks that are read for its message are those that
 refused, and a transaction that goes on after it should end soon.
@@ -39,7 +41,7 @@ from sqlalchemy import (
 from coordlock.errors import ConfigurationError
 from coordlock.fencing.fence import AsyncFence, Fence
 from coordlock.fencing.marks import Marks
-from coordlock.fencing.sql.dialect import Insert, insert_for, is_in_transaction
+from coordlock.fencing.sql.dialect import Insert, insert_for, is_in_transaction, is_savepoint_alone
 from coordlock.fencing.sql.table import FENCE_TABLE
 from coordlock.fencing.token import FencingToken, Presented
 
@@ -61,10 +63,11 @@ class SQLFence(Fence):
             SQLFence(connection).check("alice", grant)
             connection.execute(...)
 
-    Check before the first read; from then on, whoever checks the same resource waits until the
-    transaction ends, readers too. Readers that should not wait for each other can check in a
-    transaction of their own before they read: see `SQLGuardingFence.check`. What is rolled back to
-    a savepoint from before the check is not protected by it any more.
+    Check before the first read, and let objects expire that an ORM session holds already. From the
+    check on, whoever checks the same resource waits until the transaction ends, readers too.
+    Readers that should not wait for each other can check in a transaction of their own before they
+    read: see `SQLGuardingFence.check`. What is rolled back to a savepoint from before the check is
+    not protected by it any more.
 
     A refusal is no error of the database: the transaction can go on after `StaleToken`. The
     database's own errors are the caller's, among them serialization failures, deadlocks and
@@ -72,7 +75,8 @@ class SQLFence(Fence):
 
     Args:
         connection: a connection or an ORM session. In autocommit mode `check` raises
-            `ConfigurationError`, because check and write would not be one step.
+            `ConfigurationError`, because check and write would not be one step. What it protects
+            must be in the same database.
         table: what `fence_table` returned.
 
     A resource's name must fit into an index of the database: with PostgreSQL about 2600 bytes
@@ -91,6 +95,11 @@ class SQLFence(Fence):
         """
         presented = FencingToken.of(token, shared)
         connection = self._connection()
+        if is_savepoint_alone(connection):
+            raise ConfigurationError(
+                "in this mode of SQLite's driver the check could be committed at the end of the "
+                "savepoint: check before begin_nested()"
+            )
         statement = _upsert(insert_for(connection.dialect), self._table, presented.shared)
         row = {"resource": resource, "exclusive_token": 0, "shared_token": 0}
         row["shared_token" if presented.shared else "exclusive_token"] = presented.value

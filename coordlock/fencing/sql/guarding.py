@@ -46,8 +46,9 @@ class SQLGuardingFence(GuardingFence, Generic[C_co]):
         with fence.guard("alice", grant) as connection:
             connection.execute(...)                     # committed at the end of the block
 
-    What the block does elsewhere is one step with the check too, because the transaction stays open
-    until then; but it is not undone when the commit fails.
+    Only what is written through that connection is fenced. For what a block does elsewhere it is no
+    guard but a lease: the database may end a transaction that stands still, and let newer tokens
+    pass while the block goes on. And the mark is undone when the block or the commit fails.
 
     Args:
         transactions: an engine, or a ``sessionmaker``: ``guard`` gives a connection or a session.

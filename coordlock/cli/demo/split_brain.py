@@ -1,0 +1,171 @@
+"""``coordlock demo split-brain``: one story twice, and only a fence tells the two ends apart."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from coordlock.cli.demo.columns import Columns
+from coordlock.cli.demo.crew import Crew, Event, Stuck
+from coordlock.cli.demo.ledger import Ledger
+from coordlock.cli.demo.outcome import Outcome
+from coordlock.cli.demo.story import Story
+from coordlock.cli.demo.worker import Task
+from coordlock.cli.exits import Exit, complain
+from coordlock.cli.options import as_json, settings_of, url_option
+from coordlock.client import Client, connect
+from coordlock.clock import SYSTEM_CLOCK
+from coordlock.registry import backend_for_scheme
+
+__all__ = ["split_brain"]
+
+#: The runs, and whether their ledger has a fence.
+_RUNS: Final = {"without": False, "with": True}
+_WORKERS: Final = 2
+
+
+@click.command("split-brain", epilog="Example: coordlock demo split-brain --url etcd://localhost")
+@url_option
+@click.option(
+    "--ttl", default="2s", show_default=True, help="Time-to-live, where there are leases."
+)
+@as_json
+def split_brain(url: str | None, ttl: str, as_json: bool) -> int:
+    """Watch a stale write, with and without a fence.
+
+    A takes the lock, reads a balance, and is stopped (SIGSTOP) past its lease. B takes the lock,
+    reads and writes. A goes on, and writes what it computed. The story runs twice at the same
+    time. The exit status is 0 if the ledger without a fence got corrupt, and the one with a fence
+    refused the stale write and lost nothing.
+    """
+    settings = settings_of(url, ttl=ttl, label="demo")
+    leased = backend_for_scheme(settings.scheme).capabilities.leased
+    timeline = Columns(SYSTEM_CLOCK.now(), list(_RUNS), as_json=as_json)
+    with (
+        tempfile.TemporaryDirectory(prefix="coordlock-demo-") as directory,
+        connect(settings) as client,
+        Crew(url) as crew,
+    ):
+        timeline.say(f"One story, twice at the same time, at {settings}.")
+        titles = {run: f"{run} a fence".upper() for run in _RUNS}
+        timeline.tell(titles, dict.fromkeys(_RUNS, "white"))
+        runs = {run: _Run(crew, client, timeline, leased=leased, run=run) for run in _RUNS}
+        for run in runs.values():
+            run.prepare(Path(directory), ttl)
+        try:
+            for event in crew.events(idle=timeline.flush):
+                runs[event["run"]].go_on(event)
+                if event["event"] == "ready" and all(run.is_ready for run in runs.values()):
+                    timeline.start = event["at"]  # starting the processes is no part of the story
+                    for run in runs.values():
+                        run.begin()
+        except Stuck as stuck:
+            timeline.flush()
+            complain(stuck)
+            return Exit.FAILED
+        timeline.flush()
+        outcomes = {name: run.outcome() for name, run in runs.items()}
+        if as_json:
+            for name, outcome in outcomes.items():
+                runs[name].conclude(outcome)
+            timeline.flush()
+        else:
+            _conclude(timeline, outcomes)
+        return Exit.FAILED if any(one.missing() for one in outcomes.values()) else Exit.OK
+
+
+class _Run(Story):
+    """A is frozen between its read and its write, until B has written."""
+
+    def __init__(
+        self, crew: Crew, client: Client, timeline: Columns, *, leased: bool, run: str
+    ) -> None:
+        lock = f"demo-{uuid.uuid4().hex[:8]}"
+        super().__init__(crew, client, timeline, lock, leased=leased, run=run)
+        self.run: Final = run
+        self._newest = 0
+        self._refused: list[tuple[int, int]] = []
+
+    def prepare(self, directory: Path, ttl: str) -> None:
+        """Start the processes, with a ledger in ``directory``."""
+        self._ledger = Ledger(directory / self.run)
+        fences = str(directory / "fences") if _RUNS[self.run] else ""
+        task = Task("", self._lock, str(self._ledger.file), -1, 1, 0, ttl, fences, self.run)
+        self._crew.hire(replace(task, worker="A", halt=1))
+        self._crew.hire(replace(task, worker="B"))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all processes have started."""
+        return self.counts["ready"] == _WORKERS
+
+    def begin(self) -> None:
+        """Let A take the lock."""
+        self._crew.order("A", self.run)
+
+    def go_on(self, event: Event) -> None:
+        """Show ``event``, and do what comes next."""
+        worker, kind = event["worker"], event["event"]
+        self.counts[kind] += 1
+        if kind == "wrote" and event["token"] < self._newest:
+            event |= {"over": self._newest}
+        if kind not in ("ready", "last"):
+            self._timeline.show(self._dated(event) if kind == "holds" else event)
+        match kind:
+            case "holds":
+                self._newest = event["token"]
+            case "halfway":
+                self._freeze(event)
+                self._crew.order("B", self.run)
+            case "last":
+                self._crew.order("B", self.run)
+            case "waits" if worker == "B" and not self._leased:
+                self._evict("A", self._newest)
+            case "wrote" if worker == "B":
+                self._thaw("A")
+            case "refused":
+                self._refused.append((event["token"], event["highest"]))
+
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        troubles = self._left_over()
+        if self.counts["done"] != _WORKERS:
+            troubles.append(f"{self.counts['done']} of {_WORKERS} workers came through")
+        return Outcome(
+            _RUNS[self.run],
+            self._ledger.entries(),
+            self.counts["wrote"],
+            self._refused,
+            troubles,
+        )
+
+    def conclude(self, outcome: Outcome) -> None:
+        """The last event, for programs."""
+        facts: dict[str, Any] = {
+            "ok": not outcome.missing(),
+            "ledger": "corrupt" if outcome.wrong else "right",
+            "acknowledged": outcome.acknowledged,
+            "balance": outcome.balance,
+            "wrong": outcome.wrong,
+            "missing": outcome.missing(),
+        }
+        self._tell("verdict", "the demo", **facts)
+
+
+def _conclude(timeline: Columns, outcomes: dict[str, Outcome]) -> None:
+    timeline.say()
+    colours = {run: "red" if outcome.wrong else "green" for run, outcome in outcomes.items()}
+    for row in itertools.zip_longest(*(one.findings() for one in outcomes.values())):
+        timeline.tell({run: text for run, text in zip(outcomes, row, strict=True) if text}, colours)
+    timeline.say()
+    for run, outcome in outcomes.items():
+        for problem in outcome.missing():
+            timeline.say(f"WRONG, {run} a fence: {problem}")
+    if not any(outcome.missing() for outcome in outcomes.values()):
+        timeline.say("The same stale write, twice: only the fence kept a ledger right.", "green")

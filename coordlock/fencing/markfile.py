@@ -1,0 +1,162 @@
+"""The file that keeps the marks of one resource, and whose flock makes an operation one step."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from coordlock.fencing.marks import Marks
+from coordlock.fencing.token import FencingToken
+from coordlock.smallfile import no_fork, overwrite, seal, unseal
+
+if os.name == "posix":  # elsewhere `FileFence` refuses before anything is called
+    import fcntl
+
+__all__ = ["Damaged", "MarkFile", "Record", "sync"]
+
+
+class Damaged(ValueError):
+    """The file holds something else than a record."""
+
+
+class Record(NamedTuple):
+    """What a file says.
+
+    Attributes:
+        marks: the marks.
+        safe: they are known to be on the disk, and the file's name in its directory. A process
+            that is killed before it has waited for the disk leaves a record that is not.
+    """
+
+    marks: Marks = Marks()
+    safe: bool = False
+
+    def encode(self) -> bytes:
+        """One line, always as long."""
+        state = "safe" if self.safe else "sent"
+        return seal(f"1 {self.marks.exclusive:019d} {self.marks.shared:019d} {state}")
+
+    @classmethod
+    def decode(cls, data: bytes) -> Record:
+        """The record that `encode` made ``data`` from. Raises `Damaged`."""
+        if not data:
+            # Its first writer was killed, or had a power cut, before its block.
+            return cls()
+        try:
+            version, exclusive, shared, state = unseal(data).split(" ")
+            if version != "1":
+                raise ValueError("another version")
+            return cls(Marks(int(exclusive), int(shared)), state == "safe")
+        except ValueError:
+            raise Damaged from None
+
+
+#: Those of this process, so that a forked child can close its copies, which keep the lock.
+_open: Final[set[MarkFile]] = set()
+
+
+class MarkFile:
+    """The file at ``path``, open for one operation on ``resource``.
+
+    ``flags`` are further ones of open(2). Raises OSError, and RuntimeError when the calling thread
+    has it locked already, because it would wait for itself.
+    """
+
+    def __init__(self, resource: str, path: str, flags: int) -> None:
+        self.path: Final = path
+        self._resource = resource
+        self._inside = 0  # the thread that has locked it
+        with no_fork:
+            me = threading.get_ident()
+            if any(one._inside == me and one.path == path for one in _open):
+                raise RuntimeError(
+                    f"this thread is inside of a guard of {resource!r} and would wait for itself; "
+                    "in asyncio, use asyncio.to_thread for the guard and what it guards"
+                )
+            flags |= os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._descriptor = os.open(path, flags, 0o600)
+            _open.add(self)
+
+    def lock(self) -> None:
+        """Wait until nobody else has it locked. Signal handlers run meanwhile, and may raise."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._inside = threading.get_ident()
+
+    def is_in_place(self) -> bool:
+        """Whether this is still the file that others find."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def read(self) -> Record:
+        """What it says. Raises OSError when it is damaged."""
+        try:
+            return Record.decode(os.pread(self._descriptor, 4096, 0))
+        except Damaged:
+            raise OSError(
+                errno.EIO,
+                f"the fence's marks of {self._resource!r} are damaged; `forget` clears them, when "
+                "no grant of before can still act",
+                self.path,
+            ) from None
+
+    def admit(self, token: FencingToken) -> None:
+        """Have the marks with ``token`` on the disk. Raises `StaleToken`.
+
+        The record is safe only behind the fsync. One that is not is written again first, because
+        after an fsync that failed the kernel takes what it could not write for written.
+        """
+        marks, safe = self.read()
+        raised = marks.raised(self._resource, token)
+        if safe and raised == marks:
+            return
+        self._write(Record(raised))
+        os.fsync(self._descriptor)
+        if not safe:  # perhaps it is new
+            sync(os.path.dirname(self.path))
+        self._write(Record(raised, safe=True))
+
+    def close(self) -> None:
+        """Unlock and close it. Does nothing in a forked child: there the copy was closed."""
+        self._inside = 0
+        if self._descriptor >= 0:
+            with suppress(OSError):  # the program has closed what it had not opened
+                # First, whatever interrupts the rest; also for copies that a child may have.
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        with no_fork:
+            _open.discard(self)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the descriptor. In a forked child the parent's stays locked."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with suppress(OSError):
+                os.close(descriptor)
+
+    def _write(self, record: Record) -> None:
+        if not overwrite(self._descriptor, record.encode()):
+            raise OSError(errno.EIO, "the fence's marks could not be written", self.path)
+
+
+def sync(directory: str) -> None:
+    """Wait until the names in ``directory`` are on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _abandon_all() -> None:
+    for file in _open:
+        file.abandon()
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,50 @@
+"""The file fence passes the suite of fences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordlock.fencing import Marks, Presented
+from coordlock.fencing.files import FileFence
+from coordlock.names import file_name
+from coordlock.testing.fence_contract import FenceContract, Protected
+
+
+class InFiles(Protected):
+    """A file for each integer, which two processes could not write at the same time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.fence = FileFence(directory / "fences")
+        self.directory = directory / "integers"
+        self.directory.mkdir()
+
+    def read(self, resource: str, token: Presented, shared: bool = False) -> int:
+        with self.fence.guard(resource, token, shared):
+            file = self._file(resource)
+            return int(file.read_text("ascii")) if file.exists() else 0
+
+    def write(self, resource: str, token: Presented, value: int, shared: bool = False) -> None:
+        with self.fence.guard(resource, token, shared):
+            self._file(resource).write_text(str(value), "ascii")
+
+    def check(self, resource: str, token: Presented, shared: bool = False) -> None:
+        self.fence.check(resource, token, shared)
+
+    def marks(self, resource: str) -> Marks:
+        return self.fence.marks(resource)
+
+    def forget(self, resource: str) -> None:
+        self.fence.forget(resource)
+
+    def _file(self, resource: str) -> Path:
+        return self.directory / file_name(resource)
+
+
+class TestFileFence(FenceContract):
+    fence = FileFence
+
+    @pytest.fixture
+    def protected(self, tmp_path: Path) -> Protected:
+        return InFiles(tmp_path)

@@ -1,0 +1,286 @@
+"""The guards of the memory fence: who waits for whom, and what an interrupted wait leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import pytest
+
+from coordlock.errors import StaleToken
+from coordlock.fencing import AsyncMemoryFence, FencingToken, Marks, MemoryFence
+from coordlock.fencing.memory import _Memory, _Operation
+from coordlock.testing.portal import Portal
+from coordlock.testing.waiting import eventually
+
+
+class Block:
+    """A guarded block under way, which ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.over = threading.Event()
+        self.outcome: Future[Any]
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether it does not begin, though there is time."""
+        return not self.begun.wait(0.05)
+
+    @property
+    def begins(self) -> bool:
+        return self.begun.wait(30)
+
+    def end(self) -> None:
+        self.over.set()
+        self.outcome.result(30)
+
+
+class Guarding(ABC):
+    """A fence and the blocks of "alice", each in a thread or a task of its own."""
+
+    memory: _Memory
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+
+    def begin(self, token: int, shared: bool = False) -> Block:
+        """Start a block, which begins now or waits."""
+        block = Block()
+        before = self.known
+        block.outcome = self.start(block, token, shared)
+        self.blocks.append(block)
+        eventually(lambda: set(self.known) - set(before) or block.outcome.done())
+        return block
+
+    @property
+    def known(self) -> list[_Operation]:
+        """The blocks that the fence knows of."""
+        return self.memory._operations.get("alice", [])
+
+    def close(self) -> None:
+        for block in self.blocks:
+            block.over.set()
+
+    @abstractmethod
+    def start(self, block: Block, token: int, shared: bool) -> Future[Any]: ...
+
+
+class InThreads(Guarding):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fence = MemoryFence()
+        self.memory = self.fence._memory
+        self.pool = ThreadPoolExecutor(10)
+
+    def start(self, block: Block, token: int, shared: bool) -> Future[Any]:
+        def run() -> None:
+            with self.fence.guard("alice", token, shared):
+                block.begun.set()
+                block.over.wait()
+
+        return self.pool.submit(run)
+
+    def close(self) -> None:
+        super().close()
+        self.pool.shutdown()
+
+
+class InTasks(Guarding):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fence = AsyncMemoryFence()
+        self.memory = self.fence._memory
+        self.portal = Portal()
+
+    def start(self, block: Block, token: int, shared: bool) -> Future[Any]:
+        async def run() -> None:
+            async with self.fence.guard("alice", token, shared):
+                block.begun.set()
+                await asyncio.to_thread(block.over.wait)
+
+        return self.portal.start(run())
+
+    def close(self) -> None:
+        super().close()
+        wait([block.outcome for block in self.blocks], 30)
+        self.portal.close()
+
+
+@pytest.fixture(params=[InThreads, InTasks], ids=["sync", "async"])
+def guarding(request: pytest.FixtureRequest) -> Iterator[Guarding]:
+    made: Guarding = request.param()
+    yield made
+    made.close()
+
+
+def test_a_newer_token_is_held_back_until_the_older_block_ends(guarding: Guarding) -> None:
+    older = guarding.begin(33)
+    assert older.begins
+    newer = guarding.begin(34)
+    assert newer.is_held_back
+    older.end()
+    assert newer.begins
+
+
+def test_equal_tokens_run_together_and_a_newer_one_waits_for_both(guarding: Guarding) -> None:
+    one, other = guarding.begin(33), guarding.begin(33)
+    assert one.begins
+    assert other.begins
+    newer = guarding.begin(34)
+    one.end()
+    assert newer.is_held_back
+    other.end()
+    assert newer.begins
+
+
+def test_readers_run_together_and_a_writer_waits_for_all(guarding: Guarding) -> None:
+    readers = [guarding.begin(token, shared=True) for token in (34, 33, 35)]
+    assert all(reader.begins for reader in readers)
+    writer = guarding.begin(36)
+    for reader in readers:
+        assert writer.is_held_back
+        reader.end()
+    assert writer.begins
+    reader = guarding.begin(37, shared=True)
+    assert reader.is_held_back
+    writer.end()
+    assert reader.begins
+
+
+def test_an_older_token_is_refused_while_the_newer_one_still_waits(guarding: Guarding) -> None:
+    """Else it would come between the newer one's check and its block."""
+    first = guarding.begin(33)
+    assert first.begins
+    newer = guarding.begin(34)
+    assert newer.is_held_back
+    with pytest.raises(StaleToken):
+        guarding.begin(33).outcome.result(30)
+    first.end()
+    assert newer.begins
+
+
+def test_those_behind_an_error_are_not_held_back(guarding: Guarding) -> None:
+    block = guarding.begin(33)
+    assert block.begins
+    with pytest.raises(StaleToken):
+        guarding.begin(32).outcome.result(30)
+    block.end()
+    assert guarding.begin(34).begins
+
+
+def test_what_was_forgotten_waits_for_the_blocks_of_before_all_the_same(
+    guarding: Guarding,
+) -> None:
+    block = guarding.begin(34)
+    assert block.begins
+    guarding.memory.forget_all_of("alice")
+    older = guarding.begin(33)
+    assert older.is_held_back
+    block.end()
+    assert older.begins
+    older.end()
+    guarding.memory.forget_all_of("alice")
+    assert guarding.known == []
+    assert guarding.memory.marks_of("alice") == Marks()
+
+
+def test_what_is_over_is_not_kept(guarding: Guarding) -> None:
+    for token in range(1, 50):
+        block = guarding.begin(token)
+        assert block.begins
+        block.end()
+        assert len(guarding.known) == 1
+
+
+def test_a_cancelled_wait_leaves_nothing_and_lets_nobody_pass(no_leaks: None) -> None:
+    guarding = InTasks()
+    try:
+        first = guarding.begin(33)
+        assert first.begins
+        given_up, last = guarding.begin(34), guarding.begin(35)
+        given_up.outcome.cancel()
+        # It waited for the one that was cancelled, and waits for the first one all the same.
+        assert last.is_held_back
+        assert not given_up.begun.is_set()
+        first.end()
+        assert last.begins
+        last.end()
+        assert guarding.begin(36).begins
+    finally:
+        guarding.close()
+
+
+def test_a_cancelled_block_is_over() -> None:
+    fence = AsyncMemoryFence()
+
+    async def run() -> None:
+        async with fence.guard("alice", 33):
+            await asyncio.Event().wait()
+
+    async def both() -> None:
+        task = asyncio.create_task(run())
+        await asyncio.sleep(0)
+        assert await fence.marks("alice") == Marks(exclusive=33)
+        task.cancel()
+        async with asyncio.timeout(30):
+            await fence.check("alice", 34)
+        assert task.cancelled()
+
+    asyncio.run(both())
+
+
+def test_an_interrupted_wait_leaves_nothing() -> None:
+    """Ctrl-C in the main thread, while it waits."""
+    fence = MemoryFence()
+    begun, over = threading.Event(), threading.Event()
+    main = threading.get_ident()
+
+    def hold() -> None:
+        with fence.guard("alice", 33):
+            begun.set()
+            eventually(lambda: len(fence._memory._operations["alice"]) == 2)
+            signal.pthread_kill(main, signal.SIGINT)
+            over.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert begun.wait(30)
+    with pytest.raises(KeyboardInterrupt), fence.guard("alice", 34):
+        raise AssertionError("the block began")
+    over.set()
+    thread.join(30)
+    fence.check("alice", 35)
+    assert fence.marks("alice") == Marks(exclusive=35)
+
+
+def test_threads_and_loops_share_a_fence() -> None:
+    """One object may be used from several event loops: its waits are not bound to one."""
+    fence = AsyncMemoryFence()
+    inside: list[FencingToken] = []
+    overlaps: list[list[FencingToken]] = []
+
+    async def work(first: int) -> int:
+        done = 0
+        for token in range(first, 400, 4):
+            try:
+                async with fence.guard("alice", token):
+                    inside.append(FencingToken(token))
+                    await asyncio.sleep(0)
+                    if len(inside) > 1:
+                        overlaps.append(inside.copy())
+                    inside.remove(FencingToken(token))
+                    done += 1
+            except StaleToken:
+                pass
+        return done
+
+    with ThreadPoolExecutor(4) as pool:
+        done = sum(pool.map(lambda first: asyncio.run(work(first)), range(1, 5)))
+    assert overlaps == []
+    assert done > 0
