@@ -15,7 +15,14 @@ from coordlock.claim import Claim
 from coordlock.clock import Clock, within
 from coordlock.contender import Contender
 from coordlock.driver import DeadlineReached, Steps, run, run_async
-from coordlock.errors import Evicted, LockLost, SessionLost, Unsupported
+from coordlock.errors import (
+    BackendUnavailable,
+    ClientClosed,
+    Evicted,
+    LockLost,
+    SessionLost,
+    Unsupported,
+)
 from coordlock.link import Link
 from coordlock.ticket import Ticket
 from coordlock.transaction import (
@@ -116,32 +123,57 @@ class _Hold:
 
     def _read(self, key: str) -> Steps[Stored | None]:
         check_key(key, self._link.settings.root)
-        return (yield from self._guarded(lambda service, me: service.fetch(me, key)))
+        service, me = self._guard()
+
+        def fetch() -> Future[Stored | None]:
+            self.check()
+            return service.fetch(me, key)
+
+        return (yield from self._guarded(self._link.ask(fetch)))
 
     def _commit(self, operations: Sequence[Operation]) -> Steps[None]:
-        yield from self._guarded(lambda service, me: service.commit(me, operations))
+        service, me = self._guard()
+        yield from self._guarded(self._send(lambda: service.commit(me, operations)))
 
-    def _guarded(self, request: Callable[[Transactions, Contender], Future[T]]) -> Steps[T]:
-        """The answer to ``request``, which is sent once, while the contender is in its queue."""
+    def _send(self, request: Callable[[], Future[None]]) -> Steps[None]:
+        """Send ``request``, once."""
         self.check()
+        try:
+            yield request()
+            return
+        except DeadlineReached as late:
+            silent = self._link.silent(late)
+        except BackendUnavailable as error:
+            silent = error
+        reason = f"{silent.reason}; the transaction may have been made, or may be yet"
+        raise BackendUnavailable(silent.service, reason)
+
+    def _guard(self) -> tuple[Transactions, Contender]:
+        """Whom to ask, and under which contender's guard."""
         service, me = self._link.backend, self._ticket.contender
         assert me is not None
         if not isinstance(service, Transactions):
             raise Unsupported(
-                f"the {service.scheme} backend keeps no data that a grant could guard; "
-                "coordlock.fencing has fences for files, databases and HTTP"
+                f"the {service.scheme} backend keeps no data that a grant could guard; for files "
+                "there is coordlock.fencing.files.FileFence, and others for databases and HTTP"
             )
+        return service, me
+
+    def _guarded(self, steps: Steps[T]) -> Steps[T]:
+        """The result of ``steps``, or `LockLost` when they find that the contender has gone.
+
+        Then everybody is told at once, whom else only a watch or a heartbeat would tell.
+        """
         try:
-            answer: T = yield request(service, me)
-            return answer
+            return (yield from steps)
         except Evicted:
             self._ticket.removed()
-            self.check()
-            raise self._lost_error() from None
         except SessionLost as error:
-            raise LockLost(self.name, self.token, str(error)) from None
-        except DeadlineReached as late:
-            raise self._link.silent(late) from None
+            self._ticket.note_end(error)
+        except ClientClosed as error:
+            self._ticket.lose(error)
+        self.check()  # it may have been released meanwhile
+        raise self._lost_error()
 
     def _bounds(self) -> tuple[Clock, float | None]:
         """The clock and the deadline of one request, for a driver."""

@@ -83,7 +83,7 @@ class Ticket:
         try:
             snapshot = yield from retried(lambda: self.unless_lost(self._send()), self._timers)
         except SessionLost as error:
-            self._note_end(error)
+            self.note_end(error)
             raise
         self.contender = snapshot.find(self.entry.id)
         if self.contender is None:
@@ -150,6 +150,11 @@ class Ticket:
             self.lose(Evicted(self.entry.queue))
             # A lease that was revoked looks the same; the next heartbeat tells.
             self.session.recovered()
+
+    def note_end(self, error: SessionLost) -> None:
+        """The service has said ``error`` of a session that was perhaps thought to live."""
+        if self.session.ended is None:
+            self.session.lost(error.reason)
 
     def withdraw(self) -> Promise[bool]:
         """Remove the contender, now or as soon as it is known; whether it was there.
@@ -239,13 +244,8 @@ class Ticket:
         try:
             return (yield from removal(self._ask_removal, self._timers, longest=5.0))
         except SessionLost as error:
-            self._note_end(error)
+            self.note_end(error)
             return False
-
-    def _note_end(self, error: SessionLost) -> None:
-        # The service has forgotten a session that was thought to live.
-        if self.session.ended is None:
-            self.session.lost(error.reason)
 
     def _ask_removal(self) -> Future[bool]:
         return resolved(False) if self.session.gone else self._backend.withdraw(self.entry)

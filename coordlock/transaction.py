@@ -8,6 +8,7 @@ etcd's locks that Jepsen's analysis found safe (https://jepsen.io/analyses/etcd-
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
@@ -31,6 +32,9 @@ __all__ = [
 
 #: In UTF-8. Both services take more; nobody should need it.
 _MAX_KEY_BYTES: Final = 1024
+#: ZooKeeper allows no control characters, and nothing beyond UCS-2 or private in it. Surrogates
+#: alone cannot be encoded at all.
+_REFUSED: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +79,16 @@ Operation = Put | Delete | Expect
 class Transactions(ABC):
     """What a backend adds to the contract when its service can guard writes by a contender.
 
-    The rules of `coordlock.backend` hold. Neither method is repeated by the kernel. Both fail with
-    `Evicted` when the contender is not in its queue.
+    The rules of `coordlock.backend` hold. Both fail with `Evicted` when the contender is not in its
+    queue.
     """
 
     @abstractmethod
     def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
         """Read ``key`` at a moment at which ``contender`` stands in its queue; None when absent.
 
-        Shows every write that was acknowledged before a contender left for which this one waited.
+        Shows every write that was guarded by a contender for whose departure this one waited, and
+        all of its own that were acknowledged. The kernel repeats it after `BackendUnavailable`.
         """
 
     @abstractmethod
@@ -91,8 +96,10 @@ class Transactions(ABC):
         """Do all of ``operations``, if ``contender`` stands in its queue then, or nothing.
 
         Every `Expect` is about the state before, wherever it stands; the others come in any order,
-        no two of them with the same key. There may be none. Fails with `VersionMismatch` for an
-        unmet `Expect`, and with `BackendUnavailable` when the outcome is unknown.
+        no two of them with the same key. There may be none: also then the answer is the service's
+        as a whole, not one server's. Fails with `VersionMismatch` for an unmet `Expect`, and with
+        `BackendUnavailable` when it may have been done; every other error says that it was not.
+        Nobody repeats it, nor may a library beneath, unless the last attempt did certainly nothing.
         """
 
 
@@ -101,15 +108,19 @@ def check_key(key: str, root: str) -> str:
 
     Below the root whatever is made counts as a contender. Raises `InvalidKey`.
     """
+    if not isinstance(key, str):
+        raise InvalidKey(repr(key), f"must be a str, not {type(key).__name__}")
     if not key.startswith("/"):
         raise InvalidKey(key, "must be an absolute path, such as '/app/config'")
     parts = key.split("/")[1:]
     if not all(parts) or any(part in (".", "..") for part in parts):
         raise InvalidKey(key, "must not have empty parts, '.' or '..' in it")
-    if not key.isprintable():
+    if _REFUSED.search(key):
         raise InvalidKey(key, "has characters that ZooKeeper does not allow in paths")
     if len(key.encode()) > _MAX_KEY_BYTES:
-        raise InvalidKey(key[:40] + "…", f"is longer than {_MAX_KEY_BYTES} bytes")
+        raise InvalidKey(key[:40] + "…", f"is longer than {_MAX_KEY_BYTES} bytes in UTF-8")
+    if parts[0] == "zookeeper":
+        raise InvalidKey(key, "lies under '/zookeeper', which belongs to ZooKeeper itself")
     if (key + "/").startswith(root.rstrip("/") + "/"):
         raise InvalidKey(key, f"lies under {root!r}, where every key is a contender for a lock")
     return key
@@ -142,8 +153,8 @@ class _Builder:
         it, and against the writer itself, whose unanswered commit may still come. Raises
         `InvalidKey`.
         """
-        if type(version) is not int or version < 0:
-            raise ValueError(f"version must be an integer, 0 or more, not {version!r}")
+        if type(version) is not int or not 0 <= version < 2**63:
+            raise ValueError(f"version must be an integer from 0 to 2**63 - 1, not {version!r}")
         return self._add(Expect(check_key(key, self._root), version))
 
     def _unwritten(self, key: str) -> str:
@@ -167,11 +178,12 @@ class Transaction(_Builder):
     def commit(self) -> None:
         """Make the writes. With none, prove by consensus that the lock is held.
 
-        Raises `LockLost` when the grant has ended, and `VersionMismatch`: then nothing was written.
-        Raises `BackendUnavailable` when no answer came within the client's ``request_timeout``: it
-        may have been written, or may be later; read before you go on, and `expect` what you read.
+        Raises `LockLost` when the grant has ended, `VersionMismatch`, and `BackendError` for what
+        the service does not take, such as too much data: then nothing was written. Raises
+        `BackendUnavailable` when no answer came within the client's ``request_timeout``: it may
+        have been written, or may be later; read before you go on, and `expect` what you read.
         """
-        self._commit(self._operations)
+        self._commit(tuple(self._operations))
 
 
 class AsyncTransaction(_Builder):
@@ -184,9 +196,10 @@ class AsyncTransaction(_Builder):
     async def commit(self) -> None:
         """Make the writes. With none, prove by consensus that the lock is held.
 
-        Raises `LockLost` when the grant has ended, and `VersionMismatch`: then nothing was written.
-        Raises `BackendUnavailable` when no answer came within the client's ``request_timeout``: it
-        may have been written, or may be later; read before you go on, and `expect` what you read.
+        Raises `LockLost` when the grant has ended, `VersionMismatch`, and `BackendError` for what
+        the service does not take, such as too much data: then nothing was written. Raises
+        `BackendUnavailable` when no answer came within the client's ``request_timeout``: it may
+        have been written, or may be later; read before you go on, and `expect` what you read.
         A cancelled call may be made, too.
         """
-        await self._commit(self._operations)
+        await self._commit(tuple(self._operations))

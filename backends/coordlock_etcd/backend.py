@@ -17,6 +17,7 @@ from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.promise import Promise, failed, resolved
 from coordlock.settings import TLS_OPTIONS, Option, Settings
+from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests, rpc
 from coordlock_etcd.connection import Connection
@@ -27,6 +28,7 @@ from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.status import status
 from coordlock_etcd.tls import channel_credentials
+from coordlock_etcd.transactions import GuardedData
 from coordlock_etcd.watcher import Watcher
 
 __all__ = ["EtcdBackend"]
@@ -38,7 +40,7 @@ log = logging.getLogger("coordlock")
 _LISTED = 16
 
 
-class EtcdBackend(Backend):
+class EtcdBackend(Backend, Transactions):
     """Locks in an etcd cluster, version 3.4 or later: see `coordlock_etcd`."""
 
     scheme: ClassVar[str] = "etcd"
@@ -51,6 +53,7 @@ class EtcdBackend(Backend):
         self._connection = connection
         # etcd counts in whole seconds.
         self._ttl = math.ceil(ttl)
+        self._guarded = GuardedData(connection)
         self._watcher = Watcher(connection, self)
         connection.moved = self._watcher.restart
         # Re-entrant, because a call may be answered before `call` returns.
@@ -89,6 +92,8 @@ class EtcdBackend(Backend):
             if self._closing is not None:
                 return failed(_closed())
             self._watcher.reset()
+            # A cluster that was restored from a backup starts from there.
+            self._connection.revision = 0
             # What it left behind would otherwise stand in queues until it expires.
             forsaken, self._lease = self._lease, 0
             self._listener = None
@@ -146,6 +151,12 @@ class EtcdBackend(Backend):
         key = contender.key.encode("utf-8", "surrogateescape")
         request = requests.delete_created(key, contender.order)
         return mapped(self._connection.call(rpc.TXN, request), lambda reply: reply.succeeded)
+
+    def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
+        return self._guarded.fetch(contender, key)
+
+    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
+        return self._guarded.commit(contender, operations)
 
     def describe(self) -> Future[ServiceInfo]:
         return status(self._connection)

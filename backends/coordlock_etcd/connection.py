@@ -63,7 +63,14 @@ class Connection:
         self._token: Promise[str | None] | None = None
         self._calls: set[grpc.RpcContext] = set()
         self._closed = False
+        #: The newest state of the store that any answer or event has shown.
+        self.revision = 0
         self.starter: Final = Starter()
+
+    def saw(self, revision: int) -> None:
+        """Something shows the store at ``revision``, so that nothing asked later may be older."""
+        with self._lock:
+            self.revision = max(self.revision, revision)
 
     def call(
         self,
@@ -272,7 +279,9 @@ class _Call(Generic[Request, Reply]):
     ) -> None:
         code, details = call.code(), call.details() or ""
         if code is grpc.StatusCode.OK:
-            self._promise.resolve(call.result())
+            reply = call.result()
+            self._connection.saw(reply.header.revision)
+            self._promise.resolve(reply)
             return
         if self._may_log_in and needs_login(code, details) and self._connection.forget(token):
             # Refused before it did anything, so any request may be sent again.

@@ -31,6 +31,12 @@ _HINTS: Final = (
     ("connection reset", "is this an etcd endpoint, and does it want tls=true?"),
     ("http", "is this an etcd endpoint, and does it want tls=true?"),
 )
+#: Limits of the server's, which refuses whatever exceeds them and does nothing of it.
+_LIMITS: Final = (
+    ("too many operations", "do less in one transaction, or raise the servers' --max-txn-ops"),
+    ("request is too large", "write less at once, or raise the servers' --max-request-bytes"),
+    ("grpc: received message", "write less at once, or raise the servers' --max-request-bytes"),
+)
 _SILENT_CODES: Final = frozenset(
     {
         StatusCode.UNAVAILABLE,
@@ -77,10 +83,15 @@ def translate(code: StatusCode, details: str, host: str = "") -> BackendError:
         return AuthenticationFailed(SERVICE, at + text)
     if code is StatusCode.PERMISSION_DENIED:
         return AuthenticationFailed(
-            SERVICE, f"{at}{text}; the user must be allowed to read and write below the root"
+            SERVICE,
+            f"{at}{text}; the user must be allowed to read and write below the root, "
+            "and each key of a transaction",
         )
     if code is StatusCode.UNIMPLEMENTED:
         return BackendUnavailable(SERVICE, f"{at}{text}; is this an etcd endpoint of 3.4 or later?")
+    for said, advice in _LIMITS:
+        if said in text:
+            return BackendError(SERVICE, f"{at}{text}; {advice}")
     if code is StatusCode.RESOURCE_EXHAUSTED:
         return _exhausted(at, text)
     if code in _SILENT_CODES or "not supported for learner" in text:

@@ -23,7 +23,7 @@ class AuthenticateResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., token: _Optional[str] = ...) -> None: ...
 
 class Compare(_message.Message):
-    __slots__ = ["create_revision", "key", "result", "target"]
+    __slots__ = ["create_revision", "key", "result", "target", "version"]
     class CompareResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = []
     class CompareTarget(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -35,11 +35,13 @@ class Compare(_message.Message):
     RESULT_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     VERSION: Compare.CompareTarget
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     create_revision: int
     key: bytes
     result: Compare.CompareResult
     target: Compare.CompareTarget
-    def __init__(self, result: _Optional[_Union[Compare.CompareResult, str]] = ..., target: _Optional[_Union[Compare.CompareTarget, str]] = ..., key: _Optional[bytes] = ..., create_revision: _Optional[int] = ...) -> None: ...
+    version: int
+    def __init__(self, result: _Optional[_Union[Compare.CompareResult, str]] = ..., target: _Optional[_Union[Compare.CompareTarget, str]] = ..., key: _Optional[bytes] = ..., version: _Optional[int] = ..., create_revision: _Optional[int] = ...) -> None: ...
 
 class DeleteRangeRequest(_message.Message):
     __slots__ = ["key"]
@@ -68,18 +70,20 @@ class Event(_message.Message):
     def __init__(self, type: _Optional[_Union[Event.EventType, str]] = ..., kv: _Optional[_Union[KeyValue, _Mapping]] = ...) -> None: ...
 
 class KeyValue(_message.Message):
-    __slots__ = ["create_revision", "key", "lease", "mod_revision", "value"]
+    __slots__ = ["create_revision", "key", "lease", "mod_revision", "value", "version"]
     CREATE_REVISION_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     MOD_REVISION_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     create_revision: int
     key: bytes
     lease: int
     mod_revision: int
     value: bytes
-    def __init__(self, key: _Optional[bytes] = ..., create_revision: _Optional[int] = ..., mod_revision: _Optional[int] = ..., value: _Optional[bytes] = ..., lease: _Optional[int] = ...) -> None: ...
+    version: int
+    def __init__(self, key: _Optional[bytes] = ..., create_revision: _Optional[int] = ..., mod_revision: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[bytes] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class LeaseGrantRequest(_message.Message):
     __slots__ = ["TTL"]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from coordlock.contender import Contender, Entry, Owner, Snapshot
+from coordlock.transaction import Delete, Expect, Operation, Put
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import Layout, prefix_end
 
@@ -14,6 +15,8 @@ __all__ = [
     "behind",
     "delete_created",
     "enqueue",
+    "guarded_read",
+    "guarded_writes",
     "keys_under",
     "nearest",
     "presence",
@@ -104,6 +107,34 @@ def unwatch(id: int) -> pb.WatchRequest:
     return pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=id))
 
 
+def guarded_read(me: bytes, order: int, key: str) -> pb.TxnRequest:
+    """Read ``key`` if the contender ``me``, created at ``order``, is in its queue."""
+    return pb.TxnRequest(
+        compare=[_created(me, order)],
+        success=[pb.RequestOp(request_range=pb.RangeRequest(key=key.encode()))],
+    )
+
+
+def guarded_writes(me: bytes, order: int, operations: Sequence[Operation]) -> pb.TxnRequest:
+    """Do ``operations`` if the contender ``me``, created at ``order``, is in its queue.
+
+    Else read what the conditions were about: ``me`` and each key that a version is expected of, in
+    their order, without values.
+    """
+    expected = [one for one in operations if isinstance(one, Expect)]
+    writes = [_write(one) for one in operations if not isinstance(one, Expect)]
+    if not writes:
+        # A transaction that only reads is no entry of the log, and would be answered like a read.
+        # This key is nobody's.
+        writes = [_delete(me + b"\0")]
+    looks = (pb.RangeRequest(key=key, keys_only=True) for key in (me, *map(_key, expected)))
+    return pb.TxnRequest(
+        compare=[_created(me, order), *map(_at_version, expected)],
+        success=writes,
+        failure=[pb.RequestOp(request_range=one) for one in looks],
+    )
+
+
 def snapshot(
     layout: Layout, queue: str, kvs: Iterable[pb.KeyValue], revision: int, omitted: int = 0
 ) -> Snapshot:
@@ -130,3 +161,27 @@ def _created(key: bytes, revision: int) -> pb.Compare:
     return pb.Compare(
         target=pb.Compare.CREATE, result=pb.Compare.EQUAL, key=key, create_revision=revision
     )
+
+
+def _at_version(expected: Expect) -> pb.Compare:
+    return pb.Compare(
+        target=pb.Compare.VERSION,
+        result=pb.Compare.EQUAL,
+        key=_key(expected),
+        version=expected.version,
+    )
+
+
+def _write(operation: Put | Delete) -> pb.RequestOp:
+    if isinstance(operation, Delete):
+        return _delete(_key(operation))
+    put = pb.PutRequest(key=_key(operation), value=operation.data)
+    return pb.RequestOp(request_put=put)
+
+
+def _delete(key: bytes) -> pb.RequestOp:
+    return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
+
+
+def _key(operation: Operation) -> bytes:
+    return operation.key.encode()

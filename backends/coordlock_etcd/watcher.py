@@ -242,9 +242,11 @@ class Watcher:
                 return  # cancelled meanwhile
             if response.canceled:
                 self._unsent(watch)
+        deletions = [one.kv for one in response.events if one.type == pb.Event.DELETE]
         if response.canceled:
             self._recheck([watch])
-        elif any(event.type == pb.Event.DELETE for event in response.events):
+        elif deletions:
+            self._connection.saw(deletions[-1].mod_revision)
             self._depart(watch)
 
     def _depart(self, watch: _Watch) -> None:

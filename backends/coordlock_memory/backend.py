@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import ClassVar, Final, Self, TypeVar
@@ -15,6 +15,7 @@ from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.promise import Promise, failed, resolved
 from coordlock.settings import Settings
+from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_memory.faults import Fault, Faults
 from coordlock_memory.service import MemoryService
 
@@ -26,7 +27,7 @@ T = TypeVar("T")
 _LATE: Final = 1.0
 
 
-class MemoryBackend(Backend):
+class MemoryBackend(Backend, Transactions):
     """A client's connection to a `MemoryService`; replies come at once unless `faults` tell."""
 
     scheme: ClassVar[str] = "memory"
@@ -97,6 +98,12 @@ class MemoryBackend(Backend):
 
     def evict(self, contender: Contender) -> Future[bool]:
         return self._ask("evict", partial(self.service.remove, contender))
+
+    def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
+        return self._ask("fetch", partial(self.service.fetch, contender, key))
+
+    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
+        return self._ask("commit", partial(self.service.commit, contender, operations))
 
     def describe(self) -> Future[ServiceInfo]:
         info = ServiceInfo(

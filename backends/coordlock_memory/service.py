@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from coordlock.clock import SystemTimers, Timer, Timers
 from coordlock.contender import Contender, Entry, Snapshot
-from coordlock.errors import SessionLost
+from coordlock.errors import Evicted, SessionLost, VersionMismatch
+from coordlock.transaction import Delete, Expect, Operation, Put, Stored
 
 __all__ = ["MemoryService"]
 
@@ -30,6 +31,7 @@ class _State:
     sessions: dict[str, _Session] = field(default_factory=dict)
     queues: dict[str, dict[str, Contender]] = field(default_factory=dict)
     watches: dict[str, dict[int, Callable[[], None]]] = field(default_factory=dict)
+    data: dict[str, Stored] = field(default_factory=dict)
 
 
 class MemoryService:
@@ -104,7 +106,7 @@ class MemoryService:
         """Call ``departed`` once when ``contender`` has left; what cancels that."""
         number = next(self._numbers)
         with self._lock:
-            here = contender.key in self._state.queues.get(contender.key.rpartition("/")[0], {})
+            here = self._holds(contender)
             if here:
                 self._state.watches.setdefault(contender.key, {})[number] = departed
         if not here:
@@ -139,6 +141,26 @@ class MemoryService:
         for departed in watches.values():
             departed()
         return True
+
+    def fetch(self, contender: Contender, key: str) -> Stored | None:
+        """What is kept under ``key``. Raises `Evicted` unless ``contender`` is in its queue."""
+        with self._lock:
+            self._admit(contender)
+            return self._state.data.get(key)
+
+    def commit(self, contender: Contender, operations: Sequence[Operation]) -> None:
+        """Do all of ``operations`` or raise: `Evicted`, as `fetch`, or `VersionMismatch`."""
+        with self._lock:
+            self._admit(contender)
+            data = self._state.data
+            for one in operations:
+                if isinstance(one, Expect) and one.version != _version(data.get(one.key)):
+                    raise VersionMismatch(one.key, one.version)
+            for one in operations:
+                if isinstance(one, Put):
+                    data[one.key] = Stored(one.data, _version(data.get(one.key)) + 1)
+                elif isinstance(one, Delete):
+                    data.pop(one.key, None)
 
     def queues(self) -> list[str]:
         """The queues that have contenders."""
@@ -201,6 +223,18 @@ class MemoryService:
         if late:
             self.expire(session.id)
 
+    def _holds(self, contender: Contender) -> bool:
+        found = self._state.queues.get(contender.key.rpartition("/")[0], {}).get(contender.key)
+        return found is not None and found.order == contender.order
+
+    def _admit(self, contender: Contender) -> None:
+        if not self._holds(contender):
+            raise Evicted(contender.key.rpartition("/")[0])
+
     def _find(self, queue: str, id: str) -> Contender | None:
         contenders = self._state.queues.get(queue, {}).values()
         return next((one for one in contenders if one.id == id), None)
+
+
+def _version(stored: Stored | None) -> int:
+    return 0 if stored is None else stored.version

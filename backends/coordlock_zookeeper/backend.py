@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
@@ -19,6 +19,7 @@ from coordlock.driver import Steps
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
+from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.connection import Connection, Given, Owned
@@ -26,13 +27,22 @@ from coordlock_zookeeper.describe import describe
 from coordlock_zookeeper.errors import SERVICE
 from coordlock_zookeeper.queues import Queues
 from coordlock_zookeeper.session import Session
+from coordlock_zookeeper.transactions import GuardedData
 
 __all__ = ["ZookeeperBackend"]
 
 T = TypeVar("T")
 
 
-class ZookeeperBackend(Backend):
+class _Opened(NamedTuple):
+    """A session and what is done in it."""
+
+    session: Session
+    queues: Queues
+    data: GuardedData
+
+
+class ZookeeperBackend(Backend, Transactions):
     """One client of a ZooKeeper ensemble: a kazoo client of its own per session, or a given one."""
 
     scheme: ClassVar[str] = "zookeeper"
@@ -63,7 +73,7 @@ class ZookeeperBackend(Backend):
         self._token: Final = settings.options["token"]
         self._timeout: Final = settings.request_timeout
         self._lock = threading.Lock()
-        self._current: tuple[Session, Queues] | None = None
+        self._current: _Opened | None = None
         self._stopping: set[Promise[None]] = set()
         self._closed: Promise[None] | None = None
 
@@ -84,15 +94,16 @@ class ZookeeperBackend(Backend):
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
         session = Session(self._connect(), listener)
         queues = Queues(session, self._root, self._acl, self._token)
+        opened = _Opened(session, queues, GuardedData(session, queues.acl))
         with self._lock:
             if self._closed is not None:
                 return failed(_closed())
-            previous, self._current = self._current, (session, queues)
+            previous, self._current = self._current, opened
             self._stopping.add(session.stopped)
         session.stopped.add_done_callback(self._stopping.discard)
         if previous is not None:
             # Whoever opens another one has given it up, though the server may not know yet.
-            previous[0].end(SessionLost(SERVICE, "a new session was opened"))
+            previous.session.end(SessionLost(SERVICE, "a new session was opened"))
         session.open()
         return session.opened
 
@@ -106,19 +117,19 @@ class ZookeeperBackend(Backend):
             yield promise_of(session.client.sync_async("/"))
             return session.proven(sent)
 
-        return self._submit(lambda session, _: beat(session))
+        return self._submit(lambda now: beat(now.session))
 
     def enqueue(self, entry: Entry) -> Future[Snapshot]:
         def unwanted(queues: Queues, snapshot: Snapshot) -> None:
             if (contender := snapshot.find(entry.id)) is not None:
                 queues.discard(contender.key)
 
-        return self._submit(lambda _, queues: queues.enqueue(entry), unwanted)
+        return self._submit(lambda now: now.queues.enqueue(entry), unwanted)
 
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
     ) -> Future[Snapshot]:
-        return self._submit(lambda _, queues: queues.snapshot(queue, upto, owners))
+        return self._submit(lambda now: now.queues.snapshot(queue, upto, owners))
 
     def watch(
         self, contender: Contender, revision: int, departed: Callable[[], None]
@@ -126,16 +137,36 @@ class ZookeeperBackend(Backend):
         current = self._current
         if current is None:
             return lambda: None
-        return current[0].watches.add(contender.key, departed)
+        return current.session.watches.add(contender.key, departed)
 
     def withdraw(self, entry: Entry) -> Future[bool]:
-        return self._submit(lambda _, queues: queues.withdraw(entry))
+        return self._submit(lambda now: now.queues.withdraw(entry))
 
     def queues(self) -> Future[list[str]]:
-        return self._submit(lambda _, queues: queues.names())
+        return self._submit(lambda now: now.queues.names())
 
     def evict(self, contender: Contender) -> Future[bool]:
-        return self._submit(lambda _, queues: queues.delete(contender.key))
+        return self._submit(lambda now: now.queues.delete(contender.key))
+
+    def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
+        return self._submit(lambda now: now.data.fetch(contender, key))
+
+    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
+        answer: Promise[None] = Promise()
+
+        def answered(done: Future[None]) -> None:
+            error = done.exception()
+            if error is None:
+                answer.resolve(None)
+            elif isinstance(error, SessionLost):
+                # What was sent in it may have been done.
+                answer.fail(BackendUnavailable(SERVICE, error.reason))
+            else:
+                answer.fail(error)
+
+        done = self._submit(lambda now: now.data.commit(contender, operations))
+        done.add_done_callback(answered)
+        return answer
 
     def describe(self) -> Future[ServiceInfo]:
         return failed(_closed()) if self._closed else describe(self._connect(), self._timeout)
@@ -148,22 +179,21 @@ class ZookeeperBackend(Backend):
             current = self._current
             stopping = list(self._stopping)
         if current is not None:
-            current[0].end(_closed())
+            current.session.end(_closed())
         _resolve_after(stopping, closed)
         return closed
 
     def _submit(
         self,
-        steps: Callable[[Session, Queues], Steps[T]],
+        steps: Callable[[_Opened], Steps[T]],
         unwanted: Callable[[Queues, T], None] | None = None,
     ) -> Promise[T]:
         current = self._current
         if current is None:
             return failed(_closed() if self._closed else SessionLost(SERVICE, "none is open yet"))
-        session, queues = current
-        return session.submit(
-            lambda: steps(session, queues),
-            None if unwanted is None else lambda result: unwanted(queues, result),
+        return current.session.submit(
+            lambda: steps(current),
+            None if unwanted is None else lambda result: unwanted(current.queues, result),
         )
 
 

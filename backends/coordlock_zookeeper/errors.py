@@ -7,6 +7,7 @@ from typing import Final
 from kazoo.exceptions import (
     AuthFailedError,
     BadArgumentsError,
+    BadVersionError,
     ConnectionClosedError,
     InvalidACLError,
     NoAuthError,
@@ -27,7 +28,7 @@ from coordlock.errors import (
     SessionLost,
 )
 
-__all__ = ["SERVICE", "NoNode", "NodeExists", "NotEmpty", "Unsupported", "translate"]
+__all__ = ["SERVICE", "BadVersion", "NoNode", "NodeExists", "NotEmpty", "Unsupported", "translate"]
 
 SERVICE: Final = "ZooKeeper"
 
@@ -52,12 +53,26 @@ class NodeExists(BackendError):
     """The node exists already. Expected, and handled, by whoever can meet it."""
 
 
+class BadVersion(BackendError):
+    """The node is at another version. Expected, and handled, by whoever can meet it."""
+
+
 class NotEmpty(BackendError):
     """The node has children. Expected, and handled, by whoever can meet it."""
 
 
 class Unsupported(BackendError):
     """The server does not know the request. Expected, and handled, by whoever can meet it."""
+
+
+_EXPECTED: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = (
+    (NoNodeError, NoNode, "the node does not exist"),
+    (NodeExistsError, NodeExists, "the node exists already"),
+    (BadVersionError, BadVersion, "the node is at another version"),
+    (NotEmptyError, NotEmpty, "the node has children"),
+    (UnimplementedError, Unsupported, "the server does not support the request"),
+    (BadArgumentsError, Unsupported, "the server does not support the request"),
+)
 
 
 def translate(error: BaseException) -> CoordlockError:
@@ -69,14 +84,9 @@ def translate(error: BaseException) -> CoordlockError:
         return BackendUnavailable(SERVICE, "the client's connection is closed")
     if isinstance(error, SessionExpiredError):
         return SessionLost(SERVICE, "the server expired the session")
-    if isinstance(error, NoNodeError):
-        return NoNode(SERVICE, "the node does not exist")
-    if isinstance(error, NodeExistsError):
-        return NodeExists(SERVICE, "the node exists already")
-    if isinstance(error, NotEmptyError):
-        return NotEmpty(SERVICE, "the node has children")
-    if isinstance(error, (UnimplementedError, BadArgumentsError)):
-        return Unsupported(SERVICE, "the server does not support the request")
+    for kind, expected, reason in _EXPECTED:
+        if isinstance(error, kind):
+            return expected(SERVICE, reason)
     if isinstance(error, NoAuthError):
         return AuthenticationFailed(SERVICE, "the node's ACL does not allow this")
     if isinstance(error, InvalidACLError):

@@ -53,7 +53,8 @@ class Queues:
         self._session = session
         self._client = session.client
         self._root = root
-        self._acl = acl or self._client.default_acl or OPEN_ACL_UNSAFE
+        #: Of the nodes made.
+        self.acl: Final = acl or self._client.default_acl or OPEN_ACL_UNSAFE
         self._sequence_tokens = token == "sequence"
         # With a container the sequence would start again, and tokens must not.
         self._containers = not self._sequence_tokens
@@ -88,7 +89,7 @@ class Queues:
             self._client.create_async(
                 f"{parent}/{nodes.stem(entry.id, entry.claim)}",
                 entry.owner.encode(),
-                acl=self._acl,
+                acl=self.acl,
                 ephemeral=True,
                 sequence=True,
                 include_data=True,
@@ -284,16 +285,16 @@ class Queues:
         if "" not in self._known:
             parts = self._root.split("/")
             ancestors = ["/".join(parts[: end + 1]) for end in range(1, len(parts))]
-            asked = [self._client.create_async(one, acl=self._acl) for one in ancestors]
+            asked = [self._client.create_async(one, acl=self.acl) for one in ancestors]
         if self._containers:
             container = self._client.handler.async_result()
             full = f"{self._client.chroot}{parent}"
-            self._client._call(CreateContainer(full, self._acl), container)
+            self._client._call(CreateContainer(full, self.acl), container)
             asked.append(container)
         else:
-            asked.append(self._client.create_async(parent, acl=self._acl))
+            asked.append(self._client.create_async(parent, acl=self.acl))
         if self._sequence_tokens:
-            asked.append(self._client.create_async(f"{parent}/{_KEEPER}", acl=self._acl))
+            asked.append(self._client.create_async(f"{parent}/{_KEEPER}", acl=self.acl))
         return [promise_of(one) for one in asked]
 
     def _blame(self, parents: list[Promise[Any]]) -> Steps[None]:

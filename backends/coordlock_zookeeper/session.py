@@ -51,6 +51,7 @@ class Session:
         stopped: kept when the client of our own has gone, after the session's end.
         watches: who waits for whose departure.
         number: the session's id in ZooKeeper; 0 before it is known.
+        breaks: how often the connection was lost since the session was open.
     """
 
     def __init__(self, connection: Connection, listener: SessionListener) -> None:
@@ -59,6 +60,7 @@ class Session:
         self.stopped: Final[Promise[None]] = Promise()
         self.watches: Final = Watches(connection.client)
         self.number = 0
+        self.breaks = 0
         self._touches = Touches(born=0.0)
         self._connection = connection
         self._listener = listener
@@ -162,6 +164,7 @@ class Session:
                 lost = self._current_number() != self.number
             if live:
                 self._connected = state == KazooState.CONNECTED and not lost
+                self.breaks += not self._connected
                 self._refusal = BackendUnavailable(SERVICE, "the connection was lost")
         if lost:
             error = self._why_lost()

@@ -2,6 +2,7 @@
 
 * `coordlock.testing.backend_contract`, `coordlock.testing.lock_contract`: the suites that every
   backend passes; they need pytest.
+* `coordlock.testing.transaction_contract`: the suite of those that guard data by grants.
 * `coordlock.testing.fence_contract`: the suite that every fence passes.
 * `coordlock.testing.proxy`: a TCP proxy that loses, delays, cuts and counts.
 * `coordlock.testing.waiting`: waiting for a condition.
@@ -12,5 +13,5 @@ import sys
 if "pytest" in sys.modules:
     # So that a failed assertion of a suite shows its values.
     sys.modules["pytest"].register_assert_rewrite(
-        *(f"{__name__}.{suite}_contract" for suite in ("backend", "fence", "lock"))
+        *(f"{__name__}.{suite}_contract" for suite in ("backend", "fence", "lock", "transaction"))
     )

@@ -20,22 +20,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import pytest
 
 import coordlock
 from coordlock import Mode
-from coordlock.backend import Backend
-from coordlock.testing.portal import Portal
+from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
+from coordlock.transaction import Transactions
 
 __all__ = ["LockContract"]
-
-DRIVERS: Final = ("sync", "async")
 
 HOSTILE_NAMES: Final = [
     "../x",
@@ -69,41 +67,8 @@ with coordlock.connect(sys.argv[1]) as client, client.lock(sys.argv[2]) as grant
 """
 
 
-class LockContract:
+class LockContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
-
-    backend: ClassVar[type[Backend]]
-
-    @pytest.fixture(params=DRIVERS)
-    def connect(self, request: pytest.FixtureRequest, url: str) -> Iterator[Callable[..., Any]]:
-        """Connects a client to the test's service; all are closed after the test."""
-        clients: list[Any] = []
-        portal = Portal() if request.param == "async" else None
-
-        def connect(**options: Any) -> Any:
-            client = (portal or coordlock).connect(url, **options)
-            clients.append(client)
-            return client
-
-        yield connect
-        for client in clients:
-            client.close()
-        if portal:
-            portal.close()
-
-    @pytest.fixture
-    def client(self, connect: Callable[..., Any]) -> Any:
-        return connect()
-
-    @pytest.fixture
-    def other(self, connect: Callable[..., Any]) -> Any:
-        return connect()
-
-    @pytest.fixture
-    def start(self) -> Iterator[Callable[..., Future[Any]]]:
-        """Starts a call in a thread; its outcome is a future."""
-        with ThreadPoolExecutor(32) as pool:
-            yield pool.submit
 
     @staticmethod
     def _length_is(client: Any, name: str, length: int) -> bool:
@@ -369,6 +334,15 @@ class LockContract:
             [standing] = client.contenders("orders")
         eventually(lambda: client.contenders("orders") == ())
         assert client.evict(standing) is False
+
+    def test_a_backend_that_keeps_no_data_names_the_fence_to_use_instead(self, client: Any) -> None:
+        if issubclass(self.backend, Transactions):
+            return  # `TransactionContract` is for those
+        with client.lock("orders") as grant:
+            for use in (lambda: grant.read("/app"), grant.transaction().put("/app", b"").commit):
+                with pytest.raises(coordlock.Unsupported, match=r"coordlock\.fencing\.files"):
+                    use()
+            grant.check()
 
     def test_the_service_describes_itself(self, client: Any) -> None:
         assert client.describe().service.lower() == self.backend.scheme

@@ -5,6 +5,7 @@ from coordlock_etcd import EtcdBackend
 
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.transaction_contract import TransactionContract
 from tests.servers.etcd import Etcd
 
 
@@ -18,4 +19,8 @@ class TestBackend(BackendContract):
 
 
 class TestLocks(LockContract):
+    backend = EtcdBackend
+
+
+class TestTransactions(TransactionContract):
     backend = EtcdBackend

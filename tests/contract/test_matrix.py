@@ -11,18 +11,25 @@ from coordlock.backend import Backend
 from coordlock.client import _Client
 from coordlock.registry import backend_for_scheme, schemes
 from coordlock.testing.backend_contract import BackendContract
-from coordlock.testing.lock_contract import DRIVERS, LockContract
+from coordlock.testing.client_suite import DRIVERS
+from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.transaction import Transactions
 
 
-@pytest.mark.parametrize("suite", [BackendContract, LockContract])
+@pytest.mark.parametrize("suite", [BackendContract, LockContract, TransactionContract])
 def test_every_registered_backend_runs_the_suite(suite: type) -> None:
+    backends = {scheme: backend_for_scheme(scheme) for scheme in schemes()}
+    if suite is TransactionContract:
+        backends = {k: v for k, v in backends.items() if issubclass(v, Transactions)}
+        assert backends.keys() == {"etcd", "zookeeper", "memory"}
     tested: dict[str, object] = {}
     for scheme in schemes():
         module = importlib.import_module(f"tests.contract.test_{scheme}")
         for kind in vars(module).values():
             if isinstance(kind, type) and issubclass(kind, suite) and kind is not suite:
                 tested[scheme] = vars(kind)["backend"]
-    assert tested == {scheme: backend_for_scheme(scheme) for scheme in schemes()}
+    assert tested == backends
 
 
 def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:

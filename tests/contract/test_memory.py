@@ -5,6 +5,7 @@ from coordlock_memory import MemoryBackend
 
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.transaction_contract import TransactionContract
 
 
 @pytest.fixture
@@ -17,4 +18,8 @@ class TestBackend(BackendContract):
 
 
 class TestLocks(LockContract):
+    backend = MemoryBackend
+
+
+class TestTransactions(TransactionContract):
     backend = MemoryBackend

@@ -5,6 +5,7 @@ from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.transaction_contract import TransactionContract
 from tests.servers.zookeeper import ZooKeeper
 
 
@@ -18,4 +19,8 @@ class TestBackend(BackendContract):
 
 
 class TestLocks(LockContract):
+    backend = ZookeeperBackend
+
+
+class TestTransactions(TransactionContract):
     backend = ZookeeperBackend

@@ -193,7 +193,7 @@ def test_the_guard_is_left_when_the_application_fails(serve: Serve, client: http
 
 
 def test_the_application_learns_the_token(serve: Serve, client: httpx.Client) -> None:
-    url = serve(tell).url
+    url = serve(tell, require="unsafe").url
     assert fenced(client, 34).put(f"{url}/x").text == "PUT /x (34, False)"
     assert fenced(client, 35, shared=True).get(f"{url}/x").text == "GET /x (35, True)"
     assert client.get(f"{url}/x").text == "GET /x None"

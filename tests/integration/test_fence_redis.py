@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.backoff import ConstantBackoff, NoBackoff
 from redis.crc import key_slot
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisClusterException, RedisError, ResponseError
 from redis.retry import Retry
 
 from coordlock import StaleToken
@@ -392,11 +392,40 @@ def test_on_a_cluster_keys_with_the_tag_are_where_the_marks_are(tmp_path: Path) 
                 fence.execute(name, 33, "INCR", hash_tag(name) + ":balance")
         assert len({key_slot(hash_tag(name).encode()) * 3 // 16384 for name in names}) == 3
         portal.wait(use_the_twin())
-        # alice is on the second member, and this key on the last.
-        with pytest.raises(ResponseError, match="non local key"):
+        with pytest.raises(RedisClusterException, match="same key slot"):
             fence.execute("alice", 34, "SET", "x", 1)
         assert client.get("x") is None
         fence.forget("alice")
         assert fence.marks("alice") == Marks()
         client.close()
     portal.close()
+
+
+def test_while_a_slot_moves_a_command_gets_its_key_or_no_answer(tmp_path: Path) -> None:
+    """The marks have moved to the new node already, and the data has not."""
+    with RedisCluster(tmp_path, 2) as cluster:
+        client = redis_py.RedisCluster.from_url(cluster.url)
+        fence = RedisFence(client)
+        fence.execute("alice", 33, "SET", "{alice}:balance", 100)
+        slot = key_slot(b"alice")
+        members: list[Any] = [member.client() for member in cluster.members]
+        members.sort(key=lambda one: -one.execute_command("CLUSTER COUNTKEYSINSLOT", slot))
+        (source, target), ids = members, [one.execute_command("CLUSTER MYID") for one in members]
+        port = target.connection_pool.connection_kwargs["port"]
+
+        def move(key: str) -> None:
+            source.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", key)
+
+        target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[0])
+        source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[1])
+        move("coordlock:fence:{alice}")
+        with pytest.raises(RedisError):
+            fence.execute("alice", 34, "GET", "{alice}:balance")
+        with pytest.raises(RedisError):
+            fence.execute("alice", 34, "SET", "{alice}:balance", 999)
+        move("{alice}:balance")
+        for one in members[::-1]:
+            one.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[1])
+        assert fence.execute("alice", 34, "GET", "{alice}:balance") == b"100"
+        for one in [client, *members]:
+            one.close()

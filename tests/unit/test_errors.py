@@ -88,6 +88,11 @@ def test_every_error_is_exported() -> None:
     assert defined == set(errors.__all__)
 
 
+@pytest.mark.parametrize("token", [10**5000, "9" * 10**6, -(10**5000)], ids=["int", "str", "-int"])
+def test_a_huge_token_is_not_shown_in_full(token: object) -> None:
+    assert len(str(InvalidToken(token))) < 200
+
+
 def test_the_examples_cover_every_error() -> None:
     assert {type(example) for example in EXAMPLES} == set(KINDS)
 

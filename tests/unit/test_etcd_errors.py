@@ -40,6 +40,18 @@ ANSWERS: list[tuple[StatusCode, str, type[BackendError]]] = [
     ),
     (StatusCode.INVALID_ARGUMENT, "etcdserver: key is not provided", BackendError),
     (StatusCode.OUT_OF_RANGE, "etcdserver: mvcc: compacted", BackendError),
+    (
+        StatusCode.INVALID_ARGUMENT,
+        "etcdserver: too many operations in txn request",
+        BackendError,
+    ),
+    (StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large", BackendError),
+    (
+        StatusCode.RESOURCE_EXHAUSTED,
+        "grpc: received message larger than max (2200119 vs. 2097152)",
+        BackendError,
+    ),
+    (StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Received message larger than max", BackendUnavailable),
 ]
 
 
@@ -51,6 +63,17 @@ def test_every_answer_has_its_error(
     assert type(error) is kind
     assert error.service == "etcd"
     assert error.reason
+
+
+@pytest.mark.parametrize(
+    ("said", "option"),
+    [
+        ("etcdserver: too many operations in txn request", "--max-txn-ops"),
+        ("etcdserver: request is too large", "--max-request-bytes"),
+    ],
+)
+def test_what_exceeds_a_limit_of_the_server_names_its_option(said: str, option: str) -> None:
+    assert option in str(translate(StatusCode.INVALID_ARGUMENT, said))
 
 
 def test_a_full_database_is_not_worth_a_retry_and_says_what_to_do() -> None:

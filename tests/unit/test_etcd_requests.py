@@ -6,6 +6,7 @@ from coordlock_etcd.keys import Layout
 
 from coordlock.claim import Mode, Permit
 from coordlock.contender import Entry, Owner
+from coordlock.transaction import Delete, Expect, Operation, Put
 
 GUID = "0123456789abcdef0123456789abcdef"
 LAYOUT = Layout("/r")
@@ -66,3 +67,40 @@ def test_watches_are_for_deletions_from_a_revision_on() -> None:
 
 def test_the_message_package_is_our_own() -> None:
     assert pb.DESCRIPTOR.package == "coordlock.etcd.v1"
+
+
+def test_a_guarded_read_compares_the_contenders_creation() -> None:
+    txn = requests.guarded_read(b"/r/q/me", 9, "/k")
+    [compare] = txn.compare
+    assert (compare.key, compare.target) == (b"/r/q/me", pb.Compare.CREATE)
+    assert compare.create_revision == 9
+    assert txn.success[0].request_range.key == b"/k"
+    assert not txn.failure
+
+
+def test_guarded_writes_compare_versions_too_and_else_read_what_was_compared() -> None:
+    operations: list[Operation] = [Put("/a", b"1"), Expect("/b", 0), Delete("/c"), Expect("/d", 2)]
+    txn = requests.guarded_writes(b"/r/q/me", 9, operations)
+    me, *versions = txn.compare
+    assert (me.key, me.target, me.create_revision) == (b"/r/q/me", pb.Compare.CREATE, 9)
+    assert [(one.key, one.target, one.version) for one in versions] == [
+        (b"/b", pb.Compare.VERSION, 0),
+        (b"/d", pb.Compare.VERSION, 2),
+    ]
+    assert {one.WhichOneof("target_union") for one in versions} == {"version"}
+    put, delete = txn.success
+    assert (put.request_put.key, put.request_put.value) == (b"/a", b"1")
+    assert put.request_put.lease == 0
+    assert delete.request_delete_range.key == b"/c"
+    looks = [one.request_range for one in txn.failure]
+    assert [one.key for one in looks] == [b"/r/q/me", b"/b", b"/d"]
+    assert all(one.keys_only for one in looks)
+
+
+def test_a_transaction_without_writes_still_goes_through_the_log() -> None:
+    """etcd takes one of ranges alone for a read."""
+    nothing: list[Operation] = []
+    for operations in (nothing, [Expect("/a", 1)]):
+        txn = requests.guarded_writes(b"/r/q/me", 9, operations)
+        [write] = txn.success
+        assert write.request_delete_range.key == b"/r/q/me\0"

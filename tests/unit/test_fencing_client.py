@@ -212,3 +212,18 @@ def test_requests_takes_what_is_made_of_its_headers() -> None:
     [request] = made
     assert request.headers["Fencing-Token"] == "34; shared"
     assert (request.headers["X-A"], request.headers["X-B"], request.body) == ("1", "2", "x")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 200_000,
+        Problem.stale(StaleToken("x", 1, 2)).body.replace(b'"2"', b'"-5"'),
+        Problem.stale(StaleToken("x", 1, 2)).body.replace(b'"2"', b'"' + b"9" * 5000 + b'"'),
+        Problem.stale(StaleToken("x", 1, 2)).body.replace(b'"2"', '"٣"'.encode()),
+    ],
+    ids=["nested", "negative", "long", "other digits"],
+)
+def test_what_only_looks_like_a_refusal_is_none(body: bytes) -> None:
+    headers = {"Content-Type": "application/problem+json"}
+    raise_for_stale(httpx.Response(409, headers=headers, content=body))

@@ -50,7 +50,6 @@ MALFORMED = [
     "34 ; shared",
     "34;\tshared",
     "34; Shared",
-    "34; shared=?1",
     "34; shared=?0",
     "34; shared=1",
     "34; shared; shared",
@@ -77,6 +76,7 @@ MALFORMED = [
         ("34; shared", FencingToken(34, shared=True)),
         ("34;shared", FencingToken(34, shared=True)),
         ("34;   shared", FencingToken(34, shared=True)),
+        ("34; shared=?1", FencingToken(34, shared=True)),
         ("1", FencingToken(1)),
         ("9223372036854775807; shared", FencingToken(MAX_TOKEN, shared=True)),
     ],
@@ -166,3 +166,14 @@ def test_the_other_answers_say_what_to_send_and_nothing_of_the_resource(
 
 def test_the_problems_have_types_of_their_own() -> None:
     assert len({one.type for one in (INVALID, MISSING, Problem.stale(StaleToken("x", 1, 2)))}) == 3
+
+
+def test_a_fence_of_the_wrong_kind_is_refused_at_once() -> None:
+    app: Any = object()
+    wrong: Any
+    for wrong in (MemoryFence(), object()):
+        with pytest.raises(ConfigurationError, match="AsyncGuardingFence"):
+            FencingMiddleware(app, wrong)
+    for wrong in (AsyncMemoryFence(), object()):
+        with pytest.raises(ConfigurationError, match="GuardingFence"):
+            WSGIFencingMiddleware(app, wrong)

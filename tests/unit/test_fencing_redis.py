@@ -95,3 +95,9 @@ def test_without_redis_the_error_names_the_extra() -> None:
     assert done.stdout == (
         "the Redis fence needs the package redis; install it with: pip install 'coordlock[redis]'\n"
     )
+
+
+def test_a_text_is_no_sequence_of_words() -> None:
+    fence = RedisFence(redis.Redis())
+    with pytest.raises(TypeError, match="GET k"):
+        fence.execute_all("alice", 34, ["GET k"])

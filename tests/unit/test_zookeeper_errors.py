@@ -9,7 +9,14 @@ import kazoo.exceptions
 import kazoo.handlers.threading
 import kazoo.retry
 import pytest
-from coordlock_zookeeper.errors import NodeExists, NoNode, NotEmpty, Unsupported, translate
+from coordlock_zookeeper.errors import (
+    BadVersion,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Unsupported,
+    translate,
+)
 
 from coordlock.errors import (
     AuthenticationFailed,
@@ -56,6 +63,7 @@ def test_every_exception_of_kazoo_is_translated(kind: type[Exception]) -> None:
         ("NoNodeError", NoNode),
         ("NodeExistsError", NodeExists),
         ("NotEmptyError", NotEmpty),
+        ("BadVersionError", BadVersion),
         ("UnimplementedError", Unsupported),
         ("MarshallingError", BackendError),
     ],

@@ -141,14 +141,6 @@ class TestTransaction:
             session.rollback()
         assert marks(engine) == Marks(33)
 
-    def test_a_savepoint_can_be_rolled_back_after_a_refusal(self, engine: Engine) -> None:
-        SQLGuardingFence(engine).check("alice", 34)
-        with engine.begin() as connection:
-            SQLFence(connection).check("bob", 1)
-            with pytest.raises(StaleToken), connection.begin_nested():
-                SQLFence(connection).check("alice", 33)
-        assert marks(engine, "bob") == Marks(1)
-
     def test_forgetting_is_part_of_the_transaction(self, engine: Engine) -> None:
         SQLGuardingFence(engine).check("alice", 34)
         with engine.connect() as connection:
@@ -191,6 +183,56 @@ class TestTransaction:
             with pytest.raises(ConfigurationError, match="trigger"):
                 SQLFence(connection).check("alice", 33)
         engine.dispose()
+
+
+class TestSavepoint:
+    @pytest.fixture
+    def engine(self, engine: Engine) -> Engine:
+        """Its transactions begin at their beginning."""
+        if engine.dialect.name == "sqlite":
+            event.listen(
+                engine, "connect", lambda driver, _: setattr(driver, "isolation_level", None)
+            )
+            event.listen(engine, "begin", lambda one: one.exec_driver_sql("BEGIN"))
+            engine.dispose()  # of the connections that were made before
+        return engine
+
+    def test_it_can_be_rolled_back_after_a_refusal(self, engine: Engine) -> None:
+        SQLGuardingFence(engine).check("alice", 34)
+        with engine.begin() as connection:
+            SQLFence(connection).check("bob", 1)
+            with pytest.raises(StaleToken), connection.begin_nested():
+                SQLFence(connection).check("alice", 33)
+        assert marks(engine, "bob") == Marks(1)
+
+    def test_what_was_checked_in_it_is_protected_to_the_end_of_the_transaction(
+        self, engine: Engine
+    ) -> None:
+        with engine.begin() as connection:
+            with connection.begin_nested():
+                SQLFence(connection).check("alice", 33)
+            assert marks(engine) == Marks()  # nothing is committed
+
+    def test_it_is_refused_where_it_could_be_a_transaction_of_its_own(self, tmp_path: Path) -> None:
+        """Python's driver of SQLite begins no transaction for a savepoint that comes first."""
+        engine = create_engine(f"sqlite:///{tmp_path}/db")
+        create_fence_table(engine)
+        wrong = pytest.raises(ConfigurationError, match="begin_nested")
+        with engine.begin() as connection, connection.begin_nested(), wrong:
+            SQLFence(connection).check("alice", 33)
+        with Session(engine) as session, session.begin_nested(), wrong:
+            SQLFence(session).check("alice", 33)
+        assert marks(engine) == Marks()
+        engine.dispose()
+
+        async def main() -> None:
+            engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/db")
+            async with engine.begin() as connection, connection.begin_nested():
+                with wrong:
+                    await AsyncSQLFence(connection).check("alice", 33)
+            await engine.dispose()
+
+        asyncio.run(main())
 
 
 class TestSessionsOfSeveralDatabases:

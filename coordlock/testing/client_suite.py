@@ -1,0 +1,56 @@
+"""What the suites that use clients have in common: how they connect, sync and async."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ClassVar, Final
+
+import pytest
+
+import coordlock
+from coordlock.backend import Backend
+from coordlock.testing.portal import Portal
+
+__all__ = ["DRIVERS", "ClientSuite"]
+
+DRIVERS: Final = ("sync", "async")
+
+
+class ClientSuite:
+    """Fixtures. Every test that takes a client runs with a sync and with an async one."""
+
+    backend: ClassVar[type[Backend]]
+
+    @pytest.fixture(params=DRIVERS)
+    def connect(self, request: pytest.FixtureRequest, url: str) -> Iterator[Callable[..., Any]]:
+        """Connects a client to the test's service; all are closed after the test."""
+        clients: list[Any] = []
+        portal = Portal() if request.param == "async" else None
+
+        def connect(**options: Any) -> Any:
+            client = (portal or coordlock).connect(url, **options)
+            clients.append(client)
+            return client
+
+        yield connect
+        for client in clients:
+            client.close()
+        if portal:
+            portal.close()
+
+    @pytest.fixture
+    def client(self, connect: Callable[..., Any]) -> Any:
+        """A client."""
+        return connect()
+
+    @pytest.fixture
+    def other(self, connect: Callable[..., Any]) -> Any:
+        """Another one, with a session of its own."""
+        return connect()
+
+    @pytest.fixture
+    def start(self) -> Iterator[Callable[..., Future[Any]]]:
+        """Starts a call in a thread; its outcome is a future."""
+        with ThreadPoolExecutor(32) as pool:
+            yield pool.submit

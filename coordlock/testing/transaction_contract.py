@@ -1,0 +1,453 @@
+"""What ``grant.read()`` and ``grant.transaction()`` promise, whatever the backend, sync and async.
+
+For backends that implement `coordlock.transaction.Transactions`. Subclass `TransactionContract` in
+a test module with a fixture ``url`` and the class attribute ``backend``, as for
+`coordlock.testing.lock_contract.LockContract`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from coordlock import GrantState, InvalidKey, LockLost, Mode, Stored, VersionMismatch
+from coordlock.backend import Backend
+from coordlock.config import configure
+from coordlock.errors import BackendUnavailable, Evicted, SessionLost
+from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.waiting import eventually
+from coordlock.transaction import Expect, Put, Transactions
+
+__all__ = ["TransactionContract"]
+
+#: What may follow the first part of a key.
+NAMES: Final = [
+    "été",
+    "键",
+    "a b",
+    " ",
+    "...",
+    "%2F",
+    "100%",
+    "'; --",
+    "{a}*?[b]\\",
+    "lock-0000000001",
+    "x" * 900,
+    "a/b/c/d/e/f/g",
+]
+NO_KEYS: Final = [
+    "",
+    "/",
+    "relative",
+    "/a/",
+    "//a",
+    "/a//b",
+    "/a/./b",
+    "/../a",
+    "/nul\0byte",
+    "/line\nbreak",
+    "/del\x7f",
+    "/lone\ud800surrogate",
+    "/\ue000private",
+    "/🔒",
+    "/" + "x" * 1024,
+    "/" + "é" * 512,
+    "/zookeeper",
+    "/zookeeper/quota",
+    b"/a",
+    None,
+]
+
+Start = Callable[..., Future[Any]]
+
+
+def evict_all(client: Any, name: str = "orders") -> None:
+    """Remove whoever holds or waits, as an operator does."""
+    for standing in client.contenders(name):
+        assert client.evict(standing)
+
+
+class TransactionContract(ClientSuite):
+    """The suite. Every test runs with a sync and with an async client."""
+
+    @pytest.fixture
+    def key(self) -> str:
+        """A key that no other test uses, and whose parent does not exist."""
+        return f"/t-{uuid.uuid4().hex[:12]}/key"
+
+    @pytest.fixture
+    def grant(self, client: Any) -> Any:
+        """A grant of the exclusive lock ``orders``; its client is closed after the test."""
+        return client.lock("orders").acquire()
+
+    # Reading and writing
+
+    def test_nothing_is_read_where_nothing_was_written(self, grant: Any, key: str) -> None:
+        assert grant.read(key) is None
+
+    def test_what_was_put_is_read_with_the_number_of_its_writes(self, grant: Any, key: str) -> None:
+        for number, data in enumerate((b"one", b"two", b"two"), start=1):
+            grant.transaction().put(key, data).commit()
+            assert grant.read(key) == Stored(data, number)
+
+    def test_a_deleted_key_is_gone_and_starts_again_at_one(self, grant: Any, key: str) -> None:
+        grant.transaction().put(key, b"one").commit()
+        grant.transaction().put(key, b"two").commit()
+        grant.transaction().delete(key).commit()
+        assert grant.read(key) is None
+        grant.transaction().put(key, b"three").commit()
+        assert grant.read(key) == Stored(b"three", 1)
+
+    def test_deleting_what_is_not_there_does_nothing_and_the_rest_is_done(
+        self, grant: Any, key: str
+    ) -> None:
+        deep = f"{key}/deep/below/nothing"
+        grant.transaction().delete(deep).put(f"{key}-2", b"2").delete(f"{key}-3").commit()
+        assert grant.read(deep) is None
+        assert grant.read(f"{key}-2") == Stored(b"2", 1)
+        grant.transaction().delete(f"{key}-3").delete(f"{key}-2").commit()
+        assert grant.read(f"{key}-2") is None
+
+    def test_all_operations_of_a_transaction_are_done(self, grant: Any, key: str) -> None:
+        grant.transaction().put(f"{key}-old", b"old").put(f"{key}-kept", b"1").commit()
+        transaction = grant.transaction().delete(f"{key}-old").put(f"{key}-kept", b"2")
+        transaction.put(f"{key}-new", b"new").commit()
+        assert grant.read(f"{key}-old") is None
+        assert grant.read(f"{key}-kept") == Stored(b"2", 2)
+        assert grant.read(f"{key}-new") == Stored(b"new", 1)
+
+    def test_a_key_may_lie_below_another(self, grant: Any, key: str) -> None:
+        below = f"{key}/below/it"
+        grant.transaction().put(below, b"child").put(key, b"parent").commit()
+        assert grant.read(below) == Stored(b"child", 1)
+        assert grant.read(key) == Stored(b"parent", 1)
+        grant.transaction().delete(key).delete(below).delete(f"{key}/below").commit()
+        assert grant.read(below) is None
+        assert grant.read(key) is None
+
+    @pytest.mark.parametrize("data", [b"", bytes(range(256)), b"x" * 100_000], ids=len)
+    def test_any_bytes_can_be_kept(self, grant: Any, key: str, data: bytes) -> None:
+        grant.transaction().put(key, data).commit()
+        assert grant.read(key) == Stored(data, 1)
+
+    @pytest.mark.parametrize("name", NAMES, ids=ascii)
+    def test_a_key_may_have_any_printable_name(self, grant: Any, key: str, name: str) -> None:
+        odd = f"{key}/{name}"
+        grant.transaction().put(odd, b"odd").put(f"{key}/even", b"even").commit()
+        assert grant.read(odd) == Stored(b"odd", 1)
+        grant.transaction().expect(odd, 1).delete(odd).commit()
+        assert grant.read(odd) is None
+        assert grant.read(f"{key}/even") == Stored(b"even", 1)
+
+    def test_names_that_look_alike_are_different_keys(self, grant: Any, key: str) -> None:
+        keys = [key + name for name in ("a", "A", "á", "a\u0301", "%61", "a ", "a.")]
+        transaction = grant.transaction()
+        for number, one in enumerate(keys):
+            transaction.put(one, b"%d" % number)
+        transaction.commit()
+        assert [grant.read(one).data for one in keys] == [b"%d" % n for n in range(len(keys))]
+
+    def test_a_hundred_operations_are_one_transaction(self, grant: Any, key: str) -> None:
+        for turn in (1, 2):
+            transaction = grant.transaction()
+            for number in range(100):
+                transaction.put(f"{key}/{number}", b"%d" % turn).expect(f"{key}/{number}", turn - 1)
+            transaction.commit()
+        assert grant.read(f"{key}/0") == grant.read(f"{key}/99") == Stored(b"2", 2)
+        transaction = grant.transaction()
+        for number in range(100):
+            transaction.delete(f"{key}/{number}")
+        transaction.commit()
+        assert grant.read(f"{key}/50") is None
+
+    def test_many_transactions_at_a_time_are_all_made(
+        self, grant: Any, key: str, start: Start
+    ) -> None:
+        commits = [
+            start(grant.transaction().put(f"{key}/{number % 10}", b"%d" % number).commit)
+            for number in range(50)
+        ]
+        for commit in commits:
+            commit.result(BOUND)
+        assert [grant.read(f"{key}/{number}").version for number in range(10)] == [5] * 10
+
+    # Who may write
+
+    def test_grants_of_every_kind_can_write(self, client: Any, key: str) -> None:
+        version = 0
+        locks = [client.lock("any", mode=mode) for mode in Mode] + [client.semaphore("pool", 2)]
+        for lock in locks:
+            with lock as grant:
+                grant.transaction().put(key, b"x").expect(key, version).commit()
+                version += 1
+                assert grant.read(key).version == version
+
+    def test_those_who_hold_a_lock_together_can_both_write(
+        self, client: Any, other: Any, key: str
+    ) -> None:
+        with client.semaphore("pool", 2) as first, other.semaphore("pool", 2) as second:
+            first.transaction().put(key, b"first").commit()
+            second.transaction().expect(key, 1).put(key, b"second").commit()
+            first.transaction().expect(key, 2).put(key, b"third").commit()
+            assert second.read(key) == Stored(b"third", 3)
+
+    def test_a_transaction_with_nothing_in_it_proves_that_the_lock_is_held(
+        self, grant: Any, other: Any
+    ) -> None:
+        grant.transaction().commit()
+        evict_all(other)
+        with pytest.raises(LockLost):
+            grant.transaction().commit()
+
+    def test_an_evicted_grant_writes_nothing_and_knows_at_once(
+        self, grant: Any, other: Any, key: str
+    ) -> None:
+        grant.transaction().put(key, b"mine").commit()
+        evict_all(other)
+        with pytest.raises(LockLost) as caught:
+            grant.transaction().put(key, b"late").put(f"{key}/below", b"late").commit()
+        assert grant.lost.is_set()
+        assert grant.state is GrantState.LOST
+        assert (caught.value.name, caught.value.token) == ("orders", grant.token)
+        with other.lock("orders", timeout=BOUND) as newer:
+            assert newer.read(key) == Stored(b"mine", 1)
+            assert newer.read(f"{key}/below") is None
+
+    def test_an_evicted_grant_reads_nothing_and_knows_at_once(
+        self, grant: Any, other: Any, key: str
+    ) -> None:
+        evict_all(other)
+        with pytest.raises(LockLost):
+            grant.read(key)
+        assert grant.lost.is_set()
+        assert grant.release() is False
+
+    def test_a_lost_lock_is_told_before_an_unmet_version(
+        self, grant: Any, other: Any, key: str
+    ) -> None:
+        evict_all(other)
+        with pytest.raises(LockLost):
+            grant.transaction().expect(key, 7).put(key, b"late").commit()
+
+    def test_nothing_is_made_above_a_key_that_is_not_written(
+        self, grant: Any, other: Any, key: str
+    ) -> None:
+        evict_all(other)
+        with pytest.raises(LockLost):
+            grant.transaction().put(f"{key}/below", b"late").commit()
+        with other.lock("orders", timeout=BOUND) as newer:
+            newer.transaction().expect(key, 0).expect(key.rpartition("/")[0], 0).commit()
+
+    def test_a_released_grant_neither_reads_nor_writes(
+        self, grant: Any, other: Any, key: str
+    ) -> None:
+        transaction = grant.transaction().put(key, b"late")
+        grant.release()
+        for use in (transaction.commit, lambda: grant.read(key)):
+            with pytest.raises(LockLost, match="released"):
+                use()
+        assert grant.state is GrantState.RELEASED
+        with other.lock("orders", timeout=BOUND) as newer:
+            assert newer.read(key) is None
+
+    def test_a_closed_client_neither_reads_nor_writes(
+        self, client: Any, other: Any, key: str
+    ) -> None:
+        grant = client.lock("orders").acquire()
+        client.close()
+        for use in (grant.transaction().put(key, b"late").commit, lambda: grant.read(key)):
+            with pytest.raises(LockLost, match="closed"):
+                use()
+        with other.lock("orders", timeout=BOUND) as newer:
+            assert newer.read(key) is None
+
+    def test_the_backend_itself_says_that_a_contender_has_gone(self, url: str, key: str) -> None:
+        party = Party(self.backend.configure(configure(url)))
+        backend: Backend = party.backend
+        assert isinstance(backend, Transactions)
+        try:
+            entry, contender, _ = party.enqueue("q")
+            backend.commit(contender, [Put(key, b"1"), Expect(key, 0)]).result(BOUND)
+            assert backend.fetch(contender, key).result(BOUND) == Stored(b"1", 1)
+            backend.withdraw(entry).result(BOUND)
+            _, newer, _ = party.enqueue("q")
+            for request in (backend.fetch(contender, key), backend.commit(contender, [])):
+                with pytest.raises(Evicted):
+                    request.result(BOUND)
+            assert backend.fetch(newer, key).result(BOUND) == Stored(b"1", 1)
+            backend.close().result(BOUND)
+            for request in (backend.fetch(newer, key), backend.commit(newer, [])):
+                with pytest.raises((BackendUnavailable, SessionLost)):
+                    request.result(BOUND)
+        finally:
+            backend.close().result(BOUND)
+
+    # Versions
+
+    def test_an_expected_version_is_the_one_before(self, grant: Any, key: str) -> None:
+        grant.transaction().expect(key, 0).put(key, b"one").commit()
+        grant.transaction().put(key, b"two").expect(key, 1).commit()
+        grant.transaction().expect(key, 2).delete(key).commit()
+        grant.transaction().delete(key).expect(key, 0).commit()
+        assert grant.read(key) is None
+
+    @pytest.mark.parametrize("expected", [0, 1, 3, 2**31, 2**32, 2**63 - 1])
+    def test_another_version_than_expected_is_an_error_and_nothing_is_written(
+        self, grant: Any, key: str, expected: int
+    ) -> None:
+        grant.transaction().put(key, b"one").commit()
+        grant.transaction().put(key, b"two").commit()
+        transaction = grant.transaction().put(f"{key}-new", b"x").put(key, b"three")
+        with pytest.raises(VersionMismatch) as caught:
+            transaction.expect(key, expected).delete(f"{key}-old").commit()
+        assert (caught.value.key, caught.value.expected) == (key, expected)
+        assert grant.read(key) == Stored(b"two", 2)
+        assert grant.read(f"{key}-new") is None
+        grant.check()
+
+    @pytest.mark.parametrize("expected", [1, 2, 2**31 + 1])
+    def test_a_version_of_what_is_not_there_is_an_error(
+        self, grant: Any, key: str, expected: int
+    ) -> None:
+        for transaction in (grant.transaction(), grant.transaction().put(key, b"x")):
+            with pytest.raises(VersionMismatch) as caught:
+                transaction.expect(key, expected).commit()
+            assert (caught.value.key, caught.value.expected) == (key, expected)
+        assert grant.read(key) is None
+
+    def test_an_error_names_the_key_that_is_not_as_expected(self, grant: Any, key: str) -> None:
+        grant.transaction().put(f"{key}-1", b"").put(f"{key}-2", b"").commit()
+        for wrong in (f"{key}-1", f"{key}-2"):
+            transaction = grant.transaction().put(f"{key}-3", b"x")
+            for one in (f"{key}-1", f"{key}-2"):
+                transaction.expect(one, 2 if one == wrong else 1)
+            with pytest.raises(VersionMismatch) as caught:
+                transaction.expect(f"{key}-3", 0).commit()
+            assert (caught.value.key, caught.value.expected) == (wrong, 2)
+        with pytest.raises(VersionMismatch) as caught:
+            grant.transaction().expect(f"{key}-3", 0).expect(f"{key}-1", 0).commit()
+        assert (caught.value.key, caught.value.expected) == (f"{key}-1", 0)
+        assert grant.read(f"{key}-3") is None
+
+    def test_two_versions_of_one_key_are_never_met(self, grant: Any, key: str) -> None:
+        for _ in range(2):
+            with pytest.raises(VersionMismatch):
+                grant.transaction().expect(key, 0).expect(key, 1).put(key, b"x").commit()
+            grant.transaction().put(key, b"1").commit()
+
+    def test_what_is_expected_below_and_above_what_is_missing(self, grant: Any, key: str) -> None:
+        below = f"{key}/below"
+        transaction = grant.transaction().expect(below, 0).expect(key, 0).put(below, b"x")
+        transaction.expect(f"{key}/beside", 0).commit()
+        assert grant.read(below) == Stored(b"x", 1)
+        assert grant.read(f"{key}/beside") is None
+
+    def test_writers_that_share_a_lock_lose_no_update_if_they_expect_what_they_read(
+        self, client: Any, other: Any, key: str, start: Start
+    ) -> None:
+        def work(client: Any) -> None:
+            with client.semaphore("pool", 4) as grant:
+                for _ in range(5):
+                    while True:
+                        found = grant.read(key) or Stored(b"0", 0)
+                        more = b"%d" % (int(found.data) + 1)
+                        try:
+                            grant.transaction().expect(key, found.version).put(key, more).commit()
+                            break
+                        except VersionMismatch:
+                            continue
+
+        for worker in [start(work, one) for one in (client, other) * 2]:
+            worker.result(2 * BOUND)
+        with client.semaphore("pool", 4) as grant:
+            assert grant.read(key) == Stored(b"20", 20)
+
+    # What is written before is read after
+
+    def test_what_was_written_outlives_who_wrote_it(
+        self, connect: Callable[..., Any], other: Any, key: str
+    ) -> None:
+        writer = connect()
+        writer.lock("orders").acquire().transaction().put(key, b"kept").commit()
+        writer.close()
+        with other.lock("orders", timeout=BOUND) as grant:
+            assert grant.read(key) == Stored(b"kept", 1)
+
+    def test_the_next_holder_reads_all_that_the_one_before_wrote(
+        self, client: Any, other: Any, key: str, start: Start
+    ) -> None:
+        """Most of them are granted by the departure alone, without reading the queue."""
+
+        def work(client: Any) -> None:
+            for _ in range(10):
+                with client.lock("orders") as grant:
+                    found = grant.read(key) or Stored(b"0", 0)
+                    more = b"%d" % (int(found.data) + 1)
+                    grant.transaction().put(key, more).commit()
+
+        for worker in [start(work, one) for one in (client, other) * 2]:
+            worker.result(4 * BOUND)
+        with client.lock("orders") as grant:
+            assert grant.read(key) == Stored(b"40", 40)
+
+    def test_a_reader_sees_what_a_writer_wrote_until_it_left(
+        self, client: Any, other: Any, key: str, start: Start
+    ) -> None:
+        for number in range(1, 6):
+            writing = client.write_lock("orders").acquire()
+            waiting = start(other.read_lock("orders").acquire)
+            eventually(lambda: len(client.contenders("orders")) == 2)
+            writing.transaction().put(key, b"%d" % number).commit()
+            writing.release()
+            reading = waiting.result(BOUND)
+            assert reading.read(key) == Stored(b"%d" % number, number)
+            reading.release()
+
+    # What is refused before anything is sent
+
+    @pytest.mark.parametrize("key", NO_KEYS, ids=ascii)
+    def test_a_key_that_some_service_could_not_keep_is_refused(self, grant: Any, key: Any) -> None:
+        transaction = grant.transaction()
+        uses: list[Callable[..., object]] = [grant.read, transaction.delete]
+        uses += [partial(transaction.put, data=b""), partial(transaction.expect, version=1)]
+        for use in uses:
+            with pytest.raises(InvalidKey):
+                use(key)
+        transaction.commit()
+
+    def test_keys_of_the_locks_are_refused(self, client: Any, url: str, key: str) -> None:
+        root = configure(url).root
+        with client.lock("orders") as grant:
+            for locked in (root, f"{root}/orders", f"{root}/orders/x", f"{root}/other/y/z"):
+                with pytest.raises(InvalidKey, match="lock"):
+                    grant.read(locked)
+                with pytest.raises(InvalidKey, match="lock"):
+                    grant.transaction().put(locked, b"")
+            beside = f"{root}-data/{key.rpartition('/')[2]}"
+            grant.transaction().put(beside, b"x").commit()
+            assert grant.read(beside) == Stored(b"x", 1)
+
+    def test_a_key_is_written_once_in_a_transaction(self, grant: Any, key: str) -> None:
+        transaction = grant.transaction().put(key, b"1")
+        with pytest.raises(InvalidKey, match="twice"):
+            transaction.put(key, b"2")
+        with pytest.raises(InvalidKey, match="twice"):
+            transaction.delete(key)
+        transaction.commit()
+        assert grant.read(key) == Stored(b"1", 1)
+
+    @pytest.mark.parametrize("data", ["text", bytearray(b"x"), None, 7], ids=repr)
+    def test_data_must_be_bytes(self, grant: Any, key: str, data: Any) -> None:
+        with pytest.raises(TypeError, match="bytes"):
+            grant.transaction().put(key, data)
+
+    @pytest.mark.parametrize("version", [-1, 2**63, True, 1.0, "1", None], ids=repr)
+    def test_a_version_that_is_none_is_refused(self, grant: Any, key: str, version: Any) -> None:
+        with pytest.raises(ValueError, match="version"):
+            grant.transaction().expect(key, version)

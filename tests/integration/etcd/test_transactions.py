@@ -1,0 +1,247 @@
+"""Guarded data on a real etcd: limits, rights, answers from the past, several members."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from coordlock_etcd import EtcdBackend
+
+import coordlock
+from coordlock import AuthenticationFailed, BackendError, BackendUnavailable, Stored
+from coordlock.testing.backend_contract import BOUND
+from coordlock.testing.connection import Connection
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from coordlock.transaction import Put
+from tests.integration.counting import count_together
+from tests.integration.etcd.conftest import Join
+from tests.servers.etcd import Etcd, EtcdCluster, EtcdServer
+
+
+@pytest.fixture
+def key(root: str) -> str:
+    return f"{root}-data/key"
+
+
+@pytest.fixture
+def client(etcd: Etcd, root: str, no_leaks: None) -> Iterator[coordlock.Client]:
+    with coordlock.connect(etcd.url_for(root)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    with EtcdServer(tmp_path_factory.mktemp("auth"), auth=True, token_ttl=60) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    with EtcdCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+# Keys
+
+
+def test_keys_are_plain_keys_that_stay(client: coordlock.Client, key: str, etcd: Etcd) -> None:
+    with client.lock("orders") as grant:
+        grant.transaction().put(key, b"data").commit()
+        assert etcd.etcdctl("get", key, "--print-value-only") == "data\n"
+        etcd.etcdctl("put", key, "etcdctl's")
+        assert grant.read(key) == Stored(b"etcdctl's", 2)
+    client.close()
+    assert etcd.etcdctl("get", key, "--print-value-only") == "etcdctl's\n"
+
+
+def test_a_transaction_without_writes_changes_nothing(
+    etcd: Etcd, join: Join, root: str, key: str
+) -> None:
+    party = join(etcd.url_for(root))
+    _, contender, _ = party.enqueue("q")
+    backend = party.backend
+    assert isinstance(backend, EtcdBackend)
+    for _ in range(3):
+        backend.commit(contender, []).result(BOUND)
+    assert etcd.etcdctl("get", "--prefix", f"{root}/", "--keys-only").split() == [contender.key]
+    assert backend.snapshot("q").result(BOUND).contenders[0].order == contender.order
+
+
+# Limits
+
+
+def test_more_operations_than_the_server_takes_are_an_error_that_names_its_option(
+    client: coordlock.Client, key: str
+) -> None:
+    with client.lock("orders") as grant:
+        transaction = grant.transaction()
+        for number in range(128):
+            transaction.put(f"{key}/{number}", b"x")
+        transaction.commit()
+        with pytest.raises(BackendError, match="--max-txn-ops") as caught:
+            transaction.put(f"{key}/128", b"x").commit()
+        assert not isinstance(caught.value, BackendUnavailable)
+        assert grant.read(f"{key}/128") is None
+        assert grant.read(f"{key}/127") == Stored(b"x", 1)
+
+
+@pytest.mark.parametrize("size", [1_600_000, 3_000_000])
+def test_more_data_than_the_server_takes_is_an_error_that_names_its_option(
+    client: coordlock.Client, key: str, size: int
+) -> None:
+    with client.lock("orders") as grant:
+        grant.transaction().put(key, b"x" * 1_500_000).commit()
+        with pytest.raises(BackendError, match="--max-request-bytes") as caught:
+            grant.transaction().put(key, b"x" * size).commit()
+        assert not isinstance(caught.value, BackendUnavailable)
+        assert grant.read(key) == Stored(b"x" * 1_500_000, 1)
+
+
+# Answers from the past
+
+
+def test_an_answer_older_than_what_was_seen_is_refused(
+    etcd: Etcd, join: Join, root: str, key: str
+) -> None:
+    """As members before 3.4.42 give it after a pause; here the client has seen the future."""
+    party = join(etcd.url_for(root))
+    _, contender, _ = party.enqueue("q")
+    backend = party.backend
+    assert isinstance(backend, EtcdBackend)
+    backend.commit(contender, [Put(key, b"x")]).result(BOUND)
+    assert backend.fetch(contender, key).result(BOUND) == Stored(b"x", 1)
+    backend._connection.saw(backend._connection.revision + 10**6)
+    assert isinstance(backend.fetch(contender, key).exception(BOUND), BackendUnavailable)
+    backend.evict(contender).result(BOUND)
+    # Of the past one cannot tell either who has gone.
+    assert isinstance(backend.fetch(contender, key).exception(BOUND), BackendUnavailable)
+
+
+def test_who_hears_of_a_departure_accepts_no_answer_from_before(
+    etcd: Etcd, join: Join, root: str
+) -> None:
+    one, two = join(etcd.url_for(root)), join(etcd.url_for(root))
+    entry, _, _ = one.enqueue("q")
+    _, contender, snapshot = two.enqueue("q")
+    assert isinstance(one.backend, EtcdBackend)
+    assert isinstance(two.backend, EtcdBackend)
+    connection = two.backend._connection
+    told, seen = threading.Event(), []
+
+    def departed() -> None:
+        seen.append(connection.revision)
+        told.set()
+
+    two.backend.watch(snapshot.before(contender)[0], snapshot.revision, departed)
+    etcd.etcdctl("put", f"{root}-data", "before")
+    assert one.backend.withdraw(entry).result(BOUND)
+    assert told.wait(BOUND)
+    assert seen[0] >= one.backend._connection.revision > snapshot.revision
+
+
+# Rights
+
+
+def test_a_key_that_the_user_has_no_right_to_is_refused_and_nothing_is_written(
+    server: EtcdServer, root: str
+) -> None:
+    allowed, forbidden = f"/coordlock/data{root}", f"/forbidden{root}"
+    with (
+        coordlock.connect(server.url_for(f"/coordlock{root}")) as client,
+        client.lock("orders") as grant,
+    ):
+        with pytest.raises(AuthenticationFailed, match="each key of a transaction"):
+            grant.read(forbidden)
+        for refused in (
+            grant.transaction().put(allowed, b"x").put(forbidden, b"x"),
+            grant.transaction().put(allowed, b"x").expect(forbidden, 0),
+            grant.transaction().put(allowed, b"x").delete(forbidden),
+        ):
+            with pytest.raises(AuthenticationFailed, match="each key of a transaction"):
+                refused.commit()
+        assert grant.read(allowed) is None
+        grant.transaction().put(allowed, b"x").commit()
+        server.etcdctl("role", "grant-permission", "locker", "readwrite", forbidden)
+        grant.transaction().put(forbidden, b"x").commit()
+        assert grant.read(forbidden) == Stored(b"x", 1)
+
+
+def test_a_commit_with_a_token_of_the_past_is_made_once(server: EtcdServer, root: str) -> None:
+    """etcd refuses it before it does anything, so after a new login it is sent again."""
+    key = f"/coordlock/data{root}"
+    with (
+        coordlock.connect(server.url_for(f"/coordlock{root}")) as client,
+        client.lock("orders") as grant,
+    ):
+        for number in range(1, 4):
+            server.etcdctl("role", "add", f"role{root}{number}".replace("/", "-"))
+            grant.transaction().put(key, b"x").commit()
+            assert grant.read(key) == Stored(b"x", number)
+
+
+# Messages that come late
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_commit_of_a_broken_connection_is_made_exactly_if_the_lock_is_still_held(
+    etcd: Etcd, root: str, key: str, held: bool
+) -> None:
+    """ZooKeeper hangs up on a session's old connection; etcd answers whatever comes."""
+    with (
+        FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy,
+        coordlock.connect(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s") as client,
+        coordlock.connect(etcd.url_for(root)) as other,
+    ):
+        grant = client.lock("orders").acquire(BOUND)
+        proxy.on_request("Txn", Connection.postpone_request, containing=b"late")
+        with pytest.raises(BackendUnavailable):
+            grant.transaction().put(key, b"late").commit()
+        assert grant.read(key) is None  # over a new connection
+        if not held:
+            assert grant.release()
+        answered = proxy.counts().replies["Txn"]
+        proxy.heal()
+        eventually(lambda: proxy.counts().replies["Txn"] > answered)
+        if held:
+            assert grant.release()
+        with other.lock("orders", timeout=BOUND) as newer:
+            assert newer.read(key) == (Stored(b"late", 1) if held else None)
+
+
+# Several members
+
+
+def test_a_holder_on_another_member_reads_all_that_was_written_before(
+    cluster: EtcdCluster, root: str, key: str
+) -> None:
+    """No write expects a version, so a stale read would show."""
+
+    def work(client: coordlock.Client) -> None:
+        for _ in range(20):
+            with client.lock("orders") as grant:
+                found = grant.read(key) or Stored(b"0", 0)
+                grant.transaction().put(key, b"%d" % (int(found.data) + 1)).commit()
+
+    clients = [coordlock.connect(member.url_for(root, ttl="20s")) for member in cluster.members]
+    try:
+        with ThreadPoolExecutor() as pool:
+            for worker in [pool.submit(work, client) for client in clients]:
+                worker.result(4 * BOUND)
+        with clients[0].lock("orders") as grant:
+            assert grant.read(key) == Stored(b"60", 60)
+    finally:
+        for client in clients:
+            client.close()
+
+
+def test_processes_that_stop_past_their_lease_lose_no_acknowledged_write(
+    cluster: EtcdCluster, root: str, key: str
+) -> None:
+    urls = [member.url_for(root, ttl="2s") for member in cluster.members]
+    census = count_together(urls, key, stops=3, writes=30)
+    with coordlock.connect(cluster.url_for(root)) as client, client.lock("counter") as grant:
+        census.check(grant.read(key))

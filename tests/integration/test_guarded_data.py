@@ -1,0 +1,225 @@
+"""Reads and writes under a grant, over the wire: how many messages, and what faults do to them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+import coordlock
+from coordlock import BackendUnavailable, LockLost, Stored
+from coordlock.testing.connection import Connection
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from tests.integration.counting import count_together
+from tests.servers.etcd import Etcd
+from tests.servers.zookeeper import ZooKeeper
+
+KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive"}
+
+
+@dataclass
+class Wire:
+    """A service behind a proxy."""
+
+    scheme: str
+    proxy: FaultProxy
+    url: str
+    #: Past the proxy.
+    direct: str
+
+    @property
+    def commit(self) -> str:
+        """The request that commits."""
+        return {"etcd": "Txn", "zookeeper": "multi"}[self.scheme]
+
+    def requests(self, action: Callable[[], object]) -> Counter[str]:
+        """The requests sent while ``action`` ran, but for heartbeats."""
+        with self.proxy.counting() as sent:
+            action()
+        return Counter({k: n for k, n in sent.requests.items() if k not in KEEPING_ALIVE})
+
+
+@pytest.fixture(params=["etcd", "zookeeper"])
+def wire(request: pytest.FixtureRequest, root: str) -> Iterator[Wire]:
+    server: Etcd | ZooKeeper = request.getfixturevalue(request.param)
+    framer = GrpcFrames if request.param == "etcd" else ZooKeeperFrames
+    with FaultProxy(server.host, server.port, framer) as proxy:
+        url = f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=20s"
+        yield Wire(request.param, proxy, url, server.url_for(root, ttl="60s"))
+
+
+@pytest.fixture
+def key(root: str) -> str:
+    return f"{root}-data"
+
+
+@pytest.fixture
+def client(wire: Wire) -> Iterator[coordlock.Client]:
+    with coordlock.connect(wire.url) as client:
+        yield client
+
+
+@pytest.fixture
+def grant(wire: Wire, client: coordlock.Client, key: str) -> coordlock.Grant:
+    """A grant under which the key was written once; its watch is set, and sends nothing more."""
+    grant = client.lock("orders").acquire()
+    grant.transaction().put(key, b"1").commit()
+    watching = {"etcd": "Watch", "zookeeper": "getData"}[wire.scheme]
+    eventually(lambda: wire.proxy.counts().replies[watching] > 0)
+    return grant
+
+
+# Messages
+
+
+def test_a_commit_is_one_request_whatever_is_in_it(
+    wire: Wire, grant: coordlock.Grant, key: str
+) -> None:
+    transaction = grant.transaction().put(key, b"2").expect(key, 1).expect(f"{key}-new", 0)
+    assert wire.requests(transaction.put(f"{key}-new", b"1").commit) == {wire.commit: 1}
+    delete = grant.transaction().delete(key).delete(f"{key}-new")
+    assert wire.requests(delete.commit) == {wire.commit: 1}
+    assert wire.requests(grant.transaction().commit) == {wire.commit: 1}
+
+
+def test_a_read_is_one_round_trip(wire: Wire, grant: coordlock.Grant, key: str) -> None:
+    expected = {"etcd": {"Txn": 1}, "zookeeper": {"getData": 1, "exists": 1}}[wire.scheme]
+    assert wire.requests(lambda: grant.read(key)) == expected
+    wire.proxy.delay(0.25)
+    waited = []
+    uses: list[Callable[[], object]] = [partial(grant.read, key), grant.transaction().commit]
+    for use in uses:
+        started = time.monotonic()
+        use()
+        waited.append(time.monotonic() - started)
+    wire.proxy.heal()
+    assert min(waited) >= 0.5
+    assert max(waited) < 1.0
+
+
+def test_nothing_is_sent_for_a_lock_that_is_known_to_be_lost(
+    wire: Wire, grant: coordlock.Grant, key: str
+) -> None:
+    with coordlock.connect(wire.direct) as other:
+        other.evict(other.contenders("orders")[0])
+    assert grant.lost.wait(30)
+
+    def use() -> None:
+        with pytest.raises(LockLost):
+            grant.transaction().put(key, b"2").commit()
+        with pytest.raises(LockLost):
+            grant.read(key)
+
+    assert wire.requests(use) == {}
+
+
+# Faults
+
+
+def test_a_commit_whose_answer_is_lost_may_have_been_made_and_is_not_sent_again(
+    wire: Wire, grant: coordlock.Grant, key: str
+) -> None:
+    trap = wire.proxy.on_request(wire.commit, Connection.lose_reply, containing=b"second")
+
+    def commit() -> None:
+        with pytest.raises(BackendUnavailable):
+            grant.transaction().put(key, b"second").commit()
+
+    assert wire.requests(commit)[wire.commit] == 1
+    trap.wait()
+    # Repeated until the connection is back.
+    assert grant.read(key) == Stored(b"second", 2)
+    grant.transaction().expect(key, 2).put(key, b"third").commit()
+    assert grant.release()
+
+
+def test_a_commit_that_never_arrives_is_not_made(
+    wire: Wire, grant: coordlock.Grant, key: str
+) -> None:
+    trap = wire.proxy.on_request(wire.commit, Connection.lose_request, containing=b"second")
+    with pytest.raises(BackendUnavailable):
+        grant.transaction().put(key, b"second").commit()
+    trap.wait()
+    assert grant.read(key) == Stored(b"1", 1)
+
+
+def test_a_commit_that_arrives_after_the_lock_has_passed_on_is_not_made(
+    wire: Wire, grant: coordlock.Grant, key: str
+) -> None:
+    with coordlock.connect(wire.direct) as other, ThreadPoolExecutor() as pool:
+        before = wire.proxy.counts().sent
+        wire.proxy.requests.black_hole()
+        late = pool.submit(grant.transaction().put(key, b"late").commit)
+        eventually(lambda: wire.proxy.counts().sent > before)
+        assert other.evict(other.contenders("orders")[0])
+        with other.lock("orders", timeout=60) as newer:
+            assert newer.read(key) == Stored(b"1", 1)
+            newer.transaction().put(key, b"newer").commit()
+            wire.proxy.heal()
+            with pytest.raises(LockLost):
+                late.result(60)
+            assert newer.read(key) == Stored(b"newer", 2)
+
+
+def test_a_commit_that_arrives_late_is_made_while_the_lock_is_held(
+    wire: Wire, grant: coordlock.Grant, key: str
+) -> None:
+    """The control to the test above: what makes the difference is the guard."""
+    with ThreadPoolExecutor() as pool:
+        before = wire.proxy.counts().sent
+        wire.proxy.requests.black_hole()
+        late = pool.submit(grant.transaction().put(key, b"late").commit)
+        eventually(lambda: wire.proxy.counts().sent > before)
+        wire.proxy.heal()
+        late.result(60)
+    assert grant.read(key) == Stored(b"late", 2)
+
+
+def test_a_read_whose_answer_is_lost_is_repeated(
+    wire: Wire, grant: coordlock.Grant, key: str
+) -> None:
+    reading = {"etcd": "Txn", "zookeeper": "getData"}[wire.scheme]
+    trap = wire.proxy.on_request(reading, Connection.lose_reply, containing=key.encode())
+    assert grant.read(key) == Stored(b"1", 1)
+    trap.wait()
+
+
+@pytest.mark.parametrize("use", ["read", "commit"])
+def test_a_silent_service_is_an_error_within_the_request_timeout(
+    wire: Wire, use: str, key: str
+) -> None:
+    with coordlock.connect(wire.url, request_timeout=1) as client:
+        grant = client.lock("orders").acquire()
+        wire.proxy.black_hole()
+        started = time.monotonic()
+        with pytest.raises(BackendUnavailable) as caught:
+            grant.read(key) if use == "read" else grant.transaction().put(key, b"x").commit()
+        assert 0.9 < time.monotonic() - started < 10
+        assert ("may have been made" in str(caught.value)) is (use == "commit")
+        assert not grant.lost.is_set()
+        wire.proxy.drop_connections()
+        wire.proxy.heal()
+        grant.read(key)  # repeated until the connection is back
+        grant.transaction().commit()
+
+
+# Processes that stop
+
+
+@pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
+def test_processes_that_stop_past_their_lease_lose_no_acknowledged_write(
+    request: pytest.FixtureRequest, scheme: str, root: str, key: str
+) -> None:
+    server: Etcd | ZooKeeper = request.getfixturevalue(scheme)
+    url = server.url_for(root, ttl="1s")
+    census = count_together([url] * 3, key, stops=3, writes=30)
+    with coordlock.connect(server.url_for(root)) as client, client.lock("counter") as grant:
+        census.check(grant.read(key))

@@ -1,0 +1,261 @@
+"""Guarded data on a real ZooKeeper: nodes, access lists, new connections, several members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from kazoo.security import make_digest_acl
+
+import coordlock
+from coordlock import (
+    AuthenticationFailed,
+    BackendError,
+    BackendUnavailable,
+    LockLost,
+    Stored,
+)
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from coordlock.transaction import Put
+from tests.integration.counting import count_together
+from tests.integration.zookeeper.conftest import BOUND, Parties, Party
+from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
+
+
+@pytest.fixture
+def key(root: str) -> str:
+    return f"{root}-data/key"
+
+
+@pytest.fixture
+def client(zookeeper: ZooKeeper, root: str, no_leaks: None) -> Iterator[coordlock.Client]:
+    with coordlock.connect(zookeeper.url_for(root)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble")) as ensemble:
+        yield ensemble
+
+
+# Nodes
+
+
+def test_keys_are_plain_nodes_that_stay(client: coordlock.Client, key: str, kazoo: Any) -> None:
+    with client.lock("orders") as grant:
+        grant.transaction().put(key, b"data").commit()
+        assert kazoo.get(key)[0] == b"data"
+        assert kazoo.exists(key).ephemeralOwner == 0
+        parent = key.rpartition("/")[0]
+        assert grant.read(parent) == Stored(b"", 1)
+        kazoo.set(key, b"kazoo's")
+        assert grant.read(key) == Stored(b"kazoo's", 2)
+    client.close()
+    assert kazoo.exists(key)
+
+
+def test_a_key_that_is_proven_absent_leaves_nothing_behind(
+    client: coordlock.Client, key: str, kazoo: Any
+) -> None:
+    with client.lock("orders") as grant:
+        grant.transaction().expect(key, 0).delete(f"{key}-2/below").commit()
+    assert kazoo.exists(key.rpartition("/")[0]) is None
+
+
+def test_a_key_with_others_below_it_cannot_be_deleted(client: coordlock.Client, key: str) -> None:
+    with client.lock("orders") as grant:
+        grant.transaction().put(f"{key}/below", b"x").commit()
+        with pytest.raises(BackendError, match="has children") as caught:
+            grant.transaction().put(f"{key}-2", b"x").delete(key).commit()
+        assert key in str(caught.value)
+        assert grant.read(f"{key}-2") is None
+        with pytest.raises(BackendError, match="lies below"):
+            grant.transaction().delete(key).put(f"{key}/below", b"y").commit()
+        assert grant.read(f"{key}/below") == Stored(b"x", 1)
+
+
+def test_a_key_below_a_contender_of_others_is_an_error(
+    client: coordlock.Client, key: str, kazoo: Any
+) -> None:
+    kazoo.create(key, ephemeral=True, makepath=True)
+    with client.lock("orders") as grant, pytest.raises(BackendError, match="Ephemerals"):
+        grant.transaction().put(f"{key}/below", b"x").commit()
+
+
+def test_too_much_data_is_refused_before_the_server_hangs_up(
+    proxy: FaultProxy, proxied: str, key: str
+) -> None:
+    with coordlock.connect(proxied) as client, client.lock("orders") as grant:
+        grant.transaction().put(key, b"1").commit()
+        connections = proxy.counts().connections
+        with pytest.raises(BackendError, match="too large") as caught:
+            grant.transaction().put(key, b"x" * 2**20).commit()
+        assert not isinstance(caught.value, BackendUnavailable)
+        large = b"x" * (2**20 - 500)
+        grant.transaction().put(key, large).commit()
+        assert grant.read(key) == Stored(large, 2)
+        assert proxy.counts().connections == connections
+
+
+def test_a_chroot_is_respected(zookeeper: ZooKeeper, root: str, key: str, kazoo: Any) -> None:
+    kazoo.ensure_path(f"{root}/jail")
+    with (
+        zookeeper.kazoo(hosts=f"{zookeeper.endpoint.hosts[0]}{root}/jail") as jailed,
+        coordlock.connect("zookeeper://x/locks", client=jailed) as client,
+        client.lock("orders") as grant,
+    ):
+        grant.transaction().put(key, b"inside").delete(f"{key}-2").commit()
+        assert grant.read(key) == Stored(b"inside", 1)
+        assert kazoo.get(f"{root}/jail{key}")[0] == b"inside"
+        assert kazoo.exists(key) is None
+
+
+# Access lists
+
+
+def test_nodes_are_made_with_the_access_list_of_the_contenders(
+    zookeeper: ZooKeeper, root: str, key: str, kazoo: Any
+) -> None:
+    url = zookeeper.url_for(root).replace("://", "://ann:secret@")
+    with coordlock.connect(url) as client, client.lock("orders") as grant:
+        grant.transaction().put(key, b"ann's").commit()
+        kazoo.add_auth("digest", "ann:secret")
+        wanted = [make_digest_acl("ann", "secret", all=True)]
+        for path in (key, key.rpartition("/")[0], f"{root}/orders"):
+            assert kazoo.get_acls(path)[0] == wanted
+
+
+def test_a_node_that_may_not_be_used_is_named_and_nothing_is_written(
+    zookeeper: ZooKeeper, client: coordlock.Client, root: str, key: str
+) -> None:
+    url = zookeeper.url_for(f"{root}-ann").replace("://", "://ann:secret@")
+    with coordlock.connect(url) as ann, ann.lock("orders") as grant:
+        grant.transaction().put(key, b"ann's").commit()
+    with client.lock("orders") as grant:
+        transaction = grant.transaction().put(f"{root}-mine", b"mine")
+        with pytest.raises(AuthenticationFailed, match=key):
+            grant.read(key)
+        for refused in (
+            transaction.put(key, b"stolen"),
+            grant.transaction().expect(key, 1),
+            grant.transaction().put(f"{key}-2", b"x"),
+        ):
+            with pytest.raises(AuthenticationFailed, match=key):
+                refused.commit()
+        assert grant.read(f"{root}-mine") is None
+        grant.check()
+
+
+# Connections
+
+
+def test_the_first_read_over_a_new_connection_is_made_sure_of(
+    proxy: FaultProxy, proxied: str, key: str
+) -> None:
+    with coordlock.connect(proxied) as client, client.lock("orders") as grant:
+        grant.transaction().put(key, b"1").commit()
+        seen = []
+        for turn in range(4):
+            if turn == 2:
+                proxy.drop_connections()
+                eventually(lambda: grant.state is coordlock.GrantState.SUSPECT)
+                eventually(lambda: grant.state is coordlock.GrantState.HELD)
+            with proxy.counting() as sent:
+                assert grant.read(key) == Stored(b"1", 1)
+            seen.append((sent.requests["multi"], sent.requests["exists"]))
+        assert seen == [(0, 1), (0, 1), (1, 1), (0, 1)]
+
+
+def test_a_commit_under_way_when_the_session_ends_may_have_been_made(
+    proxy: FaultProxy, proxied: str, zookeeper: ZooKeeper, root: str, key: str
+) -> None:
+    with coordlock.connect(proxied, ttl=2, request_timeout=60) as client:
+        grant = client.lock("orders").acquire()
+        grant.transaction().put(key, b"1").commit()
+        proxy.replies.black_hole()
+        with pytest.raises(BackendUnavailable):
+            grant.transaction().put(key, b"made").commit()
+        assert grant.lost.wait(BOUND)
+        with pytest.raises(LockLost):
+            grant.transaction().commit()
+        proxy.drop_connections()
+        proxy.heal()
+        assert grant.release() is False
+        with coordlock.connect(zookeeper.url_for(root)) as other:
+            assert other.lock("orders").acquire(60).read(key) == Stored(b"made", 2)
+
+
+def test_a_commit_of_a_session_that_was_replaced_says_that_its_outcome_is_unknown(
+    proxy: FaultProxy, proxied: str, parties: Parties, key: str
+) -> None:
+    party: Party = parties(proxied)
+    _, contender, _ = party.enqueue()
+    proxy.replies.black_hole()
+    commit = party.backend.commit(contender, [Put(key, b"x")])
+    party.opening()
+    assert isinstance(commit.exception(BOUND), BackendUnavailable)
+    proxy.drop_connections()
+    proxy.heal()
+
+
+# Several members
+
+
+def test_a_holder_on_another_member_reads_all_that_was_written_before(
+    ensemble: ZooKeeperEnsemble, root: str, key: str
+) -> None:
+    """Followers lag behind their leader. No write expects a version, so a stale read would show."""
+
+    def work(client: coordlock.Client) -> None:
+        for _ in range(40):
+            with client.lock("orders") as grant:
+                found = grant.read(key) or Stored(b"0", 0)
+                grant.transaction().put(key, b"%d" % (int(found.data) + 1)).commit()
+
+    clients = [coordlock.connect(member.url_for(root, ttl="20s")) for member in ensemble.members]
+    try:
+        with ThreadPoolExecutor() as pool:
+            for worker in [pool.submit(work, client) for client in clients]:
+                worker.result(4 * BOUND)
+        with clients[0].lock("orders") as grant:
+            assert grant.read(key) == Stored(b"120", 120)
+    finally:
+        for client in clients:
+            client.close()
+
+
+def test_a_client_that_moves_to_another_member_reads_all_that_was_written_before(
+    ensemble: ZooKeeperEnsemble, root: str, key: str
+) -> None:
+    """It hears that the one before has left, and then its connection breaks."""
+    host, port = ensemble.members[0].host, ensemble.members[0].port
+    others = ",".join(member.endpoint.hosts[0] for member in ensemble.members[1:])
+    with (
+        FaultProxy(host, port) as proxy,
+        coordlock.connect(f"zookeeper://127.0.0.1:{proxy.port},{others}{root}?ttl=20s") as client,
+        coordlock.connect(ensemble.url_for(root, ttl="20s")) as other,
+        ThreadPoolExecutor() as pool,
+    ):
+        for number in range(1, 11):
+            holding = other.lock("orders").acquire(BOUND)
+            waiting = pool.submit(client.lock("orders").acquire, BOUND)
+            eventually(lambda: len(other.contenders("orders")) == 2)
+            holding.transaction().put(key, b"%d" % number).commit()
+            holding.release()
+            grant = waiting.result(BOUND)
+            proxy.drop_connections()
+            assert grant.read(key) == Stored(b"%d" % number, number)
+            grant.release()
+
+
+def test_processes_that_stop_past_their_lease_lose_no_acknowledged_write(
+    ensemble: ZooKeeperEnsemble, root: str, key: str
+) -> None:
+    urls = [member.url_for(root, ttl="1s") for member in ensemble.members]
+    census = count_together(urls, key, stops=3, writes=30)
+    with coordlock.connect(ensemble.url_for(root)) as client, client.lock("counter") as grant:
+        census.check(grant.read(key))

@@ -1,0 +1,469 @@
+"""Reads and writes under a grant, among losses, faults and hostile keys; and the memory's data."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coordlock_memory import Fault, MemoryService
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+import coordlock
+from coordlock import (
+    BackendUnavailable,
+    Client,
+    CoordlockError,
+    Grant,
+    GrantState,
+    LockLost,
+    Mode,
+    Owner,
+    SessionLost,
+    Stored,
+    Unsupported,
+    VersionMismatch,
+)
+from coordlock.contender import Contender, Entry
+from coordlock.errors import Evicted, InvalidKey
+from coordlock.promise import Promise, failed
+from coordlock.testing.waiting import eventually
+from coordlock.transaction import Delete, Expect, Operation, Put, check_key
+from tests.simulation.world import TTL, Call, Party, World
+from tests.unit.clients import Service, backend
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def party(world: World) -> Party:
+    return world.party()
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service, no_leaks: None) -> Iterator[Client]:
+    with service.client() as client:
+        yield client
+
+
+# Keys
+
+
+def zookeeper_takes(path: str) -> bool:
+    """ZooKeeper's own rule, of the class PathUtils, which looks at UTF-16."""
+    if not path.startswith("/") or path.endswith("/") or "//" in path:
+        return False
+    if any(part in (".", "..") for part in path.split("/")):
+        return False
+    units = path.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        unit = int.from_bytes(units[at : at + 2])
+        if unit == 0 or unit < 0x1F or 0x7F < unit < 0x9F:
+            return False
+        if 0xD800 < unit < 0xF8FF or 0xFFF0 < unit < 0xFFFF:
+            return False
+    return True
+
+
+paths = st.lists(
+    st.text(min_size=1, max_size=4) | st.sampled_from([".", "..", "", "zookeeper", "locks"]),
+    max_size=5,
+).map(lambda parts: "/" + "/".join(parts))
+
+
+@given(key=st.text() | paths, root=st.sampled_from(["/locks", "/a/locks", "/"]))
+@settings(max_examples=500)
+def test_every_key_that_is_taken_can_be_kept_and_is_nobodys_contender(key: str, root: str) -> None:
+    try:
+        assert check_key(key, root) == key
+    except InvalidKey:
+        return
+    assert zookeeper_takes(key)
+    assert not (key + "/").startswith("/zookeeper/")
+    assert root != "/"
+    assert not (key + "/").startswith(root + "/")
+    assert len(key.encode()) <= 1024
+
+
+@pytest.mark.parametrize("key", ["/a", "/apps", "/apps/locksmith", "/apps/lock", "/zookeepers/x"])
+def test_what_lies_beside_or_above_the_root_is_free(key: str) -> None:
+    assert check_key(key, "/apps/locks") == key
+
+
+def test_an_overlong_key_is_not_shown_whole() -> None:
+    with pytest.raises(InvalidKey, match="1024 bytes") as caught:
+        check_key("/" + "x" * 5000, "/locks")
+    assert len(str(caught.value)) < 200
+
+
+# Losses
+
+
+def requests(party: Party, *kinds: str) -> int:
+    return sum(kind in kinds for kind in party.network.requests)
+
+
+def stored(world: World, key: str = "/k") -> Stored | None:
+    return world.service._state.data.get(key)
+
+
+def put(grant: Grant, data: bytes, key: str = "/k") -> Any:
+    return grant._commit([Put(key, data)])
+
+
+def test_a_grant_past_its_deadline_is_lost_without_asking(world: World, party: Party) -> None:
+    grant = party.held()
+    party.pause()
+    world.advance(TTL)
+    for steps in (put(grant, b"late"), grant._read("/k")):
+        with pytest.raises(LockLost):
+            next(steps)
+    assert requests(party, "commit", "fetch") == 0
+
+
+def test_an_evicted_grant_is_lost_at_once_and_a_heartbeat_asks_for_the_session(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    world.service.remove(world.queue()[0])
+    beats = requests(party, "heartbeat")
+    commit = party.run(put(grant, b"late"))
+    world.settle()
+    assert isinstance(commit.error, LockLost)
+    assert "removed from the queue" in str(commit.error)
+    assert commit.error.__context__ is None
+    assert grant.lost.is_set()
+    assert requests(party, "heartbeat") == beats + 1
+    assert stored(world) is None
+
+
+@pytest.mark.parametrize("use", ["commit", "fetch"])
+def test_a_session_that_the_service_has_forgotten_is_over_here_too(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    def forgotten(*_: object) -> Future[Any]:
+        return failed(SessionLost("memory", "it expired"))
+
+    grant = party.held()
+    monkeypatch.setattr(party.network, use, forgotten)
+    call: Call[Any] = party.run(put(grant, b"late") if use == "commit" else grant._read("/k"))
+    world.settle()
+    assert isinstance(call.error, LockLost)
+    assert "it expired" in str(call.error)
+    assert grant.lost.is_set()
+
+
+def test_a_release_that_overtakes_a_commit_makes_it_a_released_lock(
+    world: World, party: Party
+) -> None:
+    """The commit is sent before and arrives after."""
+    grant = party.held()
+    arriving: Promise[None] = Promise()
+    service = party.network
+    commit_now = service.commit
+    service.commit = lambda *_: arriving  # type: ignore[method-assign]
+    commit = party.run(put(grant, b"late"))
+    party.run(grant._release(None))
+    world.settle()
+    late = commit_now(grant._ticket.contender, [Put("/k", b"late")])  # type: ignore[arg-type]
+    error = late.exception()
+    assert error is not None
+    arriving.fail(error)
+    world.settle()
+    assert isinstance(commit.error, LockLost)
+    assert "released" in str(commit.error)
+    assert grant.state is GrantState.RELEASED
+    assert stored(world) is None
+
+
+def test_a_client_that_is_closed_under_a_commit_ends_it(service: Service) -> None:
+    client = service.client()
+    grant = client.lock("q").acquire()
+    backend(client).faults.partition()
+    errors: list[BaseException] = []
+
+    def commit() -> None:
+        try:
+            grant.transaction().put("/k", b"x").commit()
+        except CoordlockError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    eventually(lambda: backend(client).faults._held_back)
+    client.close()
+    thread.join(30)
+    [error] = errors
+    assert isinstance(error, BackendUnavailable)
+    assert grant.lost.is_set()
+
+
+# Faults
+
+
+def test_a_commit_without_an_answer_may_have_been_made_and_is_not_repeated(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    party.network.faults.inject("commit", Fault.LOSE_REPLY)
+    commit = party.run(put(grant, b"x"), timeout=5)
+    world.settle()
+    assert isinstance(commit.error, BackendUnavailable)
+    assert requests(party, "commit") == 1
+    assert stored(world) == Stored(b"x", 1)
+    assert grant.state is not GrantState.LOST
+
+
+def test_a_commit_that_never_arrived_is_not_repeated_either(world: World, party: Party) -> None:
+    grant = party.held()
+    party.network.faults.inject("commit", Fault.LOSE_REQUEST)
+    commit = party.run(put(grant, b"x"), timeout=5)
+    world.advance(10)
+    assert isinstance(commit.error, BackendUnavailable)
+    assert requests(party, "commit") == 1
+    assert stored(world) is None
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
+def test_a_read_without_an_answer_is_repeated(world: World, party: Party, fault: Fault) -> None:
+    grant = party.held()
+    party.run(put(grant, b"x"))
+    party.network.faults.inject("fetch", fault, times=3)
+    read = party.run(grant._read("/k"), timeout=5)
+    world.advance(5)
+    assert read.result == Stored(b"x", 1)
+    assert requests(party, "fetch") == 4
+
+
+def test_a_read_that_is_repeated_ends_with_the_lock(world: World, party: Party) -> None:
+    grant = party.held()
+    party.network.faults.inject("fetch", Fault.LOSE_REQUEST, times=1000)
+    read = party.run(grant._read("/k"), timeout=60)
+    world.advance(1)
+    assert not read.done
+    world.service.expire(world.service.sessions()[0])
+    world.advance(5)
+    assert isinstance(read.error, LockLost)
+
+
+@pytest.mark.parametrize("still_held", [True, False])
+def test_a_commit_that_comes_late_is_made_exactly_if_the_lock_is_still_held(
+    world: World, party: Party, still_held: bool
+) -> None:
+    grant = party.held()
+    party.network.faults.inject("commit", Fault.LATE)
+    commit = party.run(put(grant, b"late"), timeout=5)
+    world.settle()
+    assert isinstance(commit.error, BackendUnavailable)
+    if not still_held:
+        party.run(grant._release(None))
+        newer = world.party()
+        call = newer.acquire()
+        world.settle()
+        newer.run(put(newer.grant(call.result), b"newer"))
+    world.advance(5)
+    assert stored(world) == Stored(b"late" if still_held else b"newer", 1)
+
+
+def test_silence_ends_at_the_deadline_and_says_what_is_unknown(world: World, party: Party) -> None:
+    grant = party.held()
+    party.cut_off()
+    commit, read = party.run(put(grant, b"x"), timeout=5), party.run(grant._read("/k"), timeout=5)
+    world.advance(5)
+    assert isinstance(commit.error, BackendUnavailable)
+    assert "may have been made" in str(commit.error)
+    assert isinstance(read.error, BackendUnavailable)
+    assert "may have been made" not in str(read.error)
+    assert not grant.lost.is_set()
+
+
+@pytest.mark.parametrize("use", ["commit", "read"])
+def test_the_request_timeout_bounds_every_use(service: Service, use: str) -> None:
+    with service.client(request_timeout=0.3) as client, client.lock("q") as grant:
+        backend(client).faults.partition()
+        started = time.monotonic()
+        with pytest.raises(BackendUnavailable):
+            grant.transaction().commit() if use == "commit" else grant.read("/k")
+        assert 0.3 <= time.monotonic() - started < 10
+        backend(client).faults.heal()
+
+
+def test_a_cancelled_commit_may_be_made(service: Service, no_leaks: None) -> None:
+    async def main() -> None:
+        async with service.async_client() as client, client.lock("q") as grant:
+            backend(client).faults.latency = lambda: 0.2
+            commit = asyncio.create_task(grant.transaction().put("/k", b"x").commit())
+            await asyncio.sleep(0)
+            commit.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await commit
+            assert await grant.read("/k") == Stored(b"x", 1)
+            read = asyncio.create_task(grant.read("/k"))
+            await asyncio.sleep(0)
+            read.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await read
+            grant.check()
+
+    asyncio.run(main())
+
+
+def test_many_reads_and_commits_leave_nothing_with_their_grant(client: Client) -> None:
+    with client.lock("q") as grant:
+        for _ in range(100):
+            grant.transaction().put("/k", b"x").commit()
+            grant.read("/k")
+        for promise in (grant._ticket.loss, grant._ticket.finished):
+            assert vars(promise)["_done_callbacks"] == []
+
+
+def test_a_transaction_under_way_does_not_see_what_is_added_to_it(client: Client) -> None:
+    seen: list[list[Operation]] = []
+    with client.lock("q") as grant:
+        transaction = grant.transaction().put("/a", b"1")
+        kept: list[Any] = []
+        commit = backend(client).service.commit
+
+        def spy(contender: Contender, operations: Any) -> None:
+            kept.append(operations)
+            transaction.put("/b", b"2")
+            seen.append(list(operations))
+            commit(contender, operations)
+
+        backend(client).service.commit = spy  # type: ignore[method-assign]
+        transaction.commit()
+        assert grant.read("/b") is None
+    assert seen == [[Put("/a", b"1")]]
+
+
+def test_a_backend_without_data_says_so_before_anything_else(tmp_path: Path) -> None:
+    with coordlock.connect(f"local://{tmp_path}/state") as client:
+        grant = client.lock("q").acquire()
+        grant.release()
+        with pytest.raises(Unsupported, match="local backend"):
+            grant.transaction().commit()
+        with pytest.raises(Unsupported, match=r"coordlock\.fencing\.files\.FileFence"):
+            grant.read("/k")
+
+
+FORK = """
+import os, coordlock
+client = coordlock.connect("memory://fork")
+grant = client.lock("q").acquire()
+transaction = grant.transaction().put("/k", b"child")
+child = os.fork()
+if child == 0:
+    for use in (transaction.commit, lambda: grant.read("/k"), grant.transaction().commit):
+        try:
+            use()
+        except coordlock.ForkedClient:
+            continue
+        os._exit(1)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert grant.read("/k") is None
+grant.transaction().put("/k", b"parent").commit()
+client.close()
+"""
+
+
+def test_a_forked_child_neither_reads_nor_writes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# The memory's data against a model
+
+
+class Data(RuleBasedStateMachine):
+    """A service with two contenders, one of which leaves sometimes; and what it should keep."""
+
+    keys = st.sampled_from(["/a", "/b", "/a/b"])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.service = MemoryService()
+        self.session = self.service.open(1e6, lambda _: None)
+        self.model: dict[str, Stored] = {}
+        self.contender = self.enqueue()
+        self.gone = False
+
+    def enqueue(self) -> Contender:
+        entry = Entry("q", os.urandom(16).hex(), Mode.EX, Owner("host", 1))
+        contender = self.service.enqueue(self.session, entry).find(entry.id)
+        assert contender is not None
+        return contender
+
+    @rule()
+    def leave(self) -> None:
+        self.service.remove(self.contender)
+        self.gone = True
+
+    @rule()
+    def come(self) -> None:
+        self.contender, self.gone = self.enqueue(), False
+
+    @rule(
+        puts=st.dictionaries(keys, st.binary(max_size=2)),
+        deletes=st.sets(keys),
+        expected=st.lists(st.tuples(keys, st.integers(0, 3))),
+        order=st.randoms(use_true_random=False),
+    )
+    def commit(
+        self,
+        puts: dict[str, bytes],
+        deletes: set[str],
+        expected: list[tuple[str, int]],
+        order: Any,
+    ) -> None:
+        operations: list[Operation] = [Put(key, data) for key, data in puts.items()]
+        operations += [Delete(key) for key in deletes - puts.keys()]
+        operations += [Expect(key, version) for key, version in expected]
+        order.shuffle(operations)
+        nothing = Stored(b"", 0)
+        met = all(self.model.get(key, nothing).version == version for key, version in expected)
+        if self.gone or not met:
+            with pytest.raises(Evicted if self.gone else VersionMismatch):
+                self.service.commit(self.contender, operations)
+        else:
+            self.service.commit(self.contender, operations)
+            for key, data in puts.items():
+                self.model[key] = Stored(data, self.model.get(key, nothing).version + 1)
+            for key in deletes - puts.keys():
+                self.model.pop(key, None)
+        assert self.service._state.data == self.model
+
+    @rule(key=keys)
+    def fetch(self, key: str) -> None:
+        if self.gone:
+            with pytest.raises(Evicted):
+                self.service.fetch(self.contender, key)
+        else:
+            assert self.service.fetch(self.contender, key) == self.model.get(key)
+
+    def teardown(self) -> None:
+        self.service.close(self.session)
+
+
+def test_the_memory_keeps_what_a_dictionary_would() -> None:
+    run_state_machine_as_test(Data, settings=settings(stateful_step_count=30, max_examples=50))
