@@ -10,7 +10,7 @@ export URL
 comma := ,
 demo_backend = $(addprefix $(comma),$(filter zookeeper etcd,$(firstword $(subst :, ,$(URL)))))
 
-.PHONY: help demo test check fmt setup servers test-install clean
+.PHONY: help demo test check fmt setup servers test-install bench cluster test-compose clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -38,8 +38,18 @@ servers: ## Install the servers that the tests start (Debian, as root)
 	@scripts/servers
 
 test-install: setup ## Build the packages and try every extra in an environment of its own
-	@COORDLOCK_TEST_ETCD_URL= COORDLOCK_TEST_ZOOKEEPER_URL= scripts/servers
+	@COORDLOCK_TEST_ETCD_URL= COORDLOCK_TEST_REDIS_URL= COORDLOCK_TEST_ZOOKEEPER_URL= scripts/servers
 	$(python) scripts/install_matrix.py $(ARGS)
+
+cluster: setup ## Run three nodes each of etcd and ZooKeeper until Ctrl-C; ARGS=--json
+	@COORDLOCK_TEST_ETCD_URL= COORDLOCK_TEST_REDIS_URL= COORDLOCK_TEST_ZOOKEEPER_URL= scripts/servers
+	@$(python) scripts/cluster.py $(ARGS)
+
+test-compose: setup ## Run the contract suite against compose/'s containers; ARGS=--build makes the images
+	@WORKERS=$(WORKERS) $(python) scripts/test_compose.py $(ARGS)
+
+bench: setup servers ## Measure what fences cost; ARGS=... for bench/fences.py
+	$(python) -m bench.fences $(ARGS)
 
 clean: ## Remove .venv and everything that was built
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -28,6 +28,7 @@ Each is also the built-in exception that fits, carries its facts as fields, and 
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -188,7 +189,9 @@ class InvalidToken(CoordlockError, ValueError):
     token: object
 
     def __str__(self) -> str:
-        return f"a fencing token is an integer from 1 to 2**63 - 1, not {self.token!r}"
+        huge = isinstance(self.token, int) and self.token.bit_length() > 64
+        shown = "a larger one" if huge else reprlib.repr(self.token)
+        return f"a fencing token is an integer from 1 to 2**63 - 1, not {shown}"
 
 
 @dataclass(eq=False)

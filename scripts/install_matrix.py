@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.servers.etcd import EtcdServer
+from tests.servers.redis import RedisServer
 from tests.servers.zookeeper import ZooKeeperServer
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -33,7 +34,7 @@ PARALLEL: Final = 2
 EXTRAS: Final = {
     "sasl": ("zookeeper", "sasl"),
     "etcd3": ("etcd", "etcd3"),
-    "all": ("zookeeper", "sasl", "etcd", "cli"),
+    "all": ("zookeeper", "sasl", "etcd", "cli", "sql", "redis"),
 }
 
 
@@ -76,6 +77,10 @@ CASES: Final = (
     Case("etcd3"),
     Case("cli"),
     Case("cli", oldest=True),
+    Case("sql"),
+    Case("sql", oldest=True),
+    Case("redis"),
+    Case("redis", oldest=True),
     Case("all"),
 )
 
@@ -228,10 +233,11 @@ def main() -> int:
         print(f"{wheel.name}: the same from the sdist and from the tree", flush=True)
         with (
             EtcdServer(directory / "etcd") as etcd,
+            RedisServer(directory / "redis") as redis,
             ZooKeeperServer(directory / "zookeeper") as zookeeper,
             ThreadPoolExecutor(PARALLEL) as pool,
         ):
-            urls = (etcd.url, zookeeper.url)
+            urls = (etcd.url, redis.url, zookeeper.url)
             matrix = Matrix(project, wheel, directory, urls)
             results = list(pool.map(lambda row: matrix.try_out(*row), rows))
     failed = results.count(False)

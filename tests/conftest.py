@@ -1,10 +1,10 @@
 """Real servers for the tests, and what every test may ask for.
 
-``etcd`` and ``zookeeper`` start once per run, when the first test asks for them. A test needs a
-service when it uses the fixture of that name or carries the marker of that name. When a needed
-service is not installed, the run fails before the first test; ``--without=etcd`` leaves its tests
-out and says so. ``COORDLOCK_TEST_ETCD_URL`` and ``COORDLOCK_TEST_ZOOKEEPER_URL`` name services that
-run already.
+``etcd``, ``postgres``, ``redis`` and ``zookeeper`` start once per run, when the first test asks for
+them. A test needs a service when it uses the fixture of that name or carries the marker of that
+name. When a needed service is not installed, the run fails before the first test;
+``--without=etcd`` leaves its tests out and says so. ``COORDLOCK_TEST_ETCD_URL``,
+``COORDLOCK_TEST_POSTGRES_URL`` and so on name services that run already.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ from hypothesis import settings
 from coordlock.testing.waiting import eventually
 from tests.servers.certificates import Certificates
 from tests.servers.etcd import Etcd, EtcdServer, ExternalEtcd, etcd_is_installed
+from tests.servers.postgres import (
+    ExternalPostgres,
+    Postgres,
+    PostgresServer,
+    postgres_is_installed,
+)
+from tests.servers.redis import ExternalRedis, Redis, RedisServer, redis_is_installed
 from tests.servers.zookeeper import (
     ExternalZooKeeper,
     ZooKeeper,
@@ -30,11 +37,13 @@ from tests.servers.zookeeper import (
 
 IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
     "etcd": etcd_is_installed,
+    "postgres": postgres_is_installed,
+    "redis": redis_is_installed,
     "zookeeper": zookeeper_is_installed,
 }
 INSTALL: Final = (
     "apt-get install --no-install-recommends "
-    "etcd-server etcd-client libzookeeper-java default-jre-headless"
+    "etcd-server etcd-client libzookeeper-java default-jre-headless postgresql redis-server"
 )
 # Repeatable and quick by default; COORDLOCK_EXAMPLES=5000 looks for new failures.
 examples = os.environ.get("COORDLOCK_EXAMPLES")
@@ -55,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--without",
         default="",
         metavar="SERVICES",
-        help="leave out the tests that need these services: etcd, zookeeper, or both with a comma",
+        help="leave out the tests that need these services: one, or several with commas",
     )
 
 
@@ -135,6 +144,26 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
         yield ExternalZooKeeper(url)
         return
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """The run's PostgreSQL; see `etcd`."""
+    if url := external_url("postgres"):
+        yield ExternalPostgres(url)
+        return
+    with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """The run's Redis; see `etcd`."""
+    if url := external_url("redis"):
+        yield ExternalRedis(url)
+        return
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 

@@ -10,7 +10,8 @@ compared in the same way. A command must succeed, unless ``$ echo $?`` follows i
 
 * A block whose first line is a comment with a file name, such as ``# worker.py``, is that file. It
   is written to the page's directory, which is new and the working directory of all that runs.
-* Hosts with port 2379 stand for the tests' etcd, those with port 2181 for their ZooKeeper.
+* Hosts with port 2379 stand for the tests' etcd, those with port 2181 for their ZooKeeper, those
+  with port 6379 for their Redis.
 * ``<!-- not run: the reason -->`` in the line before a block says that it does not run, and why.
 """
 
@@ -27,6 +28,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -35,7 +37,7 @@ from coordlock.config import configure
 from tests.docs.pages import PAGES, REPOSITORY, Block, blocks, page, parse
 
 LANGUAGES: Final = {"python", "console", "toml", "text"}
-PORTS: Final = {"etcd": 2379, "zookeeper": 2181}
+PORTS: Final = {"etcd": 2379, "redis": 6379, "zookeeper": 2181}
 #: How many blocks of each page do not run. A page that is not listed runs whole.
 NOT_RUN: Final = {
     "README.md": 2,
@@ -156,7 +158,7 @@ def test_the_blocks_of_a_page_run(
     name: str, directory: Path, request: pytest.FixtureRequest
 ) -> None:
     servers = {
-        service: ",".join(request.getfixturevalue(service).endpoint.hosts)
+        service: urlsplit(request.getfixturevalue(service).url).netloc
         for service in _services(name)
     }
     Run(blocks(name), servers).all()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import importlib.metadata
 import importlib.util
 import subprocess
@@ -18,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import coordlock
+from coordlock.fencing import Fence
 
 PACKAGES = (
     "coordlock",
@@ -33,6 +35,8 @@ BROUGHT = {
     "etcd": "grpc",
     "etcd3": "etcd3",
     "cli": "click",
+    "sql": "sqlalchemy",
+    "redis": "redis",
 }
 NAME = f"smoke-{uuid.uuid4().hex}"
 
@@ -40,7 +44,7 @@ Check = partial[None]
 
 
 def importing_coordlock_imports_no_backend() -> None:
-    heavy = ("kazoo", "grpc", "google.protobuf", "click", "rich")
+    heavy = ("kazoo", "grpc", "google.protobuf", "click", "rich", "sqlalchemy", "redis")
     code = f"import sys, coordlock; print([m for m in {heavy!r} if m in sys.modules])"
     assert run(sys.executable, "-I", "-c", code).stdout.strip() == "[]"
 
@@ -115,6 +119,57 @@ def a_missing_extra_is_named(scheme: str) -> None:
     assert f"pip install 'coordlock[{scheme}]'" in message, message
 
 
+def a_sql_fence_refuses_a_stale_token() -> None:
+    import sqlalchemy
+
+    from coordlock.fencing.sql import SQLFence, create_fence_table
+
+    engine = sqlalchemy.create_engine("sqlite://")
+    create_fence_table(engine)
+    with engine.begin() as connection:
+        refuse_the_older(SQLFence(connection))
+    engine.dispose()
+
+
+def a_redis_fence_refuses_a_stale_token(url: str) -> None:
+    import redis
+
+    from coordlock.fencing.redis import RedisFence
+
+    with redis.Redis.from_url(url) as client:
+        refuse_the_older(RedisFence(client))
+
+
+def the_fences_that_need_no_extra_work() -> None:
+    import coordlock.fencing.http  # noqa: F401
+    from coordlock.fencing import MemoryFence
+    from coordlock.fencing.files import FileFence
+
+    refuse_the_older(MemoryFence())
+    refuse_the_older(FileFence("fences"))
+
+
+def a_missing_extra_of_a_fence_is_named(extra: str) -> None:
+    try:
+        importlib.import_module(f"coordlock.fencing.{extra}")
+    except coordlock.MissingExtra as error:
+        message = str(error)
+    else:
+        message = "nothing was raised"
+    assert f"pip install 'coordlock[{extra}]'" in message, message
+
+
+def refuse_the_older(fence: Fence) -> None:
+    fence.check(NAME, 34)
+    try:
+        fence.check(NAME, 33)
+    except coordlock.StaleToken as error:
+        newest = error.newest
+    else:
+        newest = 0
+    assert newest == 34, "the stale token was not refused"
+
+
 def the_command_runs_a_command_under_a_lock() -> None:
     done = run(command(), "run", NAME, "--", "sh", "-c", 'test "$COORDLOCK_TOKEN" -gt 0; exit 7')
     assert done.returncode == 7, done
@@ -162,6 +217,14 @@ def checks(extras: set[str], urls: dict[str, str]) -> Iterator[Check]:
             url = urls.get(scheme, f"{scheme}://")
             yield partial(a_lock_is_acquired_and_released, url)
             yield partial(a_lock_is_acquired_and_released_in_asyncio, url)
+    yield partial(the_fences_that_need_no_extra_work)
+    for extra in ("sql", "redis"):
+        if extra not in extras:
+            yield partial(a_missing_extra_of_a_fence_is_named, extra)
+    if "sql" in extras:
+        yield partial(a_sql_fence_refuses_a_stale_token)
+    if "redis" in extras:
+        yield partial(a_redis_fence_refuses_a_stale_token, urls["redis"])
     if "zookeeper" in extras:
         yield partial(an_existing_kazoo_client_is_used, urls["zookeeper"])
     if "etcd3" in extras:
