@@ -132,6 +132,7 @@ class _Builder:
     def __init__(self, root: str) -> None:
         self._root: Final = root
         self._operations: list[Operation] = []
+        self._taken = False
 
     def put(self, key: str, data: bytes) -> Self:
         """Write ``data`` to ``key``, an absolute path; it is made where there is none.
@@ -150,8 +151,8 @@ class _Builder:
         """Let all of it fail unless ``key`` is at ``version`` before; 0 where there must be none.
 
         The grant guards against the past holders of its lock; this guards against writers without
-        it, and against the writer itself, whose unanswered commit may still come. Raises
-        `InvalidKey`.
+        it. If each transaction expects what was read, and none deletes, it also guards against a
+        commit of the same grant that was not answered and comes late. Raises `InvalidKey`.
         """
         if type(version) is not int or not 0 <= version < 2**63:
             raise ValueError(f"version must be an integer from 0 to 2**63 - 1, not {version!r}")
@@ -162,6 +163,13 @@ class _Builder:
         if any(one.key == key for one in self._operations if not isinstance(one, Expect)):
             raise InvalidKey(key, "is written twice in one transaction")
         return key
+
+    def _take(self) -> tuple[Operation, ...]:
+        if self._taken:
+            # Perhaps it was not answered: then it may be made yet, and twice.
+            raise RuntimeError("this transaction was committed already; make another one")
+        self._taken = True
+        return tuple(self._operations)
 
     def _add(self, operation: Operation) -> Self:
         self._operations.append(operation)
@@ -181,9 +189,10 @@ class Transaction(_Builder):
         Raises `LockLost` when the grant has ended, `VersionMismatch`, and `BackendError` for what
         the service does not take, such as too much data: then nothing was written. Raises
         `BackendUnavailable` when no answer came within the client's ``request_timeout``: it may
-        have been written, or may be later; read before you go on, and `expect` what you read.
+        have been written, or may be later, as long as the grant lives. So release it, acquire again
+        and read. Called a second time, it raises RuntimeError.
         """
-        self._commit(tuple(self._operations))
+        self._commit(self._take())
 
 
 class AsyncTransaction(_Builder):
@@ -199,7 +208,8 @@ class AsyncTransaction(_Builder):
         Raises `LockLost` when the grant has ended, `VersionMismatch`, and `BackendError` for what
         the service does not take, such as too much data: then nothing was written. Raises
         `BackendUnavailable` when no answer came within the client's ``request_timeout``: it may
-        have been written, or may be later; read before you go on, and `expect` what you read.
+        have been written, or may be later, as long as the grant lives. So release it, acquire again
+        and read. Called a second time, it raises RuntimeError.
         A cancelled call may be made, too.
         """
-        await self._commit(tuple(self._operations))
+        await self._commit(self._take())

@@ -13,7 +13,7 @@ from coordlock.errors import (
     SessionLost,
 )
 
-__all__ = ["SERVICE", "had_no_effect", "is_elsewhere", "needs_login", "translate"]
+__all__ = ["SERVICE", "NoSpace", "had_no_effect", "is_elsewhere", "needs_login", "translate"]
 
 SERVICE: Final = "etcd"
 
@@ -73,6 +73,10 @@ def needs_login(code: StatusCode, details: str) -> bool:
     )
 
 
+class NoSpace(BackendError):
+    """The database is full. The transaction that filled it gets this too, although it was made."""
+
+
 def translate(code: StatusCode, details: str, host: str = "") -> BackendError:
     """The error for a call to ``host`` that ended with ``code`` and ``details``."""
     at = f"{host}: " if host else ""
@@ -103,7 +107,7 @@ def translate(code: StatusCode, details: str, host: str = "") -> BackendError:
 def _exhausted(at: str, text: str) -> BackendError:
     if "space exceeded" in text:
         # Writes fail until an operator acts, so trying again does not help.
-        return BackendError(
+        return NoSpace(
             SERVICE,
             f"{at}{text}: compact and defragment it, or raise its quota, "
             "then disarm the alarm with `etcdctl alarm disarm`",

@@ -18,11 +18,12 @@ from functools import partial
 
 from coordlock.contender import Contender
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
+from coordlock.promise import Promise
 from coordlock.transaction import Expect, Operation, Stored
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.connection import Connection
-from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.errors import SERVICE, NoSpace
 from coordlock_etcd.futures import mapped
 from coordlock_etcd.rpc import TXN
 
@@ -44,7 +45,18 @@ class GuardedData:
     def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
         """See `Transactions.commit`."""
         request = requests.guarded_writes(_key(contender), contender.order, operations)
-        answer = self._connection.call(TXN, request)
+        answer: Promise[pb.TxnResponse] = Promise()
+
+        def answered(call: Future[pb.TxnResponse]) -> None:
+            error = call.exception()
+            if isinstance(error, NoSpace):
+                error = BackendUnavailable(SERVICE, f"{error.reason}; it may have been made")
+            if error is None:
+                answer.resolve(call.result())
+            else:
+                answer.fail(error)
+
+        self._connection.call(TXN, request).add_done_callback(answered)
         return mapped(answer, partial(_committed, contender, operations))
 
 

@@ -19,6 +19,7 @@ from coordlock.errors import (
     BackendError,
     BackendUnavailable,
     Evicted,
+    SessionLost,
     VersionMismatch,
 )
 from coordlock.transaction import Delete, Expect, Operation, Put, Stored
@@ -118,6 +119,8 @@ class GuardedData:
             unmet = (NodeExists,) if step.kind == "create" else (NoNode, BadVersion)
             if step.expected is not None and isinstance(error, unmet):
                 raise VersionMismatch(step.expected.key, step.expected.version)
+            if isinstance(error, (SessionLost, BackendUnavailable)):
+                raise error  # the leader looks at the session once more
             if not isinstance(error, (NoNode, NodeExists)):
                 raise _explained(step.path, error)
             # As the multi has failed at the leader and has come back, this server knows as much.

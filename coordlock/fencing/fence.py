@@ -5,8 +5,9 @@ rule of `coordlock.fencing.marks.Marks`. That protects a resource only where che
 one step: nobody newer may come in between. Each fence says what makes them one: the caller's
 transaction, a script, a file's lock.
 
-All methods raise, beside what they say, `InvalidToken`, `Unfenceable`, and the errors of the
-resource's own library as they are: the connection is the caller's.
+All methods raise, beside what they say, `InvalidToken`, `Unfenceable`, TypeError and ValueError for
+what can name no resource, and the errors of the resource's own library as they are: the connection
+is the caller's.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ __all__ = ["AsyncFence", "AsyncGuardingFence", "Fence", "GuardingFence"]
 class Fence(ABC):
     """Remembers the newest tokens and refuses older ones.
 
-    ``resource`` names what is protected: any text that UTF-8 can encode; databases have limits of
-    their own. All that one lock protects can be one resource; one resource must not be protected by
-    two locks, whose tokens can't be compared.
+    ``resource`` names what is protected: any text without NUL that UTF-8 can encode; databases have
+    limits of their own. All that one lock protects can be one resource; one resource must not be
+    protected by two locks, whose tokens can't be compared.
     """
 
     @abstractmethod

@@ -19,7 +19,7 @@ from coordlock.errors import Unsupported
 from coordlock.fencing.fence import GuardingFence
 from coordlock.fencing.markfile import Damaged, MarkFile, Record, sync
 from coordlock.fencing.marks import Marks
-from coordlock.fencing.token import FencingToken, Presented
+from coordlock.fencing.token import FencingToken, Presented, check_resource
 from coordlock.names import file_name
 
 __all__ = ["FileFence"]
@@ -94,7 +94,7 @@ class FileFence(GuardingFence):
 
     def _path(self, resource: str) -> str:
         # Folding, because the fence need not know whether the file system does it.
-        return os.path.join(self._directory, file_name(resource, folds=True))
+        return os.path.join(self._directory, file_name(check_resource(resource), folds=True))
 
 
 def _make(directory: str) -> None:

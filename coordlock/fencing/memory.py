@@ -11,7 +11,7 @@ from coordlock.clock import SYSTEM_CLOCK
 from coordlock.driver import Steps, run, run_async
 from coordlock.fencing.fence import AsyncGuardingFence, GuardingFence
 from coordlock.fencing.marks import Marks
-from coordlock.fencing.token import FencingToken, Presented
+from coordlock.fencing.token import FencingToken, Presented, check_resource
 from coordlock.promise import Promise
 
 __all__ = ["AsyncMemoryFence", "MemoryFence"]
@@ -44,6 +44,7 @@ class _Memory:
         Whoever gives up ends its operation; those behind it wait for the others all the same.
         """
         token = operation.token
+        check_resource(resource)
         with self._lock:
             self._marks[resource] = self._marks.get(resource, Marks()).raised(resource, token)
             before = [one for one in self._operations.get(resource, ()) if not one.over.done()]

@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from coordlock.errors import ConfigurationError, MissingExtra, StaleToken
 from coordlock.fencing.fence import AsyncFence, Fence
 from coordlock.fencing.marks import Marks
-from coordlock.fencing.token import FencingToken, Presented
+from coordlock.fencing.token import FencingToken, Presented, check_resource
 
 try:
     from redis.exceptions import NoScriptError
@@ -132,7 +132,7 @@ class _Keys:
     def _key(self, resource: str) -> bytes:
         # Encoded here, as is all that is sent but the caller's words: clients that encode in
         # different ways must mean the same key.
-        return (self._prefix + hash_tag(resource)).encode()
+        return (self._prefix + hash_tag(check_resource(resource))).encode()
 
     def _call(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,10 +10,13 @@ from coordlock.claim import Claim, Mode
 from coordlock.errors import InvalidToken, Unfenceable
 from coordlock.grant import AsyncGrant, Grant
 
-__all__ = ["MAX_TOKEN", "FencingToken", "Presented"]
+__all__ = ["MAX_TOKEN", "FencingToken", "Presented", "check_resource"]
 
 #: What a signed 64-bit column holds.
 MAX_TOKEN: Final = 2**63 - 1
+
+#: PostgreSQL stores no NUL, and UTF-8 no lone surrogates.
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 #: Modes whose conflicting grants are ordered by their tokens under the rule of `Marks`; the value
 #: tells whether grants of the mode share. Concurrent reads and writes are held along with newer
@@ -58,3 +62,17 @@ class FencingToken:
 
 #: What fences take for a token. Numbers are for tokens that came over a wire.
 Presented = int | FencingToken | Grant | AsyncGrant
+
+
+def check_resource(resource: str) -> str:
+    """Return ``resource`` if it can name one, else raise TypeError or ValueError.
+
+    Fences call it, so that what passes with one of them passes with all.
+    """
+    if not isinstance(resource, str):
+        raise TypeError(f"a resource is named by a str, not {type(resource).__name__}")
+    if _UNSTORABLE.search(resource):
+        raise ValueError(
+            f"{resource!r} names no resource: NUL and lone surrogates cannot be stored"
+        )
+    return resource

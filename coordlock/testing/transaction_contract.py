@@ -145,6 +145,14 @@ class TransactionContract(ClientSuite):
         assert grant.read(odd) is None
         assert grant.read(f"{key}/even") == Stored(b"even", 1)
 
+    def test_a_transaction_is_committed_once(self, grant: Any, key: str) -> None:
+        """It may not have been answered: then it must not be made a second time."""
+        transaction = grant.transaction().put(key, b"one")
+        transaction.commit()
+        with pytest.raises(RuntimeError, match="already"):
+            transaction.commit()
+        assert grant.read(key) == Stored(b"one", 1)
+
     def test_names_that_look_alike_are_different_keys(self, grant: Any, key: str) -> None:
         keys = [key + name for name in ("a", "A", "á", "a\u0301", "%61", "a ", "a.")]
         transaction = grant.transaction()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from coordlock_etcd.errors import had_no_effect, is_elsewhere, needs_login, translate
+from coordlock_etcd.errors import NoSpace, had_no_effect, is_elsewhere, needs_login, translate
 from grpc import StatusCode
 
 from coordlock.errors import (
@@ -24,7 +24,7 @@ ANSWERS: list[tuple[StatusCode, str, type[BackendError]]] = [
     (StatusCode.UNKNOWN, "Stream removed", BackendUnavailable),
     (StatusCode.UNIMPLEMENTED, "unknown service etcdserverpb.KV", BackendUnavailable),
     (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests", BackendUnavailable),
-    (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", BackendError),
+    (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", NoSpace),
     (
         StatusCode.FAILED_PRECONDITION,
         "etcdserver: rpc not supported for learner",

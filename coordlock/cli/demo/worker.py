@@ -68,7 +68,10 @@ class _Worker:
             line["run"] = self._task.run
         # All workers write to one pipe: less than PIPE_BUF is one piece, so that the order of
         # the lines is that of the events.
-        os.write(self._task.events, json.dumps(line).encode() + b"\n")
+        try:
+            os.write(self._task.events, json.dumps(line).encode() + b"\n")
+        except BrokenPipeError:
+            sys.exit("the demo has gone")
 
     def work(self) -> None:
         task = self._task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coordlock.errors import ConfigurationError, StaleToken
 from coordlock.fencing.fence import GuardingFence
@@ -85,17 +85,23 @@ class WSGIFencingMiddleware:
         environ: WSGIEnvironment,
         start_response: StartResponse,
     ) -> Iterable[bytes]:
+        has_begun = False
+
+        def begin(*arguments: Any) -> Callable[[bytes], object]:
+            nonlocal has_begun
+            has_begun = True
+            return start_response(*arguments)
+
         def refuse(error: StaleToken) -> Iterable[bytes]:
             """Answer the fence, or a check of its own that the application made of this token."""
             if error.token != token.value:
                 raise error
-            # The application may have called start_response already. With the failure it can be
-            # called again; it raises that when something was sent before.
-            failure = sys.exc_info()
+            # Called again, it wants the failure, which it raises when something was sent before.
+            failure = (sys.exc_info(),) if has_begun else ()
             return _answer(
                 Problem.stale(error),
                 environ,
-                lambda status, headers: start_response(status, headers, failure),
+                lambda status, headers: start_response(status, headers, *failure),
             )
 
         guard = self._fence.guard(resource, token) if self._fence else nullcontext()
@@ -103,7 +109,7 @@ class WSGIFencingMiddleware:
             try:
                 stack.enter_context(guard)
                 environ[TOKEN_KEY] = token
-                chunks = self._app(environ, start_response)
+                chunks = self._app(environ, begin)
             except StaleToken as error:
                 return refuse(error)
             if (close := getattr(chunks, "close", None)) is not None:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Engine,
     Executable,
     Table,
     and_,
@@ -43,7 +44,7 @@ from coordlock.fencing.fence import AsyncFence, Fence
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.sql.dialect import Insert, insert_for, is_in_transaction, is_savepoint_alone
 from coordlock.fencing.sql.table import FENCE_TABLE
-from coordlock.fencing.token import FencingToken, Presented
+from coordlock.fencing.token import FencingToken, Presented, check_resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +85,12 @@ class SQLFence(Fence):
     """
 
     def __init__(self, connection: Connection | Session, table: Table = FENCE_TABLE) -> None:
+        given: object = connection
+        if isinstance(given, Engine):
+            raise ConfigurationError(
+                "a SQLFence is for one transaction: give it a connection or a session, "
+                "or use SQLGuardingFence(engine)"
+            )
         self._given = connection
         self._table = table
 
@@ -93,6 +100,7 @@ class SQLFence(Fence):
         Raises `ConfigurationError` for a connection in autocommit mode, and for databases other
         than PostgreSQL and SQLite.
         """
+        check_resource(resource)
         presented = FencingToken.of(token, shared)
         connection = self._connection()
         if is_savepoint_alone(connection):

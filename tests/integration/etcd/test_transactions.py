@@ -78,12 +78,13 @@ def test_more_operations_than_the_server_takes_are_an_error_that_names_its_optio
     client: coordlock.Client, key: str
 ) -> None:
     with client.lock("orders") as grant:
-        transaction = grant.transaction()
+        most, more = grant.transaction(), grant.transaction().put(f"{key}/128", b"x")
         for number in range(128):
-            transaction.put(f"{key}/{number}", b"x")
-        transaction.commit()
+            most.put(f"{key}/{number}", b"x")
+            more.put(f"{key}/{number}", b"y")
+        most.commit()
         with pytest.raises(BackendError, match="--max-txn-ops") as caught:
-            transaction.put(f"{key}/128", b"x").commit()
+            more.commit()
         assert not isinstance(caught.value, BackendUnavailable)
         assert grant.read(f"{key}/128") is None
         assert grant.read(f"{key}/127") == Stored(b"x", 1)
@@ -226,7 +227,8 @@ def test_a_holder_on_another_member_reads_all_that_was_written_before(
                 found = grant.read(key) or Stored(b"0", 0)
                 grant.transaction().put(key, b"%d" % (int(found.data) + 1)).commit()
 
-    clients = [coordlock.connect(member.url_for(root, ttl="20s")) for member in cluster.members]
+    options = {"ttl": "60s", "request_timeout": "60s"}
+    clients = [coordlock.connect(one.url_for(root, **options)) for one in cluster.members]
     try:
         with ThreadPoolExecutor() as pool:
             for worker in [pool.submit(work, client) for client in clients]:

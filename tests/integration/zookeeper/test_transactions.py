@@ -216,7 +216,8 @@ def test_a_holder_on_another_member_reads_all_that_was_written_before(
                 found = grant.read(key) or Stored(b"0", 0)
                 grant.transaction().put(key, b"%d" % (int(found.data) + 1)).commit()
 
-    clients = [coordlock.connect(member.url_for(root, ttl="20s")) for member in ensemble.members]
+    options = {"ttl": "60s", "request_timeout": "60s"}
+    clients = [coordlock.connect(one.url_for(root, **options)) for one in ensemble.members]
     try:
         with ThreadPoolExecutor() as pool:
             for worker in [pool.submit(work, client) for client in clients]:
@@ -233,11 +234,12 @@ def test_a_client_that_moves_to_another_member_reads_all_that_was_written_before
 ) -> None:
     """It hears that the one before has left, and then its connection breaks."""
     host, port = ensemble.members[0].host, ensemble.members[0].port
+    options = "?ttl=60s&request_timeout=60s"
     others = ",".join(member.endpoint.hosts[0] for member in ensemble.members[1:])
     with (
         FaultProxy(host, port) as proxy,
-        coordlock.connect(f"zookeeper://127.0.0.1:{proxy.port},{others}{root}?ttl=20s") as client,
-        coordlock.connect(ensemble.url_for(root, ttl="20s")) as other,
+        coordlock.connect(f"zookeeper://127.0.0.1:{proxy.port},{others}{root}{options}") as client,
+        coordlock.connect(ensemble.url_for(root, ttl="60s")) as other,
         ThreadPoolExecutor() as pool,
     ):
         for number in range(1, 11):
