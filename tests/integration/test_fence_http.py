@@ -24,6 +24,7 @@ from coordlock.fencing.http import (
     FencingMiddleware,
     WSGIFencingMiddleware,
     fenced,
+    fencing_headers,
     raise_for_stale,
 )
 from coordlock.testing.waiting import eventually
@@ -636,3 +637,16 @@ class TestWSGI:
             assert newer.result(60).content == b"firstlast"
             assert sent == [33, 34]
             streamed.close()
+
+
+def test_a_wsgi_server_is_told_of_no_failure_where_the_application_was_not_called() -> None:
+    """What it is told, httpx raises and others log."""
+
+    def never(environ: Any, start_response: Any) -> list[bytes]:
+        raise AssertionError("the application was called")
+
+    fence = MemoryFence()
+    fence.check("/x", 34)
+    transport = httpx.WSGITransport(WSGIFencingMiddleware(never, fence))
+    with httpx.Client(transport=transport, base_url="http://x") as client:
+        assert client.put("/x", headers=fencing_headers(33)).status_code == 409

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from coordlock_etcd import EtcdBackend
@@ -72,6 +73,27 @@ def test_a_transaction_without_writes_changes_nothing(
 
 
 # Limits
+
+
+class SmallEtcd(EtcdServer):
+    def command(self) -> list[str]:
+        return [*super().command(), "--quota-backend-bytes=20000000"]
+
+
+def test_a_commit_that_fills_the_database_does_not_claim_that_nothing_was_written(
+    tmp_path: Path,
+) -> None:
+    """etcd applies what takes the last of its space, and answers as if it had not."""
+
+    def fill(url: str, number: int) -> None:
+        with coordlock.connect(url) as client, client.lock(f"filler-{number}") as grant:
+            for turn in range(200):
+                grant.transaction().put(f"/data/{number}/{turn}", b"x" * 400_000).commit()
+
+    with SmallEtcd(tmp_path) as small, ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(fill, small.url, number) for number in range(8)]:
+            with pytest.raises(BackendUnavailable, match=r"alarm disarm.* may have been made"):
+                done.result(60)
 
 
 def test_more_operations_than_the_server_takes_are_an_error_that_names_its_option(
