@@ -1,0 +1,99 @@
+"""Completeness: whether a history tells enough for the other checkers to say something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
+from coordlock.testing.faults.events import (
+    AcquireInvoked,
+    Event,
+    Kind,
+    OperationOffered,
+    Reach,
+)
+from coordlock.testing.faults.fault import Fault
+from coordlock.testing.faults.history import History
+from coordlock.testing.faults.violation import Violation, together
+
+__all__ = ["Incomplete", "completeness"]
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete(Violation):
+    """Something is not in the history that must be, or does not fit."""
+
+
+def completeness(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
+    """A history in which something is missing proves nothing, so that is a violation.
+
+    * The run begins, quiesces and ends, once each and in this order; something was granted.
+    * Every event follows from others as `coordlock.testing.faults.events` has it.
+    * Nobody acquires or releases after it was seen dead.
+    * Every fault is healed before the run quiesces, and none begins after that; nor does an
+      attempt or an operation.
+    * Ground truth that was promised is surveyed after that.
+    * A resource with adds tells its final state after that.
+    """
+    return list(islice(_missing(history), bounds.findings))
+
+
+def _missing(history: History) -> Iterator[Incomplete]:
+    for event, why in history.strays:
+        yield Incomplete(f"an event that does not fit: {why}", (event,))
+    stages: tuple[tuple[str, Event | None], ...] = (
+        ("begins", history.began),
+        ("quiesces", history.quiesced),
+        ("ends", history.ended),
+    )
+    for stage, found in stages:
+        if found is None:
+            yield Incomplete(f"the run never {stage}", ())
+    if history.began and history.began.at > history.origin:
+        yield Incomplete("something happened before the run began", (history.events[0],))
+    if history.ended and history.ended.at < history.end:
+        yield Incomplete("something happened after the run ended", (history.events[-1],))
+    if not history.granted:
+        yield Incomplete("nothing was granted", ())
+    yield from _undead(history)
+    if history.quiesced is not None:
+        yield from _after(history, history.quiesced)
+
+
+def _undead(history: History) -> Iterator[Incomplete]:
+    """Whose name is used again seems dead, and nothing would be asked of it any more."""
+    dead: dict[str, Fault] = {}
+    for fault in history.faults:
+        if fault.began.reach is Reach.KILLED:
+            for target in fault.began.targets:
+                dead.setdefault(target, fault)
+    for attempt in history.attempts.values():
+        killed = dead.get(attempt.process)
+        for event in attempt.events if killed else ():
+            if killed and event.at > killed.ends:
+                what = f"{attempt.process} was dead and goes on"
+                yield Incomplete(what, together(killed, event))
+
+
+def _after(history: History, quiesced: Event) -> Iterator[Incomplete]:
+    for fault in history.faults:
+        if fault.ends > quiesced.at:
+            yield Incomplete("a fault was not healed in time", together(fault, quiesced))
+    for event in history.events:
+        if event.at > quiesced.at and isinstance(event, AcquireInvoked | OperationOffered):
+            yield Incomplete("something was begun after quiescence", (quiesced, event))
+    if history.has_truth:
+        surveyed = history.truth.surveyed
+        if surveyed is None or surveyed.at < quiesced.at:
+            yield Incomplete("the ground truth was not surveyed", together(quiesced, surveyed))
+    for resource in history.resources.values():
+        final = together(resource.final_sets, resource.final_value)
+        adds = [one for one in resource.operations if one.offered.kind is Kind.ADD]
+        if adds and not final:
+            yield Incomplete(f"the final state of {resource.name} is not told", ())
+        early = [event for event in final if event.at < quiesced.at]
+        if early:
+            what = f"the final state of {resource.name} was told before quiescence"
+            yield Incomplete(what, (early[0], quiesced))

@@ -1,0 +1,349 @@
+"""What happens in a run with faults: the events, who writes each of them, and exactly when.
+
+Every event has ``at``, nanoseconds on the machine's CLOCK_MONOTONIC, and ``process``, the name of
+who writes it. Names are never used again: a process that is restarted gets a new one.
+
+The checkers take the times literally, so what is claimed of an interval is only as good as its
+ends. One rule gives them all: **what somebody is about to do is logged before it is done, what
+somebody was told is logged after it was told.**
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from coordlock.claim import Claim
+
+__all__ = [
+    "FOREVER",
+    "AcquireFailed",
+    "AcquireInvoked",
+    "ContenderAppeared",
+    "ContenderDisappeared",
+    "Counted",
+    "Enqueued",
+    "Event",
+    "FaultBegan",
+    "FaultHealed",
+    "FinalSet",
+    "FinalValue",
+    "Granted",
+    "Kind",
+    "LossSignalled",
+    "OperationAccepted",
+    "OperationFailed",
+    "OperationOffered",
+    "OperationRefused",
+    "Quiesced",
+    "Reach",
+    "ReleaseAcknowledged",
+    "ReleaseFailed",
+    "ReleaseSent",
+    "RunBegan",
+    "RunEnded",
+    "Surveyed",
+    "Withdrawn",
+]
+
+#: Later than every time and every revision.
+FOREVER: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        at: when, in nanoseconds on CLOCK_MONOTONIC.
+        process: who writes it.
+    """
+
+    at: int
+    process: str
+
+
+# The run: written by whoever runs it.
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegan(Event):
+    """Before anything else.
+
+    ``truth`` promises the ground truth of every lock, from the service's beginning on; without it
+    the checkers have only what clients saw. Leave it out where the service shows none.
+    """
+
+    seed: int
+    backend: str
+    truth: bool
+    versions: Mapping[str, str] = field(default_factory=dict, hash=False)
+    parameters: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Quiesced(Event):
+    """All faults are healed, everything is answered, and clients begin nothing any more.
+
+    Nobody waits. Who still holds does so until the end; those are the live tickets.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded(Event):
+    """After everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted(Event):
+    """How many there are of something that can leak: watches, leases, threads, descriptors.
+
+    Once for each ``what`` with ``baseline``, when clients are connected and idle, and once without,
+    after quiescence. ``what`` says whose they are, too: "threads of c3".
+    """
+
+    what: str
+    count: int
+    baseline: bool
+
+
+# Clients. ``attempt`` names one call of acquire in the whole run, and the grant that it returns.
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireInvoked(Event):
+    """Before ``acquire`` is called."""
+
+    attempt: str
+    lock: str
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued(Event):
+    """After the service has acknowledged the contender, where somebody can see that. Optional.
+
+    It makes known the tokens of those that wait or give up, which nothing else does.
+    """
+
+    attempt: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Granted(Event):
+    """After ``acquire`` has returned, before anything is done with the grant.
+
+    ``deadline`` is the session's local deadline, on the clock of ``at``; None where it has none.
+    """
+
+    attempt: str
+    token: int
+    deadline: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireFailed(Event):
+    """After ``acquire`` has raised or, for ``try_acquire``, returned None.
+
+    ``error`` is the name of the exception's class, or "busy"; ``detail`` its text.
+    """
+
+    attempt: str
+    error: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn(Event):
+    """Before somebody cancels ``acquire``. Not for its own timeout, which nobody sees coming."""
+
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSent(Event):
+    """Before ``release`` is called, or the client that holds it closed."""
+
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAcknowledged(Event):
+    """After ``release`` has returned. ``held`` is its answer: whether it was still held.
+
+    It also returns when the service does not answer, so the contender may be there still.
+    """
+
+    attempt: str
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFailed(Event):
+    """After ``release`` has raised. It may have been done, or may be yet."""
+
+    attempt: str
+    error: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LossSignalled(Event):
+    """As soon as the loss signal was seen set, by a thread that does nothing but wait for it.
+
+    ``deadline`` is the local deadline as it was known then, on the clock of ``at``. Once for each
+    attempt, and not for a grant that was released first.
+    """
+
+    attempt: str
+    reason: str
+    deadline: int | None
+
+
+# The resource: the same ``operation`` may be logged by the client and by the resource, so that
+# nothing is missing where one of them dies.
+
+
+class Kind(Enum):
+    """What an operation does."""
+
+    READ = "read"
+    ADD = "add"  #: its value is to be in the final set, or to be part of the final sum
+    WRITE = "write"
+
+
+@dataclass(frozen=True, slots=True)
+class OperationOffered(Event):
+    """Before the operation is sent to the resource, by the client. A mere check is a read.
+
+    Values that are added to one resource differ from each other, unless it keeps their sum.
+    """
+
+    operation: str
+    resource: str
+    attempt: str
+    token: int
+    shared: bool
+    kind: Kind
+    value: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationAccepted(Event):
+    """After the client was told, or after the resource has committed it.
+
+    ``order`` is the resource's own: it grows with every accepted operation, and was assigned in
+    the step that accepted it. ``value`` is what a read returned.
+    """
+
+    operation: str
+    order: int
+    value: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRefused(Event):
+    """After `StaleToken`. ``newest`` is the token that the fence names. Nothing was done."""
+
+    operation: str
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFailed(Event):
+    """After any other error. It may have been done, or may be yet."""
+
+    operation: str
+    error: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalSet(Event):
+    """What the resource holds after quiescence. Several lines make one set: `Journal.final_set`."""
+
+    resource: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FinalValue(Event):
+    """The sum that the resource holds after quiescence, of values that were added to 0."""
+
+    resource: str
+    value: int
+
+
+# The nemesis. ``fault`` names one fault in the whole run.
+
+
+class Reach(Enum):
+    """What a fault touches, and so what may be asked of the lock meanwhile."""
+
+    SERVERS = "servers"
+    NETWORK = "network"
+    PAUSED = "client paused"
+    KILLED = "client killed"  #: a client process is gone for good, whether killed or crashed
+    CLOCKS = "clocks"
+    OPERATOR = "operator"  #: somebody removes contenders or sessions that are not his
+
+
+@dataclass(frozen=True, slots=True)
+class FaultBegan(Event):
+    """Before the fault is made: before the signal is sent, the link cut, the key deleted.
+
+    ``kind`` is for people and their tables. ``targets`` are names of processes for PAUSED and
+    KILLED; names of processes or of servers for CLOCKS; locks, contenders' keys or sessions for
+    OPERATOR, where only the ground truth tells whose the latter are; free for the others.
+    """
+
+    fault: str
+    kind: str
+    reach: Reach
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultHealed(Event):
+    """After the fault is over: the signal to go on was sent, the link works, the server answers.
+
+    A fault of one stroke is healed when the stroke was done; one that kills when the process was
+    seen dead.
+    """
+
+    fault: str
+
+
+# Ground truth: written by an observer of the service, from its own record. ``at`` is any moment by
+# which it had certainly happened, such as that of reading the record; ``revision`` counts the
+# service's transactions (etcd's revision, ZooKeeper's zxid). Repeated lines do no harm.
+
+
+@dataclass(frozen=True, slots=True)
+class ContenderAppeared(Event):
+    """A contender was created. ``token`` as the service's record gives it, not as clients do."""
+
+    lock: str
+    key: str
+    token: int
+    claim: Claim
+    session: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContenderDisappeared(Event):
+    """A contender was deleted, whoever did it."""
+
+    key: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed(Event):
+    """The ground truth is complete up to ``revision``, which was current after quiescence."""
+
+    revision: int

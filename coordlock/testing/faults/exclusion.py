@@ -1,0 +1,58 @@
+"""Exclusion: who counts as a holder at the same time as who."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
+from coordlock.testing.faults.events import Event
+from coordlock.testing.faults.history import History
+from coordlock.testing.faults.overlap import Overlap, overlaps
+from coordlock.testing.faults.violation import Violation, together
+
+__all__ = ["HeldTogether", "exclusion"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTogether(Violation):
+    """Conflicting grants were held together, and no fault of a client, clock or operator shows why.
+
+    ``length`` is in nanoseconds.
+    """
+
+    length: int
+
+
+def exclusion(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
+    """Conflicting grants are never held together, under all faults of servers and network.
+
+    A hold lasts from the event `Granted` to the first of `ReleaseSent`, `LossSignalled` and the
+    beginning of the fault that killed its process. Two conflict by their modes; on a semaphore of n
+    any n + 1 do.
+
+    No lock can promise this where a holder stands still, its clock jumps, or an operator removes
+    its contender: then it learns of its loss too late. Such overlaps are no violations; see
+    `overlaps`, and `Summary` for their number and length. That they do no harm is for `register` to
+    show. They are excused only by what befell the one with the older token: its process was paused
+    when the overlap began or until less than ``bounds.signal`` before; or between its invocation
+    and then a clock was wrong, its own or a server's, or an operator's act named its contender.
+    """
+    found = (one for one in overlaps(history, bounds) if not one.excuses)
+    return [_violation(history, one) for one in islice(found, bounds.findings)]
+
+
+def _violation(history: History, overlap: Overlap) -> HeldTogether:
+    lock = overlap.holders[0].lock
+    who = ", ".join(f"{one.process} (token {one.token})" for one in overlap.holders)
+    length = overlap.end - overlap.start
+    what = f"{lock} was held together by {who}, for {length / 1e6:.3f} ms"
+    removals: list[Event] = []
+    for one in overlap.holders[:-1]:
+        life = history.life(one)
+        if life is not None and life.disappeared is not None:
+            removals.append(life.disappeared)
+            known = one.granted and one.granted.deadline
+            if history.times.not_after(life.gone) < (known or 0):
+                what += f"; the service removed token {one.token} before its deadline"
+    return HeldTogether(what, together(overlap, removals), length)

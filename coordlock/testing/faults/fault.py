@@ -1,0 +1,132 @@
+"""The faults of a run: when what was touched, and what that excuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from coordlock.testing.faults.attempt import Attempt
+from coordlock.testing.faults.events import FOREVER, Event, FaultBegan, FaultHealed, Reach
+
+__all__ = ["Fault", "Faults"]
+
+
+@dataclass(eq=False, slots=True)
+class Fault:
+    """One fault, from ``begins`` to ``ends`` (nanoseconds; forever, if it was never healed)."""
+
+    began: FaultBegan
+    healed: FaultHealed | None = None
+
+    @property
+    def begins(self) -> int:
+        """The moment before it was made."""
+        return self.began.at
+
+    @property
+    def ends(self) -> int:
+        """The moment after it was healed."""
+        return FOREVER if self.healed is None else self.healed.at
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Beginning and end."""
+        return (self.began,) if self.healed is None else (self.began, self.healed)
+
+    def meets(self, start: int, end: int) -> bool:
+        """Whether it was there at any moment from ``start`` to ``end``."""
+        return self.begins <= end and self.ends >= start
+
+
+class Faults:
+    """All faults of a run, in the order of their beginnings."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.all: Final = tuple(sorted(faults, key=lambda one: one.begins))
+        self._pauses: dict[str, list[Fault]] = {}
+        self._clocks: list[Fault] = []
+        self._operators: dict[str, list[Fault]] = {}
+        self._kills: dict[str, FaultBegan] = {}
+        for one in self.all:
+            for target in one.began.targets:
+                match one.began.reach:
+                    case Reach.PAUSED:
+                        self._pauses.setdefault(target, []).append(one)
+                    case Reach.OPERATOR:
+                        self._operators.setdefault(target, []).append(one)
+                    case Reach.KILLED:
+                        self._kills.setdefault(target, one.began)
+            if one.began.reach is Reach.CLOCKS:
+                self._clocks.append(one)
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(self.all)
+
+    def kill(self, process: str) -> FaultBegan | None:
+        """What ended ``process``, if something did."""
+        return self._kills.get(process)
+
+    def pause(self, process: str, start: int, end: int) -> Fault | None:
+        """A pause of ``process`` that was there at any moment from ``start`` to ``end``."""
+        pauses = self._pauses.get(process, ())
+        return next((one for one in pauses if one.meets(start, end)), None)
+
+    def running(self, process: str, since: int, slack: int) -> int:
+        """The first moment from ``since`` on at which ``process`` runs, undisturbed for ``slack``.
+
+        What is due at ``since`` is due then, give or take ``slack``: a pause that comes within the
+        slack may have come before the process got to it.
+        """
+        for one in self._pauses.get(process, ()):
+            if one.meets(since, since + slack):
+                since = max(since, one.ends)
+        return since
+
+    def clock(self, process: str, clients: frozenset[str], start: int, end: int) -> Fault | None:
+        """A clock's fault, on ``process`` or on a server, in the time from ``start`` to ``end``.
+
+        Targets are servers unless they are in ``clients``.
+        """
+        for one in self._clocks:
+            if one.meets(start, end):
+                targets = one.began.targets
+                if process in targets or not clients.issuperset(targets):
+                    return one
+        return None
+
+    def operator(self, touched: Iterable[str], start: int, end: int) -> Fault | None:
+        """An operator's act on any of ``touched``, in the time from ``start`` to ``end``."""
+        for target in touched:
+            for one in self._operators.get(target, ()):
+                if one.meets(start, end):
+                    return one
+        return None
+
+    def excuse(
+        self, stale: Attempt, names: Iterable[str], clients: frozenset[str], at: int, slack: int
+    ) -> Fault | None:
+        """What explains that ``stale`` still counted as held at ``at``, when another one did, too.
+
+        Its process was paused then, or until ``slack`` before that at most; or, since it was
+        invoked, a clock was wrong or an operator's act named one of ``names``. Never a fault of
+        servers or network: against those the local deadline stands.
+        """
+        since = stale.invoked.at
+        return (
+            self.pause(stale.process, at - slack, at)
+            or self.clock(stale.process, clients, since, at)
+            or self.operator(names, since, at)
+        )
+
+    def calm(self, until: int) -> list[tuple[int, int]]:
+        """The times before ``until`` in which there was no fault, in order."""
+        calm: list[tuple[int, int]] = []
+        since = 0
+        for one in self.all:
+            if one.begins > since:
+                calm.append((since, one.begins))
+            since = max(since, one.ends)
+        if since < until:
+            calm.append((since, until))
+        return calm

@@ -1,0 +1,64 @@
+"""Leaks: what is left when everything is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
+from coordlock.testing.faults.events import FOREVER, Counted
+from coordlock.testing.faults.history import History
+from coordlock.testing.faults.violation import Violation, together
+
+__all__ = ["Leaked", "Missing", "leaks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaked(Violation):
+    """Something is left that nobody holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing(Violation):
+    """Somebody holds what the service does not have."""
+
+
+def leaks(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
+    """After quiescence nothing is left, whatever the faults before.
+
+    * By the ground truth, the service's contenders are exactly those of the grants that are still
+      held: neither released nor lost, of a process that lives.
+    * Of everything that was counted there is no more than there was at the baseline. What was
+      counted only once is a violation, too.
+    """
+    return list(islice((*_contenders(history), *_counts(history)), bounds.findings))
+
+
+def _contenders(history: History) -> Iterator[Violation]:
+    if not history.has_truth:
+        return
+    held = {(one.lock, one.token): one for one in history.granted if one.end is None}
+    known = {(one.lock, one.token): one for one in history.attempts.values()}
+    for life in history.truth.lives:
+        place = life.appeared.lock, life.appeared.token
+        if life.gone == FOREVER and held.pop(place, None) is None:
+            what = f"{life.appeared.key} (token {life.appeared.token}) is left in the queue"
+            yield Leaked(what, together(known.get(place), life.appeared))
+    for one in held.values():
+        what = f"{one.process} holds {one.lock} (token {one.token}), and has no contender there"
+        yield Missing(what, together(one, history.life(one)))
+
+
+def _counts(history: History) -> Iterator[Violation]:
+    baseline: dict[str, Counted] = {}
+    final: dict[str, Counted] = {}
+    for event in history.counts:
+        (baseline if event.baseline else final)[event.what] = event
+    for what in sorted(baseline.keys() | final.keys()):
+        before, after = baseline.get(what), final.get(what)
+        if before is None or after is None:
+            yield Leaked(f"{what}: counted only once", together(before, after))
+        elif after.count > before.count:
+            grown = f"{what}: {after.count}, and {before.count} at first"
+            yield Leaked(grown, together(before, after))

@@ -1,0 +1,182 @@
+"""Histories made by hand: one line for each thing that happens, times in milliseconds."""
+
+from __future__ import annotations
+
+from coordlock.claim import Claim, Mode
+from coordlock.testing.faults import Bounds, History, judge
+from coordlock.testing.faults.events import (
+    AcquireFailed,
+    AcquireInvoked,
+    ContenderAppeared,
+    ContenderDisappeared,
+    Counted,
+    Enqueued,
+    Event,
+    FaultBegan,
+    FaultHealed,
+    FinalSet,
+    FinalValue,
+    Granted,
+    Kind,
+    LossSignalled,
+    OperationAccepted,
+    OperationFailed,
+    OperationOffered,
+    OperationRefused,
+    Quiesced,
+    Reach,
+    ReleaseAcknowledged,
+    ReleaseSent,
+    RunBegan,
+    RunEnded,
+    Surveyed,
+)
+
+MS = 1_000_000
+#: A run of a second: a signal may be 10 ms late, everybody is answered within 200 ms.
+BOUNDS = Bounds(signal=10 * MS, recovery=200 * MS)
+QUIET, END = 900, 1000
+
+
+class Story:
+    """A run that is told event by event. Tokens are the revisions at which contenders appear."""
+
+    def __init__(self, *, truth: bool = True, lock: str = "a") -> None:
+        self.events: list[Event] = []
+        self.truth = truth
+        self.lock = lock
+        self.revision = 0
+        self._numbers: dict[str, int] = {}
+
+    def history(self) -> History:
+        """The events so far, and those of the run around them."""
+        run: list[Event] = [
+            RunBegan(0, "runner", 7, "etcd", self.truth),
+            Quiesced(QUIET * MS, "runner"),
+            RunEnded(END * MS, "runner"),
+        ]
+        if self.truth:
+            run.append(Surveyed((QUIET + 1) * MS, "observer", self.revision + 1))
+        return History([*self.events, *run])
+
+    def add(self, *events: Event) -> None:
+        self.events += events
+
+    def name(self, kind: str) -> str:
+        self._numbers[kind] = self._numbers.get(kind, 0) + 1
+        return f"{kind}{self._numbers[kind]}"
+
+    def attempt(
+        self,
+        process: str,
+        token: int | None = None,
+        *,
+        claim: Claim = Mode.EX,
+        invoked: int = 0,
+        enqueued: int | None = None,
+        granted: int | None = None,
+        failed: int | None = None,
+        deadline: int | None = None,
+        released: int | None = None,
+        acked: int | None = None,
+        lost: int | None = None,
+        deadline_then: int | None = None,
+        gone: int | None = None,
+        seen: int | None = None,
+    ) -> str:
+        """One acquire and what becomes of it.
+
+        ``gone`` is the revision at which it leaves the queue; ``seen`` is when the observer sees
+        that, the end by default. A release is acknowledged one millisecond later.
+        """
+        one = self.name("attempt")
+        self.add(AcquireInvoked(invoked * MS, process, one, self.lock, claim))
+        if enqueued is not None and token is not None:
+            self.add(Enqueued(enqueued * MS, process, one, token))
+        if granted is not None and token is not None:
+            self.add(Granted(granted * MS, process, one, token, _ns(deadline)))
+        if failed is not None:
+            self.add(AcquireFailed(failed * MS, process, one, "AcquireTimeout"))
+        if released is not None:
+            self.add(ReleaseSent(released * MS, process, one))
+            at = released + 1 if acked is None else acked
+            self.add(ReleaseAcknowledged(at * MS, process, one, lost is None))
+        if lost is not None:
+            self.add(LossSignalled(lost * MS, process, one, "expired", _ns(deadline_then)))
+        if token is not None and self.truth:
+            self.contender(token, gone, claim=claim, seen=seen)
+        return one
+
+    def contender(
+        self,
+        token: int,
+        gone: int | None = None,
+        *,
+        claim: Claim = Mode.EX,
+        revision: int | None = None,
+        seen: int | None = None,
+    ) -> None:
+        """A contender in the service's record."""
+        key = self.name(f"/{self.lock}/key")
+        at = (END if seen is None else seen) * MS
+        revision = token if revision is None else revision
+        self.add(
+            ContenderAppeared(at, "observer", self.lock, key, token, claim, f"s{key}", revision)
+        )
+        self.revision = max(self.revision, revision, gone or 0)
+        if gone is not None:
+            self.add(ContenderDisappeared(at, "observer", key, gone))
+
+    def fault(self, reach: Reach, began: int, healed: int | None, *targets: str) -> None:
+        one = self.name("fault")
+        self.add(FaultBegan(began * MS, "nemesis", one, reach.name.lower(), reach, targets))
+        if healed is not None:
+            self.add(FaultHealed(healed * MS, "nemesis", one))
+
+    def operation(
+        self,
+        attempt: str,
+        token: int,
+        *,
+        at: int = 0,
+        shared: bool = False,
+        kind: Kind = Kind.WRITE,
+        value: int | None = None,
+        order: int | None = None,
+        refused_by: int | None = None,
+        failed: bool = False,
+        resource: str = "ledger",
+    ) -> None:
+        """One operation, answered a millisecond later if ``order`` or the refusal is given."""
+        one = self.name("operation")
+        process = f"of {attempt}"
+        self.add(
+            OperationOffered(at * MS, process, one, resource, attempt, token, shared, kind, value)
+        )
+        if order is not None:
+            self.add(OperationAccepted((at + 1) * MS, process, one, order))
+        if refused_by is not None:
+            self.add(OperationRefused((at + 1) * MS, process, one, refused_by))
+        if failed:
+            self.add(OperationFailed((at + 1) * MS, process, one, "ConnectionError"))
+
+    def final_set(self, *values: int, resource: str = "ledger") -> None:
+        self.add(FinalSet((QUIET + 1) * MS, "runner", resource, values))
+
+    def final_value(self, value: int, resource: str = "ledger") -> None:
+        self.add(FinalValue((QUIET + 1) * MS, "runner", resource, value))
+
+    def count(self, what: str, before: int | None, after: int | None) -> None:
+        if before is not None:
+            self.add(Counted(0, "runner", what, before, True))
+        if after is not None:
+            self.add(Counted((QUIET + 1) * MS, "runner", what, after, False))
+
+
+def _ns(milliseconds: int | None) -> int | None:
+    return None if milliseconds is None else milliseconds * MS
+
+
+def broken(story: Story, bounds: Bounds = BOUNDS) -> list[str]:
+    """What all checkers find, by kind."""
+    return sorted(type(one).__name__ for one in judge(story.history(), bounds).all())
