@@ -103,9 +103,9 @@ class _Acquisition:
         No read is needed when the old snapshot, less who has left, shows that I am next. That I am
         still there, the watch on my own contender tells: it was set before, and departures are told
         in the order in which they happen. Two things can be told in any order, and then the queue
-        is read: what happened while the connection was broken, and what happened at once, as when
-        my session ends and takes all of its contenders. So none of this client's own may be gone
-        that was not withdrawn.
+        is read: what happened while the connection was broken or while a watch was being set, which
+        the backend tells the session; and what happened at once, as when my session ends and takes
+        all of its contenders. So none of this client's own may be gone that was not withdrawn.
         """
         ticket.guard(snapshot.revision, at_once=True)
         yield ticket.departure(waiting_for, snapshot.revision)

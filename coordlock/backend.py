@@ -78,6 +78,9 @@ class SessionListener(Protocol):
     def recovered(self) -> None:
         """The connection is back, with the same session: the kernel sends a heartbeat at once."""
 
+    def disordered(self) -> None:
+        """The next departure may be told before an earlier one: the kernel reads the queue then."""
+
     def lost(self, reason: str) -> None:
         """The service says that the session has ended."""
 
@@ -144,9 +147,12 @@ class Backend(ABC):
         """Call ``departed`` once, when ``contender`` has left its queue after ``revision``.
 
         At once, when it has left already. Never before it has left, and not at all after the
-        session ended. Survives reconnects. Returns what cancels the watch; idempotent. Departures
-        are told in the order in which they happened, unless the listener was told of a doubt.
-        All watches of a contender share one of the service's.
+        session ended. Survives reconnects. Returns what cancels the watch; idempotent. All watches
+        of a contender share one of the service's.
+
+        When a departure is told, those that happened before it, of contenders of the same queue
+        that were watched by then, have been told. Where that is not certain, the listener's
+        ``disordered`` or ``suspect`` was called before.
         """
 
     @abstractmethod

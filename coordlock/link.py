@@ -8,10 +8,11 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from typing import Final, TypeVar
 
 from coordlock.backend import Backend
@@ -21,6 +22,7 @@ from coordlock.contender import Contender, Entry, Owner
 from coordlock.driver import DeadlineReached, Steps, run_in_background
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
 from coordlock.promise import Promise, settled
+from coordlock.recovery import Recovery
 from coordlock.retry import removal, retried
 from coordlock.session import Session
 from coordlock.settings import Settings
@@ -43,6 +45,7 @@ class Link:
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
+        self.recovery: Final = Recovery(self.timers)
         self._pid: Final = os.getpid()
         self._host: Final = socket.gethostname()
         self._lock = threading.Lock()
@@ -91,7 +94,7 @@ class Link:
         """A new ticket for ``queue`` in ``session``; nothing is sent yet."""
         owner = Owner(self._host, self._pid, self.settings.label, time.time())
         entry = Entry(queue, uuid.uuid4().hex, claim, owner)
-        ticket = Ticket(self.backend, self.timers, session, entry, self._forget)
+        ticket = Ticket(self.backend, self.timers, session, entry, self.recovery, self._forget)
         with self._lock:
             self._tickets[entry.id] = ticket
         if self.closed:
@@ -189,6 +192,7 @@ class Link:
                 self._session = session
                 self._trouble = None
             log.info("%s: session %s is open", self.settings, session.id)
+            self.recovery.noticed()
             opening.resolve(session)
 
     def _note(self, error: BackendUnavailable) -> None:
@@ -199,7 +203,9 @@ class Link:
     def _start_session(self) -> Promise[Session]:
         if self.closed:
             raise ClientClosed
-        self._starting = session = Session(self.backend, self.timers, self._session_ended)
+        self._starting = session = Session(
+            self.backend, self.timers, self._session_ended, self.recovery.noticed
+        )
         return run_in_background(session.open())
 
     def _forget(self, ticket: Ticket) -> None:
@@ -213,3 +219,14 @@ class Link:
             log.warning("%s: %s; %d contender(s) lost", self.settings, error, len(tickets))
         for ticket in tickets:
             ticket.lose(copy(error))  # each waiter's traceback goes on its own
+        if not isinstance(error, ClientClosed):
+            # The service may keep the session for longer, and what is lost never comes back: others
+            # need not wait for its release. In the timers' thread, because anybody's may be here.
+            with suppress(ClientClosed):
+                self.timers.call_at(self.clock.now(), partial(_withdraw, tickets))
+
+
+def _withdraw(tickets: Iterable[Ticket]) -> None:
+    for ticket in tickets:
+        if ticket.contender is not None:
+            ticket.withdraw()  # else it is being sent, and its sender withdraws it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 import tenacity
@@ -48,20 +49,22 @@ def retried(
     *,
     longest: float = 2.0,
     on_failure: Callable[[BackendUnavailable], None] | None = None,
+    pause: Callable[[float], Future[None]] | None = None,
 ) -> Steps[T]:
     """The result of ``call``, repeated while the service is unavailable.
 
     For idempotent requests only. It ends with the caller's deadline, whose `DeadlineReached` then
     has the last failure as its cause. Waits up to 0.1 s before the second attempt, then up to
-    twice as long each time, to ``longest`` seconds, at random (full jitter). ``on_failure`` is told
-    of each failure.
+    twice as long each time, to ``longest`` seconds, at random (full jitter), or less if ``pause``
+    says so. ``on_failure`` is told of each failure.
     """
+    pause = pause or partial(sleep, timers)
     last: BackendUnavailable | None = None
     attempts = _Attempts(longest)
     try:
         for attempt in attempts:
             if attempts.delay:
-                yield sleep(timers, attempts.delay)
+                yield pause(attempts.delay)
             with attempt:
                 try:
                     answer: T = yield call()
@@ -78,13 +81,17 @@ def retried(
 
 
 def removal(
-    call: Callable[[], Future[bool]], timers: Timers, *, longest: float = 2.0
+    call: Callable[[], Future[bool]],
+    timers: Timers,
+    *,
+    longest: float = 2.0,
+    pause: Callable[[float], Future[None]] | None = None,
 ) -> Steps[bool]:
     """The answer of ``call``, which removes something and tells whether it was there.
 
     When an earlier attempt was left without an answer, "not there" means that it was the one.
     """
     doubts: list[BackendUnavailable] = []
-    steps = retried(call, timers, longest=longest, on_failure=doubts.append)
+    steps = retried(call, timers, longest=longest, on_failure=doubts.append, pause=pause)
     removed = yield from steps
     return removed or bool(doubts)

@@ -40,17 +40,22 @@ class Session:
     """
 
     def __init__(
-        self, backend: Backend, timers: Timers, on_end: Callable[[Session, CoordlockError], None]
+        self,
+        backend: Backend,
+        timers: Timers,
+        on_end: Callable[[Session, CoordlockError], None],
+        on_recovery: Callable[[], object] = lambda: None,
     ) -> None:
         self.id = ""
         self.shared = False
         #: The service itself said that the session is gone, and its contenders with it.
         self.gone = False
-        #: How often the connection was in doubt. What is told after that comes in any order.
+        #: How often departures may have been told out of order, as after a broken connection.
         self.disruptions = 0
         self._backend = backend
         self._timers = timers
         self._on_end = on_end
+        self._on_recovery = on_recovery
         self._lock = threading.Lock()
         self._sent = -math.inf
         self._ttl = math.inf
@@ -103,10 +108,17 @@ class Session:
             self._suspicion = reason
         log.warning("the %s session %s is in doubt: %s", self._backend.scheme, self.id, reason)
 
+    def disordered(self) -> None:
+        """The next departure may be told before an earlier one."""
+        with self._lock:
+            self.disruptions += 1
+
     def recovered(self) -> None:
         """The connection is back: a heartbeat settles the doubt."""
         if self._end is None:
             self.beat()
+        else:
+            self._on_recovery()
 
     def lost(self, reason: str) -> None:
         """The service says that the session is gone."""
@@ -139,8 +151,11 @@ class Session:
     def _beaten(self, sent: float, answer: Promise[float], future: Future[float]) -> None:
         error = future.exception()
         if error is None:
+            doubted = self._suspicion is not None
             self._renew(sent, future.result())
             answer.resolve(future.result())
+            if doubted:
+                self._on_recovery()
             return
         if isinstance(error, SessionLost):
             self.lost(error.reason)

@@ -23,6 +23,7 @@ from coordlock.errors import (
     SessionLost,
 )
 from coordlock.promise import Promise, copied, failed, resolved, settled
+from coordlock.recovery import Recovery
 from coordlock.retry import removal, retried
 from coordlock.session import Session
 
@@ -52,6 +53,7 @@ class Ticket:
         timers: Timers,
         session: Session,
         entry: Entry,
+        recovery: Recovery,
         on_withdrawn: Callable[[Ticket], None],
     ) -> None:
         self.session: Final = session
@@ -64,6 +66,7 @@ class Ticket:
         self.departed: frozenset[Contender] = frozenset()
         self._backend = backend
         self._timers = timers
+        self._recovery = recovery
         self._on_withdrawn = on_withdrawn
         self._lock = threading.Lock()
         self._attempts = 0
@@ -115,10 +118,13 @@ class Ticket:
             self._waiting = waiting
         if self.loss.done():
             waiting.fail(self.loss.result())
-        wanted = set(blockers)
-        for contender in self._watches.keys() - wanted:
-            self._watches.pop(contender)()
-        for contender in wanted - self._watches.keys():
+        wanted = dict.fromkeys(blockers).keys()  # in order: what is simulated can be repeated
+        with self._lock:
+            missing = [one for one in wanted if one not in self._watches]
+            unwanted = [self._watches.pop(one) for one in self._watches.keys() - wanted]
+        for cancel in unwanted:
+            cancel()
+        for contender in missing:
             self._watch(contender, revision)
         if wanted & self.departed:
             waiting.resolve(None)
@@ -161,7 +167,7 @@ class Ticket:
 
         Safe at any moment, from any thread, and more than once: also while the entry is on its way
         or after its reply was lost. It never blocks and is repeated until the service has answered
-        or the session is gone there.
+        or the session is gone there; after an outage at once.
         """
         with self._lock:
             if self._withdrawal is not None:
@@ -242,10 +248,14 @@ class Ticket:
 
     def _remove(self) -> Steps[bool]:
         try:
-            return (yield from removal(self._ask_removal, self._timers, longest=5.0))
+            removed = yield from removal(
+                self._ask_removal, self._timers, longest=5.0, pause=self._recovery.pause
+            )
         except SessionLost as error:
             self.note_end(error)
             return False
+        self._recovery.noticed()
+        return removed
 
     def _ask_removal(self) -> Future[bool]:
         return resolved(False) if self.session.gone else self._backend.withdraw(self.entry)

@@ -193,6 +193,11 @@ class EtcdBackend(Backend, Transactions):
         if (listener := self._listener) is not None:
             listener.recovered()
 
+    def disordered(self) -> None:
+        """The next departure may be told before an earlier one."""
+        if (listener := self._listener) is not None:
+            listener.disordered()
+
     # What answers mean; called by gRPC's threads.
 
     def _opened(self, listener: SessionListener, reply: pb.LeaseGrantResponse) -> SessionInfo:

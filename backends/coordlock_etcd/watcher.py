@@ -5,6 +5,14 @@ seen, wherever the stream is opened and however often: etcd replays the deletion
 cannot, because that history is compacted, the key itself is read. The contender has departed if
 and only if no key with its creation revision is there. Since servers have lost watch events, all
 watched keys are also read after every reconnect and now and then.
+
+In which order they are told. etcd sends what happens to all watches of a stream that have caught up
+in the order in which it happens. A watch that begins in the past catches up later, at no certain
+moment, and those that do are told in any order. The answer to its creation shows which it is: the
+store's revision at that moment (but for the instant between etcd's look at it and the filing of the
+watch). While a watch of the queue may be behind, and when a reading finds what no event has told,
+the listener hears that a departure may come out of order. What one transaction deletes is told in
+any order, and nothing shows that.
 """
 
 from __future__ import annotations
@@ -19,6 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
+from coordlock.belated import Belated
 from coordlock.contender import Contender
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock_etcd import messages_pb2 as pb
@@ -40,13 +49,16 @@ _RECHECK: Final = 60.0
 
 
 class Observer(Protocol):
-    """Who is told how the stream is; called from the watcher's thread."""
+    """Who is told how the stream is; called from the watcher's thread, and gRPC's."""
 
     def suspect(self, reason: str) -> None:
         """The stream is broken."""
 
     def recovered(self) -> None:
         """The stream is back."""
+
+    def disordered(self) -> None:
+        """The next departure may be told before an earlier one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -59,7 +71,13 @@ class _Watch:
     start: int
     #: Its id on the current stream; 0 while it is on none.
     id: int = 0
+    #: Where it was told to start on the current stream.
+    sent: int = 0
     callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)
+
+    @property
+    def queue(self) -> bytes:
+        return self.key.rpartition(b"/")[0]
 
 
 class Watcher:
@@ -73,6 +91,7 @@ class Watcher:
         self._changed = threading.Condition(self._lock)
         self._watches: dict[tuple[bytes, int], _Watch] = {}
         self._by_id: dict[int, _Watch] = {}
+        self._behind: Belated[_Watch] = Belated()
         self._ids = itertools.count(1)
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
@@ -94,6 +113,7 @@ class Watcher:
             watch = self._watches.get(place)
             if watch is None:
                 watch = self._watches[place] = _Watch(key, contender.order, revision + 1)
+                self._behind.add(watch.queue, watch)
                 self._send(watch)
                 self._changed.notify()
             watch.callbacks[me] = departed
@@ -123,6 +143,7 @@ class Watcher:
         with self._lock:
             self._watches.clear()
             self._by_id.clear()
+            self._behind.clear()
             self._broken = False
             if self._stream is not None:
                 self._stream.cancel()
@@ -149,13 +170,15 @@ class Watcher:
 
     def _send(self, watch: _Watch) -> None:
         if self._stream is not None:
-            watch.id = next(self._ids)
+            watch.id, watch.sent = next(self._ids), watch.start
             self._by_id[watch.id] = watch
             self._stream.send(requests.watch(watch.id, watch.key, watch.start))
 
     def _unsent(self, watch: _Watch) -> None:
         self._by_id.pop(watch.id, None)
         watch.id = 0
+        if self._is_live(watch):
+            self._behind.add(watch.queue, watch)
 
     def _is_live(self, watch: _Watch) -> bool:
         return self._watches.get((watch.key, watch.order)) is watch
@@ -163,6 +186,7 @@ class Watcher:
     def _remove(self, watch: _Watch) -> None:
         if self._is_live(watch):
             del self._watches[watch.key, watch.order]
+            self._behind.discard(watch.queue, watch)
         if self._by_id.pop(watch.id, None) is not None and self._stream is not None:
             self._stream.send(requests.unwatch(watch.id))
 
@@ -199,7 +223,9 @@ class Watcher:
                 for watch in self._watches.values():
                     self._send(watch)
             if stream.channel is not self._connection.endpoints.current.channel:
-                return  # `restart` came before there was a stream to cancel
+                # `restart` came before there was a stream to cancel. Nothing was told by this one,
+                # and all watches count as behind until they are created on the next.
+                return
             for response in stream.responses():
                 self._handle(stream, response)
             raise BackendUnavailable(SERVICE, "the server ended the watch stream")
@@ -235,11 +261,13 @@ class Watcher:
             raise BackendUnavailable(SERVICE, response.cancel_reason or "the watch was refused")
         if response.created:
             self._mend()
-            return
         with self._lock:
             watch = self._by_id.get(response.watch_id)
             if watch is None:
                 return  # cancelled meanwhile
+            if response.created and 0 < response.header.revision < watch.sent:
+                # Nothing has happened that it would have to catch up with.
+                self._behind.discard(watch.queue, watch)
             if response.canceled:
                 self._unsent(watch)
         deletions = [one.kv for one in response.events if one.type == pb.Event.DELETE]
@@ -249,10 +277,13 @@ class Watcher:
             self._connection.saw(deletions[-1].mod_revision)
             self._depart(watch)
 
-    def _depart(self, watch: _Watch) -> None:
+    def _depart(self, watch: _Watch, *, in_order: bool = True) -> None:
         with self._lock:
             callbacks = list(watch.callbacks.values()) if self._is_live(watch) else []
             self._remove(watch)
+            in_order = in_order and watch.queue not in self._behind
+        if callbacks and not in_order:
+            self._observer.disordered()
         for departed in callbacks:
             try:
                 departed()
@@ -284,7 +315,7 @@ class Watcher:
             if kvs and kvs[0].create_revision == watch.order:
                 self._stays(watch, revision)
             elif revision >= watch.start - 1:  # else the answer is older than the contender
-                self._depart(watch)
+                self._depart(watch, in_order=False)
 
     def _stays(self, watch: _Watch, revision: int) -> None:
         with self._lock:

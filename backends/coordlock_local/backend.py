@@ -105,7 +105,7 @@ class LocalBackend(Backend):
             if self._closed or self._session is None:
                 return lambda: None
             if self._watcher is None:
-                self._watcher = Watcher(self._session.directory)
+                self._watcher = Watcher(self._session.directory, disordered=self._disordered)
             watcher = self._watcher
         try:
             return watcher.watch(contender, departed)
@@ -235,6 +235,10 @@ class LocalBackend(Backend):
         if self._listener is not None:
             self._listener.lost(lost.reason)
         return lost
+
+    def _disordered(self) -> None:
+        if (listener := self._listener) is not None:
+            listener.disordered()
 
     def _describe(self) -> ServiceInfo:
         directory = self._place()

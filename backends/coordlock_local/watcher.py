@@ -63,8 +63,14 @@ class Watcher:
     and the lock, and is looked up for everybody now and then, so no lost notice loses a departure.
     """
 
-    def __init__(self, directory: Directory, source: Callable[[], Notices] = notices) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        source: Callable[[], Notices] = notices,
+        disordered: Callable[[], None] = lambda: None,
+    ) -> None:
         self._directory = directory
+        self._disordered = disordered
         self._source = source
         self._lock = threading.Lock()
         self._watched: dict[str, _Watched] = {}
@@ -237,6 +243,9 @@ class Watcher:
     def _tell(self, key: str) -> None:
         with self._lock:
             watchers = self._drop(key)
+        if watchers:
+            # Entries are looked at one by one, so one that left before may be found later.
+            self._disordered()
         for departed in watchers:
             try:
                 departed()

@@ -44,6 +44,10 @@ class MemoryBackend(Backend, Transactions):
         self._ttl = ttl
         self._timers = timers or SystemTimers("coordlock-memory-network")
         self._session = ""
+        self._listener: SessionListener | None = None
+        #: Departures that the network has not brought yet, in the order in which they happened.
+        self._under_way: list[object] = []
+        self._lock = threading.Lock()
         self._closed = False
 
     @classmethod
@@ -57,10 +61,17 @@ class MemoryBackend(Backend, Transactions):
 
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
         def start() -> SessionInfo:
-            self._session = self.service.open(self._ttl, partial(self._tell_loss, listener))
-            return SessionInfo(self._session, self._ttl)
+            id = self.service.open(self._ttl, partial(self._tell_loss, listener))
+            return SessionInfo(id, self._ttl)
 
-        return self._ask("open", start)
+        def opened(answer: Future[SessionInfo]) -> None:
+            # Not before: a session that was opened late, or without a reply, is nobody's.
+            if answer.exception() is None:
+                self._session, self._listener = answer.result().id, listener
+
+        answer = self._ask("open", start)
+        answer.add_done_callback(opened)
+        return answer
 
     def heartbeat(self) -> Future[float]:
         return self._ask("heartbeat", partial(self.service.heartbeat, self._session))
@@ -83,11 +94,23 @@ class MemoryBackend(Backend, Transactions):
             live = False
             stop()
 
+        me = object()
+
         def tell() -> None:
+            with self._lock:
+                first = self._under_way[0] is me
+                self._under_way.remove(me)
             if live:
+                if not first and self._listener is not None:
+                    self._listener.disordered()
                 departed()
 
-        stop = self.service.watch(contender, lambda: self._deliver(tell))
+        def left() -> None:
+            with self._lock:
+                self._under_way.append(me)
+            self._deliver(tell)
+
+        stop = self.service.watch(contender, left)
         return cancel
 
     def withdraw(self, entry: Entry) -> Future[bool]:

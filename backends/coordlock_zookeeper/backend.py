@@ -72,6 +72,7 @@ class ZookeeperBackend(Backend, Transactions):
         self._root: Final = settings.root.rstrip("/")
         self._token: Final = settings.options["token"]
         self._timeout: Final = settings.request_timeout
+        self._unwanted: dict[str, None] = {}
         self._lock = threading.Lock()
         self._current: _Opened | None = None
         self._stopping: set[Promise[None]] = set()
@@ -93,7 +94,7 @@ class ZookeeperBackend(Backend, Transactions):
 
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
         session = Session(self._connect(), listener)
-        queues = Queues(session, self._root, self._acl, self._token)
+        queues = Queues(session, self._root, self._acl, self._token, self._unwanted)
         opened = _Opened(session, queues, GuardedData(session, queues.acl))
         with self._lock:
             if self._closed is not None:
@@ -110,14 +111,15 @@ class ZookeeperBackend(Backend, Transactions):
     def heartbeat(self) -> Future[float]:
         sent = SYSTEM_CLOCK.now()
 
-        def beat(session: Session) -> Steps[float]:
+        def beat(session: Session, queues: Queues) -> Steps[float]:
             session.watches.rearm(broken=True)
+            queues.sweep()
             # `sync` is answered by the leader. A follower that is cut off from it answers reads for
             # a while, but cannot keep the session alive.
             yield promise_of(session.client.sync_async("/"))
             return session.proven(sent)
 
-        return self._submit(lambda now: beat(now.session))
+        return self._submit(lambda now: beat(now.session, now.queues))
 
     def enqueue(self, entry: Entry) -> Future[Snapshot]:
         def unwanted(queues: Queues, snapshot: Snapshot) -> None:

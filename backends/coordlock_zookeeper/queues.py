@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Literal
 
 from kazoo.security import OPEN_ACL_UNSAFE
@@ -20,6 +23,8 @@ from coordlock_zookeeper.errors import SERVICE, NodeExists, NoNode, NotEmpty, Un
 from coordlock_zookeeper.session import Session, session_name
 
 __all__ = ["Queues"]
+
+log = logging.getLogger("coordlock.zookeeper")
 
 # How often a contender's parents are made before somebody else's deletions win.
 _ATTEMPTS: Final = 5
@@ -41,6 +46,7 @@ class Queues:
         acl: of the nodes made; None: the client's default.
         token: what contenders get as fencing tokens: the transaction that created them, which
             grows in the whole cluster and for ever, or their sequence.
+        unwanted: the nodes that are to go and that may still be there, of earlier sessions too.
     """
 
     def __init__(
@@ -49,6 +55,7 @@ class Queues:
         root: str,
         acl: Sequence[Any] | None,
         token: Literal["czxid", "sequence"],
+        unwanted: dict[str, None],
     ) -> None:
         self._session = session
         self._client = session.client
@@ -58,6 +65,7 @@ class Queues:
         self._sequence_tokens = token == "sequence"
         # With a container the sequence would start again, and tokens must not.
         self._containers = not self._sequence_tokens
+        self._unwanted = unwanted
         #: The queues' nodes that exist, as far as known, and "" for the root.
         self._known: set[str] = set()
         #: The entries that were sent, with the path of the contender where it is known.
@@ -263,8 +271,27 @@ class Queues:
         return True
 
     def discard(self, path: str) -> None:
-        """Delete a node of this session that nobody wants, without waiting for the answer."""
-        self._client.delete_async(path)
+        """Delete a node of this client's that nobody wants, without waiting for the answer.
+
+        Others would stand behind it for as long as the session lives, so `sweep` asks again until
+        there is an answer.
+        """
+        self._unwanted[path] = None
+        promise_of(self._client.delete_async(path)).add_done_callback(
+            partial(self._discarded, path)
+        )
+
+    def _discarded(self, path: str, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if error is not None and not isinstance(error, NoNode):
+            log.debug("could not delete %s: %s", path, error)
+        if not isinstance(error, (BackendUnavailable, SessionLost)):
+            self._unwanted.pop(path, None)
+
+    def sweep(self) -> None:
+        """Delete what is unwanted and may still be there. Sends nothing when there is nothing."""
+        for path in list(self._unwanted):
+            self.discard(path)
 
     def names(self) -> Steps[list[str]]:
         """See `Backend.queues`."""

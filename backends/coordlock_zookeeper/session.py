@@ -58,7 +58,7 @@ class Session:
         self.client: Final = connection.client
         self.opened: Final[Promise[SessionInfo]] = Promise()
         self.stopped: Final[Promise[None]] = Promise()
-        self.watches: Final = Watches(connection.client)
+        self.watches: Final = Watches(connection.client, listener.disordered)
         self.number = 0
         self.breaks = 0
         self._touches = Touches(born=0.0)

@@ -11,6 +11,7 @@ from typing import Any
 
 from kazoo.protocol.states import EventType
 
+from coordlock.belated import Belated
 from coordlock.errors import AuthenticationFailed
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import NoNode
@@ -23,10 +24,11 @@ log = logging.getLogger("coordlock.zookeeper")
 class _Watched:
     """Who waits for a path to go, and whether the server was asked to tell."""
 
-    __slots__ = ("armed", "waiting")
+    __slots__ = ("armed", "asked", "waiting")
 
     def __init__(self) -> None:
         self.armed = False
+        self.asked = 0
         self.waiting: dict[object, Callable[[], None]] = {}
 
 
@@ -36,13 +38,20 @@ class Watches:
     A path stays in the table until it has gone or nobody waits for it. The server forgets watches
     when the connection breaks, and so does kazoo; `rearm` sets them again.
 
+    In which order they are told: the events of a session come in the order in which things happen,
+    for watches whose setting was acknowledged. kazoo brings events and answers on two threads. So
+    ``disordered`` is called before a departure while another watch of its queue is being set, and
+    where an answer shows it.
+
     The callbacks run on kazoo's threads, and never under the lock.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, disordered: Callable[[], None]) -> None:
         self._client = client
+        self._disordered = disordered
         self._lock = threading.Lock()
         self._table: dict[str, _Watched] = {}
+        self._unset: Belated[str] = Belated()
         self._closed = False
 
     def add(self, path: str, departed: Callable[[], None]) -> Callable[[], None]:
@@ -51,7 +60,10 @@ class Watches:
         with self._lock:
             if self._closed:
                 return _nothing
-            watched = self._table.setdefault(path, _Watched())
+            watched = self._table.get(path)
+            if watched is None:
+                watched = self._table[path] = _Watched()
+                self._unset.add(_queue(path), path)
             watched.waiting[key] = departed
             # Without a connection `rearm` will ask.
             asking = not watched.armed and self._client.connected
@@ -65,6 +77,7 @@ class Watches:
                 if not watched.waiting and self._table.get(path) is watched:
                     # kazoo cannot take a watch back: it fires some day, for nobody.
                     del self._table[path]
+                    self._unset.discard(_queue(path), path)
 
         return cancel
 
@@ -72,6 +85,8 @@ class Watches:
         """Ask the server to tell, about all paths; only where asking failed if ``broken``."""
         with self._lock:
             asking = [one for one in self._table.items() if not (broken and one[1].armed)]
+            for path, _ in asking:
+                self._unset.add(_queue(path), path)
         for path, watched in asking:
             # When the connection has gone again, the next one asks. A given client would block.
             watched.armed = self._client.connected
@@ -83,30 +98,40 @@ class Watches:
         with self._lock:
             self._closed = True
             self._table.clear()
+            self._unset.clear()
 
     def _ask(self, path: str, watched: _Watched) -> None:
         # `get`, because `exists` would leave a watch on a path that has gone, for good. It is
         # always the same bound method: kazoo and the server keep equal watches of a path once.
+        with self._lock:
+            watched.asked += 1
+            number = watched.asked
+            if self._table.get(path) is watched:
+                self._unset.add(_queue(path), path)
         answer = promise_of(self._client.get_async(path, watch=self._fired))
-        answer.add_done_callback(partial(self._answered, path, watched))
+        answer.add_done_callback(partial(self._answered, path, watched, number))
 
-    def _answered(self, path: str, watched: _Watched, answer: Future[Any]) -> None:
+    def _answered(self, path: str, watched: _Watched, number: int, answer: Future[Any]) -> None:
         error = answer.exception()
-        if isinstance(error, NoNode):
-            self._depart(path)
+        if error is None:
+            with self._lock:
+                if self._table.get(path) is watched and watched.asked == number:
+                    self._unset.discard(_queue(path), path)
+        elif isinstance(error, NoNode):
+            self._depart(path, in_order=False)
         elif isinstance(error, AuthenticationFailed):
             # Of somebody's node that we may not read the server tells no events (CVE-2024-23944),
             # but whether it exists. Each heartbeat asks.
             watched.armed = False
             found = promise_of(self._client.exists_async(path))
             found.add_done_callback(partial(self._found, path))
-        elif error is not None:
+        else:
             # The next heartbeat or the next connection asks again.
             watched.armed = False
 
     def _found(self, path: str, answer: Future[Any]) -> None:
         if answer.exception() is None and answer.result() is None:
-            self._depart(path)
+            self._depart(path, in_order=False)
 
     def _fired(self, event: Any) -> None:
         # After a disconnect kazoo calls with EventType.NONE and no path.
@@ -118,15 +143,23 @@ class Watches:
             if watched is not None:
                 self._ask(event.path, watched)
 
-    def _depart(self, path: str) -> None:
+    def _depart(self, path: str, *, in_order: bool = True) -> None:
         with self._lock:
             watched = self._table.pop(path, None)
+            self._unset.discard(_queue(path), path)
+            in_order = in_order and _queue(path) not in self._unset
             waiting = [] if watched is None else list(watched.waiting.values())
+        if waiting and not in_order:
+            self._disordered()
         for departed in waiting:
             try:
                 departed()
             except Exception:
                 log.exception("a callback for a departure failed")
+
+
+def _queue(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _nothing() -> None:

@@ -33,6 +33,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.events: list[str] = []
+        self.disorders = 0
         self.ended = threading.Event()
 
     def suspect(self, reason: str) -> None:
@@ -40,6 +41,9 @@ class Listener:
 
     def recovered(self) -> None:
         self.events.append("recovered")
+
+    def disordered(self) -> None:
+        self.disorders += 1
 
     def lost(self, reason: str) -> None:
         self.events.append(f"lost: {reason}")

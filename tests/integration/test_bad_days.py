@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
+from tenacity import wait_fixed
 
 import coordlock
 from coordlock.testing.connection import Connection
+from coordlock.testing.counts import Counts
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -183,6 +186,56 @@ def test_a_release_is_bounded_while_the_server_is_silent_and_is_made_up_for(
             assert other.lock("orders").acquire(60).release()
 
 
+def test_a_release_during_an_outage_is_made_up_for_when_the_session_has_recovered(
+    own_server: Server, proxy: FaultProxy, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        coordlock.connect(own_server.url_for(root)) as other,
+        coordlock.connect(through(proxy, own_server, root, "ttl=9s")) as client,
+    ):
+        grant = client.lock("orders").acquire()
+        held = client.lock("other").acquire()
+        # No attempt is made but for a reason.
+        monkeypatch.setattr("tenacity.wait_random_exponential", lambda **_: wait_fixed(300))
+        monkeypatch.setattr("coordlock.recovery._SCOUTING", 300)
+        proxy.refuse()
+        proxy.drop_connections()
+        assert grant.release(timeout=0.5)
+        eventually(lambda: held.state is coordlock.GrantState.SUSPECT)
+        proxy.heal()
+        eventually(lambda: length(other) == 0)
+        assert held.release()
+
+
+def test_a_lock_that_is_lost_only_here_is_given_up_without_a_release(
+    own_server: Server, proxy: FaultProxy, root: str, start: Start
+) -> None:
+    with (
+        coordlock.connect(through(proxy, own_server, root, "ttl=3s&request_timeout=1s")) as client,
+        coordlock.connect(own_server.url_for(root)) as other,
+    ):
+        grant = client.lock("orders").acquire()
+        waiting = start(other.lock("orders").acquire)
+        eventually(lambda: length(other) == 2)
+        session = other.contenders("orders")[0].session
+        # The fault: what the client sends arrives, so its session lives; no answer does.
+        proxy.replies.black_hole()
+
+        def lost() -> bool:
+            if isinstance(own_server, EtcdServer):
+                # Heartbeats end with the client's belief, and the session soon after.
+                own_server.etcdctl("lease", "keep-alive", "--once", session)
+            return grant.lost.is_set()
+
+        eventually(lost)
+        proxy.drop_connections()
+        proxy.heal()
+        eventually(lambda: lost() and waiting.done())
+        if isinstance(own_server, EtcdServer):
+            assert session in own_server.etcdctl("lease", "list")
+        assert waiting.result().release()
+
+
 def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root: str) -> None:
     client = coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="1s"))
     client.lock("orders").acquire()
@@ -291,26 +344,56 @@ def test_a_waiter_sees_a_departure_that_happened_while_it_was_cut_off(
 def test_a_waiter_that_was_evicted_while_it_was_cut_off_is_not_granted(
     own_server: Server, proxy: FaultProxy, root: str, start: Start
 ) -> None:
+    with coordlock.connect(own_server.url_for(root)) as other:
+        for _ in range(5):
+            before = proxy.counts()
+            with coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client:
+                holding = other.lock("orders").acquire()
+                waiting = [start(client.lock("orders").acquire)]
+                eventually(partial(watches, proxy, before, 2), "its own and the holder's")
+                # Watches the holder's departure for the first one too, when it asks again.
+                waiting.append(start(client.read_lock("orders").acquire))
+                eventually(partial(watches, proxy, before, 3), "its own: it knows that it stands")
+                proxy.refuse()
+                proxy.drop_connections()
+                assert other.evict(other.contenders("orders")[2])
+                assert other.evict(other.contenders("orders")[1])
+                assert holding.release()
+                proxy.heal()
+                for one in waiting:
+                    with pytest.raises(coordlock.Evicted):
+                        one.result(60)
+
+
+def watches(proxy: FaultProxy, before: Counts, count: int) -> bool:
+    requests = (proxy.counts() - before).requests
+    return requests["Watch"] + requests["getData"] == count
+
+
+def test_a_waiter_that_was_evicted_before_it_knew_that_it_stood_stands_anew_behind_all(
+    own_server: Server, proxy: FaultProxy, root: str, start: Start
+) -> None:
+    """Its entry cannot be told from one that has never arrived; its place and token are lost."""
     with (
         coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
         coordlock.connect(own_server.url_for(root)) as other,
     ):
-        for _ in range(5):
-            holding = other.lock("orders").acquire()
-            waiting = [start(client.lock("orders").acquire)]
-            eventually(lambda: length(other) == 2)
-            # Watches the holder's departure for the first one too, when it asks again.
-            waiting.append(start(client.read_lock("orders").acquire))
-            eventually(lambda: length(other) == 3)
-            proxy.refuse()
-            proxy.drop_connections()
-            assert other.evict(other.contenders("orders")[2])
-            assert other.evict(other.contenders("orders")[1])
-            assert holding.release()
-            proxy.heal()
-            for one in waiting:
-                with pytest.raises(coordlock.Evicted):
-                    one.result(60)
+        client.lock("warm").acquire().release()
+        proxy.replies.black_hole()
+        waiting = start(client.lock("orders").acquire)
+        eventually(lambda: length(other) == 1, "the create has arrived")
+        [first] = other.contenders("orders")
+        assert other.evict(first)
+        holding = other.lock("orders").acquire()
+        proxy.drop_connections()
+        proxy.heal()
+        eventually(lambda: length(other) == 2)
+        assert not waiting.done()
+        assert holding.release()
+        grant = waiting.result(60)
+        assert first.token is not None
+        assert grant.token > holding.token > first.token
+        assert grant.release()
 
 
 def test_a_partitioned_holder_stops_before_the_next_one_starts(

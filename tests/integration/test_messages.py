@@ -102,10 +102,16 @@ def test_round_trips_show_as_time_through_a_slow_network(
 
 
 def test_the_second_in_line_is_granted_without_a_read(wire: Wire, client: coordlock.Client) -> None:
-    with coordlock.connect(wire.url) as other, ThreadPoolExecutor() as pool:
+    before = wire.proxy.counts()
+
+    def watches() -> int:
+        answers = (wire.proxy.counts() - before).replies
+        return answers["Watch"] + answers["getData"]
+
+    with coordlock.connect(wire.direct) as other, ThreadPoolExecutor() as pool:
         holding = other.lock("orders").acquire()
         waiting = pool.submit(client.lock("orders").acquire)
-        eventually(lambda: length_is(other, 2))
+        eventually(lambda: watches() == 2, "it watches its own and the holder's")
 
         def hand_over() -> None:
             holding.release()

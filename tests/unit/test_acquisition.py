@@ -15,7 +15,7 @@ from coordlock.errors import (
     QueueMismatch,
     SessionLost,
 )
-from coordlock.grant import Grant
+from coordlock.grant import Grant, GrantState
 from tests.simulation.world import TTL, Party, World
 
 
@@ -291,6 +291,22 @@ def test_an_evicted_waiter_is_told(world: World, party: Party, other: Party) -> 
     assert party.link._session.ended is None
 
 
+def test_a_waiter_whose_eviction_is_told_after_a_later_departure_is_not_granted(
+    world: World, party: Party, other: Party
+) -> None:
+    grant = other.held()
+    call = party.acquire()
+    world.settle()
+    # The news of its own end takes five seconds, all else almost nothing.
+    delays = iter([5.0])
+    party.network.faults.latency = lambda: next(delays, 0.01)
+    world.service.remove(world.queue()[1])
+    release(grant)
+    world.advance(1)
+    assert call.done
+    assert isinstance(call.error, Evicted)
+
+
 def test_a_waiter_cut_off_past_its_time_to_live_is_told(
     world: World, party: Party, other: Party
 ) -> None:
@@ -500,3 +516,39 @@ def test_who_holds_a_lock_and_goes_lets_the_next_in(
     actions[spoil]()
     world.settle()
     assert call.result.contender == world.queue()[0]
+
+
+def test_a_lock_that_was_lost_at_its_deadline_is_free_though_the_session_lives_on(
+    world: World, party: Party, other: Party
+) -> None:
+    grant = party.held()
+    session = world.queue()[0].session
+    call = other.acquire()
+    world.settle()
+    party.cut_off()
+    for _ in range(3):
+        world.advance(TTL / 2)
+        world.service.heartbeat(session)  # as if the client's own had arrived, unanswered
+    assert grant.state is GrantState.LOST
+    assert not call.done
+    party.heal()
+    world.advance(1)
+    assert world.service.heartbeat(session)
+    assert call.result.contender == world.queue()[0]
+    assert not party.link._tickets
+
+
+def test_a_lock_that_was_lost_on_a_look_at_the_clock_is_given_up_by_another_thread(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    session = world.queue()[0].session
+    party.timers.pause()
+    for _ in range(3):
+        world.advance(TTL / 2)
+        world.service.heartbeat(session)
+    assert grant.state is GrantState.LOST
+    assert "withdraw" not in party.network.requests
+    party.timers.resume()
+    world.settle()
+    assert world.queue() == ()

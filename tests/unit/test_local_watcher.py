@@ -116,6 +116,19 @@ def test_who_has_left_before_is_told_at_once(
     assert told == [1]
 
 
+def test_a_departure_says_that_an_earlier_one_may_follow_it(
+    directory: Directory, session: Session
+) -> None:
+    told: list[str] = []
+    watcher = Watcher(directory, disordered=lambda: told.append("disordered"))
+    contender = add(directory, session)
+    watcher.watch(contender, lambda: told.append("departed"))
+    remove(contender.key)
+    eventually(lambda: len(told) == 2)
+    watcher.close()
+    assert told == ["disordered", "departed"]
+
+
 def test_a_cancelled_watch_tells_nothing(
     directory: Directory, session: Session, watcher: Watcher
 ) -> None:

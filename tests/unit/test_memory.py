@@ -32,6 +32,9 @@ class Listener:
     def recovered(self) -> None:
         self.heard.append("recovered")
 
+    def disordered(self) -> None:
+        self.heard.append("disordered")
+
     def lost(self, reason: str) -> None:
         self.heard.append("lost")
 

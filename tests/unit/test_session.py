@@ -51,13 +51,19 @@ class Stage:
         self.timers = VirtualTimers(self.time)
         self.backend = ByHand(self.time, ttl)
         self.ends: list[CoordlockError] = []
-        self.session = Session(self.backend, self.timers, lambda _, error: self.ends.append(error))
+        self.recoveries = 0
+        self.session = Session(
+            self.backend, self.timers, lambda _, error: self.ends.append(error), self.recover
+        )
         self.opened = run_in_background(self.session.open())
 
     def start(self) -> Stage:
         self.backend.answer()
         assert self.opened.result(0) is self.session
         return self
+
+    def recover(self) -> None:
+        self.recoveries += 1
 
     def end(self) -> CoordlockError | None:
         return self.session.ended
@@ -213,9 +219,20 @@ def test_a_reconnection_sends_a_heartbeat_at_once_and_its_answer_ends_the_doubt(
     stage.session.recovered()
     assert stage.backend.sent == [0.0, 1.0]
     assert stage.doubt() == "disconnected"
+    assert stage.recoveries == 0
     stage.backend.answer()
     assert stage.doubt() is None
     assert stage.session.remaining == TTL
+    assert stage.recoveries == 1
+
+
+def test_what_the_session_left_undone_is_tried_again_at_a_reconnection_after_its_end(
+    stage: Stage,
+) -> None:
+    stage.session.end(SessionLost("memory", "the deadline has passed"))
+    stage.session.recovered()
+    assert stage.backend.sent == [0.0]
+    assert stage.recoveries == 1
 
 
 def test_the_service_may_say_that_the_session_is_gone(stage: Stage) -> None:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from coordlock_memory import Fault
 from hypothesis import given
 from hypothesis import strategies as st
+from tenacity import wait_fixed
 
 from coordlock.claim import Mode
 from coordlock.contender import Snapshot
@@ -210,6 +214,38 @@ def test_a_contender_of_a_session_lost_only_here_is_still_removed(
     assert world.queue() == ()
 
 
+def test_a_removal_is_tried_again_as_soon_as_the_session_has_recovered(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    held = party.held("other")
+    # The fault: an outage of which every request learns at once.
+    for method in ("withdraw", "heartbeat"):
+        party.network.faults.inject(method, Fault.LOSE_REQUEST, 1000)
+    removal, late = ticket.withdraw(), held._ticket.withdraw()
+    world.advance(0.8 * TTL)
+    party.network.faults._next.clear()
+    ticket.session.recovered()
+    world.settle()
+    assert removal.result(0) is True
+    assert late.result(0) is True
+
+
+def test_one_removal_that_is_answered_wakes_the_others(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenacity.wait_random_exponential", lambda **_: wait_fixed(300))
+    tickets = [party.held(name)._ticket for name in "abc"]
+    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 5)
+    removals = [ticket.withdraw() for ticket in tickets]
+    world.advance(2.9)  # the first one has tried again twice, for all
+    assert not any(removal.done() for removal in removals)
+    world.advance(0.1)
+    assert all(removal.done() for removal in removals)
+
+
 def test_a_waiter_is_told_of_a_departure_and_of_nothing_else(world: World, party: Party) -> None:
     holder = world.party().held()
     ticket = ticket_of(party)
@@ -251,6 +287,34 @@ def test_waiting_again_keeps_the_watches_that_are_still_wanted(world: World, par
     world.service.remove(first)
     world.settle()
     assert ticket.departed == set()
+
+
+def test_a_ticket_withdrawn_while_it_changes_its_watches_keeps_none(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        other = world.party()
+        other.run(ticket_of(other).enqueue())
+    world.settle()
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    watch = party.network.watch
+
+    def withdrawing(*arguments: Any) -> Callable[[], None]:
+        cancel = watch(*arguments)
+
+        def cancelled() -> None:
+            cancel()
+            ticket.withdraw()  # as the end of its session does, in another thread
+
+        return cancelled
+
+    monkeypatch.setattr(party.network, "watch", withdrawing)
+    first, second, third = (*world.queue()[:3],)
+    ticket.departure((first, second), call.result.revision)
+    ticket.departure((third,), call.result.revision)
+    assert world.watches() == 0
 
 
 def test_a_waiter_whose_contender_is_lost_is_told_at_once(world: World, party: Party) -> None:

@@ -200,6 +200,55 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
     assert told.once.wait(BOUND)
 
 
+def test_a_departure_that_overtakes_an_earlier_one_is_told_as_disorder(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    holder, first, _ = other.enqueue("q")
+    _, mine, snapshot = watcher.enqueue("q")
+    told = watched(watcher, first, snapshot)
+    assert watcher.listener.disorders == 0
+    # The fault: the watch on its own contender is on its way for a while.
+    proxy.requests.black_hole()
+    own = Told()
+    watcher.backend.watch(mine, snapshot.revision, own)
+    assert other.backend.evict(mine).result(BOUND)
+    other.backend.withdraw(holder).result(BOUND)
+    assert told.once.wait(BOUND)
+    assert own.times == 0
+    assert watcher.listener.disorders == 1
+    proxy.heal()
+    assert own.once.wait(BOUND)
+
+
+def test_a_departure_is_in_doubt_while_a_watch_of_its_queue_catches_up(
+    watcher: Party, other: Party
+) -> None:
+    holder, first, _ = other.enqueue("q")
+    _, mine, snapshot = watcher.enqueue("q")
+    other.enqueue("elsewhere")  # etcd's revision is past the one that the watches start at
+    told = watched(watcher, first, snapshot)
+    watcher.backend.watch(mine, snapshot.revision, Told())
+    other.backend.withdraw(holder).result(BOUND)
+    assert told.once.wait(BOUND)
+    assert watcher.listener.disorders == 1
+
+
+def test_departures_that_are_told_as_they_happen_are_in_order(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    watched(watcher, *other.enqueue("r")[1:])
+    before = proxy.counts()
+    holder, first, _ = other.enqueue("q")
+    _, mine, snapshot = watcher.enqueue("q")
+    told = Told()
+    watcher.backend.watch(mine, snapshot.revision, Told())
+    watcher.backend.watch(first, snapshot.revision, told)
+    eventually(lambda: (proxy.counts() - before).replies["Watch"] >= 2, "both are created")
+    other.backend.withdraw(holder).result(BOUND)
+    assert told.once.wait(BOUND)
+    assert watcher.listener.disorders == 0
+
+
 def test_all_watches_of_a_contender_are_one_for_the_server(
     watcher: Party, other: Party, proxy: FaultProxy
 ) -> None:

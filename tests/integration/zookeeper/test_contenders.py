@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from coordlock_zookeeper.nodes import stem
+
 from coordlock.claim import Mode, Permit
+from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from tests.integration.zookeeper.conftest import BOUND, OWNER, Parties, new_entry
@@ -49,6 +52,28 @@ def test_a_second_contender_of_a_known_queue_costs_two_requests(
     with proxy.counting() as sent:
         assert party.backend.withdraw(entry).result(BOUND)
     assert sent.requests == {"delete": 1}
+
+
+def test_a_contender_that_a_lost_attempt_left_behind_goes_though_its_removal_is_lost_too(
+    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(proxied)
+    party.enqueue()
+    entry = new_entry()
+    # The fault: an attempt that took effect after it had been looked for in vain.
+    twin = kazoo.create(f"{root}/q/{stem(entry.id, entry.claim)}", sequence=True)
+    trap = proxy.on_request("delete", Connection.lose_request)
+    snapshot = party.backend.enqueue(entry).result(BOUND)
+    contender = snapshot.find(entry.id)
+    assert contender is not None
+    eventually(lambda: trap.sprung)
+    assert kazoo.exists(twin)
+    party.recovers()
+    eventually(lambda: not kazoo.exists(twin))
+    assert kazoo.exists(contender.key)
+    with proxy.counting() as sent:
+        party.backend.heartbeat().result(BOUND)
+    assert sent.requests["delete"] == 0
 
 
 def test_the_parent_of_an_unused_queue_is_removed_and_made_again(

@@ -63,6 +63,42 @@ def test_watches_are_set_again_on_a_new_connection(
     assert departed.wait(BOUND)
 
 
+def test_a_departure_that_overtakes_an_earlier_one_is_told_as_disorder(
+    proxy: FaultProxy, proxied: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(proxied)
+    _, first, _ = parties(proxied).enqueue()
+    _, mine, snapshot = party.enqueue()
+    own, departed = threading.Event(), threading.Event()
+    party.backend.watch(first, snapshot.revision, departed.set)
+    party.recovers()
+    # The fault: the watch on its own contender is on its way for a while.
+    proxy.requests.black_hole()
+    party.backend.watch(mine, snapshot.revision, own.set)
+    kazoo.delete(mine.key)
+    kazoo.delete(first.key)
+    assert departed.wait(BOUND)
+    assert not own.is_set()
+    assert party.disorders == 1
+    proxy.heal()
+    assert own.wait(BOUND)
+
+
+def test_departures_that_are_told_as_they_happen_are_in_order(
+    proxied: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(proxied)
+    _, first, _ = parties(proxied).enqueue()
+    _, mine, snapshot = party.enqueue()
+    own, departed = threading.Event(), threading.Event()
+    party.backend.watch(mine, snapshot.revision, own.set)
+    party.backend.watch(first, snapshot.revision, departed.set)
+    party.recovers()
+    kazoo.delete(first.key)
+    assert departed.wait(BOUND)
+    assert party.disorders == 0
+
+
 def test_a_departure_during_a_partition_is_told_after_it(
     proxy: FaultProxy, proxied: str, parties: Parties, kazoo: Any
 ) -> None:
