@@ -3,6 +3,7 @@
 python := .venv/bin/python
 # Tests wait more than they work, so there are more workers than cores of a small machine.
 WORKERS ?= 4
+MINUTES ?= 10
 URL ?= $(COORDLOCK_URL)
 export URL
 
@@ -10,7 +11,7 @@ export URL
 comma := ,
 demo_backend = $(addprefix $(comma),$(filter zookeeper etcd,$(firstword $(subst :, ,$(URL)))))
 
-.PHONY: help demo test check fmt setup servers test-install bench cluster test-compose clean
+.PHONY: help demo test check fmt setup servers test-install bench cluster soak test-compose clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -20,7 +21,7 @@ demo: ## Show locks, waiters and a crash; URL=... to use a running etcd or ZooKe
 	@.venv/bin/coordlock demo $${URL:+--url "$$URL"}
 
 test: check servers ## Set everything up, then run the linters and all the tests; ARGS=... for pytest
-	$(python) -m pytest -n $(WORKERS) $(ARGS)
+	$(python) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: setup ## Run the linters and the type checker
 	$(python) -m ruff check
@@ -47,6 +48,9 @@ cluster: setup ## Run three nodes each of etcd and ZooKeeper until Ctrl-C; ARGS=
 
 test-compose: setup ## Run the contract suite against compose/'s containers; ARGS=--build makes the images
 	@WORKERS=$(WORKERS) $(python) scripts/test_compose.py $(ARGS)
+
+soak: setup servers ## Clients at work under faults for MINUTES (10) on each backend; ARGS=--help
+	@$(python) -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
 
 bench: setup servers ## Measure what fences cost; ARGS=... for bench/fences.py
 	$(python) -m bench.fences $(ARGS)

@@ -43,7 +43,8 @@ IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
 }
 INSTALL: Final = (
     "apt-get install --no-install-recommends "
-    "etcd-server etcd-client libzookeeper-java default-jre-headless postgresql redis-server"
+    "etcd-server etcd-client libzookeeper-java default-jre-headless libfaketime "
+    "postgresql redis-server"
 )
 # Repeatable and quick by default; COORDLOCK_EXAMPLES=5000 looks for new failures.
 examples = os.environ.get("COORDLOCK_EXAMPLES")

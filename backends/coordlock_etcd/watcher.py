@@ -270,6 +270,9 @@ class Watcher:
                 self._behind.discard(watch.queue, watch)
             if response.canceled:
                 self._unsent(watch)
+                # etcd 3.4 keeps what a compaction has cancelled until it is told, or to the
+                # stream's end.
+                stream.send(requests.unwatch(response.watch_id))
         deletions = [one.kv for one in response.events if one.type == pb.Event.DELETE]
         if response.canceled:
             self._recheck([watch])

@@ -9,6 +9,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
+from functools import partial
 from typing import Final
 
 from coordlock.testing.frames import Frame, Framer, Message
@@ -17,6 +18,7 @@ __all__ = ["Connection", "Faults", "Pipe"]
 
 _Cut = Callable[[bytes], Iterator[Frame]]
 _CHUNK: Final = 64 * 1024
+_REDIAL: Final = 0.02
 # Lingering for no time makes `close` send a reset (RST) instead of an orderly end (FIN).
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
@@ -33,6 +35,10 @@ class Faults:
         self.is_held = False
         #: How many bytes still pass before the connection that carries the last one is closed.
         self.allowance: int | None = None
+
+    def latency(self) -> float:
+        """How much later what comes now is delivered; raises ConnectionResetError for a break."""
+        return self.delay
 
 
 class _End(Enum):
@@ -56,7 +62,7 @@ class Pipe:
         self.is_cut = False
         self._source = source
         self._target = target
-        self._faults = faults
+        self.faults = faults
         self._cut = cut
         self._queue: deque[tuple[float, bytes | _End]] = deque()
 
@@ -76,14 +82,14 @@ class Pipe:
 
     def forward(self, data: bytes, now: float) -> None:
         """Queue ``data``, as far as the allowance goes."""
-        allowance = self._faults.allowance
+        allowance = self.faults.allowance
         if allowance is None:
             self._push(data, now)
         elif len(data) <= allowance:
             self._push(data, now)
-            self._faults.allowance = allowance - len(data)
+            self.faults.allowance = allowance - len(data)
         else:
-            self._faults.allowance = None
+            self.faults.allowance = None
             self._push(data[:allowance], now)
             self._end(_End.CUT, now)
 
@@ -94,7 +100,7 @@ class Pipe:
     def _push(self, what: bytes | _End, now: float) -> None:
         # Everything is delayed by itself, so a delay costs no throughput, and never goes before
         # what came earlier.
-        due = now + self._faults.delay
+        due = now + self.faults.latency()
         if self._queue:
             due = max(due, self._queue[-1][0])
         self._queue.append((due, what))
@@ -111,7 +117,7 @@ class Pipe:
     @property
     def due(self) -> float | None:
         """When there will be something to write; None if nothing waits for time to pass."""
-        waits = self._queue and not (self.is_held or self._faults.is_held or self.is_blocked)
+        waits = self._queue and not (self.is_held or self.faults.is_held or self.is_blocked)
         return self._queue[0][0] if waits else None
 
     def flush(self, now: float) -> None:
@@ -153,6 +159,9 @@ class Connection:
         requests: Faults,
         replies: Faults,
         selector: selectors.BaseSelector,
+        serve: Callable[[Connection, object, int], None],
+        dial: Callable[[], None],
+        patient_until: float,
     ) -> None:
         self.client = client
         self.server = server
@@ -162,7 +171,14 @@ class Connection:
         self.requests = Pipe(client, server, requests, framer.requests)
         self.replies = Pipe(server, client, replies, framer.replies)
         self._selector = selector
+        self._serve: Final = partial(serve, self)
+        self._watched: dict[socket.socket, int] = {}
         self._is_connecting = True
+        self._dial = dial
+        self._patient_until = patient_until
+        #: When a server that has refused is dialled again.
+        self._redials_at: float | None = None
+        dial()
         self._loses: Message | None = None
 
     def reset(self, _message: Message | None = None) -> None:
@@ -219,24 +235,30 @@ class Connection:
         self.requests.release()
         self.replies.release()
 
-    def connected(self) -> None:
+    def connected(self, now: float) -> None:
         """The server's end became writable for the first time: connected, or refused."""
         if self._is_connecting:
-            self._is_connecting = False
-            if self.server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            if not self.server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._is_connecting = False
+            elif now < self._patient_until:
+                self._redials_at = now + _REDIAL
+            else:
                 self.reset()
 
     @property
     def due(self) -> float | None:
         """When `flush` has something to do."""
         if self.is_closed or self._is_connecting:
-            return None
+            return None if self.is_closed else self._redials_at
         return min(
             (due for due in (self.requests.due, self.replies.due) if due is not None), default=None
         )
 
     def flush(self, now: float) -> None:
         """Write what is due, and tell the selector what to wait for next."""
+        if not self.is_closed and self._redials_at is not None and self._redials_at <= now:
+            self._redials_at = None
+            self._dial()
         if not self.is_closed and not self._is_connecting:
             try:
                 self.requests.flush(now)
@@ -255,21 +277,23 @@ class Connection:
             self.server,
             _events(
                 self.replies.is_reading and not self._is_connecting,
-                self.requests.is_blocked or self._is_connecting,
+                self.requests.is_blocked or (self._is_connecting and self._redials_at is None),
             ),
         )
 
     def _watch(self, end: socket.socket, events: int) -> None:
         if end.fileno() < 0:
             return
-        known = self._selector.get_map().get(end)
+        known = self._watched.get(end, 0)
+        if events == known:
+            return
         if not events:
-            if known:
-                self._selector.unregister(end)
+            self._selector.unregister(end)
         elif not known:
-            self._selector.register(end, events, self)
-        elif known.events != events:
-            self._selector.modify(end, events, self)
+            self._selector.register(end, events, self._serve)
+        else:
+            self._selector.modify(end, events, self._serve)
+        self._watched[end] = events
 
 
 def _events(reads: bool, writes: bool) -> int:

@@ -29,6 +29,7 @@ from typing import Final, Self
 from coordlock.testing.connection import Faults
 from coordlock.testing.counts import Counts
 from coordlock.testing.frames import Framer, RawFrames
+from coordlock.testing.loop import Loop
 from coordlock.testing.relay import Relay
 from coordlock.testing.trap import Action, BytesTrap, MessageTrap, Trap
 
@@ -79,7 +80,8 @@ class FaultProxy:
     host: Final = "127.0.0.1"
 
     def __init__(self, host: str, port: int, framer: Callable[[], Framer] = RawFrames) -> None:
-        self._relay = relay = Relay(host, port, framer)
+        self._loop = Loop()
+        self._relay = relay = Relay(host, port, framer, self._loop)
         self.requests = Direction(relay, relay.requests)
         self.replies = Direction(relay, relay.replies)
 
@@ -178,7 +180,7 @@ class FaultProxy:
 
     def start(self) -> Self:
         """Start serving; ``with`` does it."""
-        self._relay.start()
+        self._loop.start()
         return self
 
     def stop(self) -> None:
@@ -186,6 +188,7 @@ class FaultProxy:
 
         Raises what a framer raised: counts and traps cannot be relied on then.
         """
+        self._loop.stop()
         self._relay.stop()
 
     def __enter__(self) -> Self:

@@ -1,35 +1,42 @@
-"""The thread of a fault proxy: it accepts connections and moves their bytes."""
+"""What stands in front of one server: it accepts connections and watches what passes."""
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import selectors
 import socket
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Final, TypeVar
 
 from coordlock.testing.connection import Connection, Faults
 from coordlock.testing.counts import Counts
 from coordlock.testing.frames import Frame, Framer
+from coordlock.testing.loop import Loop
 from coordlock.testing.trap import Trap
 
 __all__ = ["Relay"]
 
 _T = TypeVar("_T")
-_PATIENCE: Final = 30.0
 
 
 class Relay:
-    """Serves all connections of a proxy in one thread.
+    """Accepts the connections to one server on the thread of ``loop``, to which its state belongs.
 
-    Its state belongs to that thread; others reach it with `run`.
+    ``met`` is called there with each new connection, before anything passes: to choose its faults.
+    A server that refuses is dialled again for ``patience`` seconds, before the client is reset: he
+    was accepted, and many who would try again where they are refused do not where they are reset.
     """
 
-    def __init__(self, host: str, port: int, framer: Callable[[], Framer]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        framer: Callable[[], Framer],
+        loop: Loop,
+        met: Callable[[Connection], None] = lambda _: None,
+        patience: float = 0.0,
+    ) -> None:
         # Found once, so that the loop never waits for a name server.
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         self._family: socket.AddressFamily = found[0]
@@ -40,60 +47,40 @@ class Relay:
         self.replies = Faults()
         self.request_traps: list[Trap] = []
         self.reply_traps: list[Trap] = []
-        self.connections: list[Connection] = []
         self.counts = Counts()
+        self._loop = loop
+        self._met = met
+        self._patience = patience
+        self._connections: list[Connection] = []
         self._error: Exception | None = None
-        self._selector = selectors.DefaultSelector()
-        self._orders: deque[Callable[[], None]] = deque()
-        self._wakeup, self._waker = socket.socketpair()
-        self._waker.setblocking(False)
-        self._selector.register(self._wakeup, selectors.EVENT_READ)
         self._listener = _bind(0)
         self.port: Final = int(self._listener.getsockname()[1])
-        self.listen()
-        self._is_running = True
-        self._thread = threading.Thread(target=self._loop, name="fault-proxy", daemon=True)
+        self.run(self.listen)
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+    @property
+    def connections(self) -> list[Connection]:
+        """Those that are open."""
+        return [one for one in self._connections if not one.is_closed]
 
     def stop(self) -> None:
-        """Reset all connections, end the thread, free the port. Idempotent.
+        """Free the port. Idempotent. Its connections end with the loop.
 
-        Raises what a framer raised: counts and traps cannot be relied on then.
+        Raises what a framer or ``met`` raised: what was counted, caught or chosen cannot be relied
+        on then.
         """
-        self.run(self._finish)
-        if self._thread.is_alive():
-            self._thread.join(_PATIENCE)
-        for closed in (self._listener, self._wakeup, self._waker, self._selector):
-            closed.close()
+        self.run(self._close)
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
     def run(self, order: Callable[[], _T]) -> _T:
-        """Run ``order`` on the thread and return its result."""
-        if not self._thread.is_alive() or threading.current_thread() is self._thread:
-            return order()
-        done: Future[_T] = Future()
-
-        def obey() -> None:
-            try:
-                done.set_result(order())
-            except Exception as error:
-                done.set_exception(error)
-
-        self._orders.append(obey)
-        with contextlib.suppress(BlockingIOError):  # full: it will wake up anyway
-            self._waker.send(b"!")
-        return done.result(_PATIENCE)
+        """Run ``order`` on the loop's thread and return its result."""
+        return self._loop.run(order)
 
     def refuse(self) -> None:
         """Refuse new connections."""
         if self._is_listening():
-            self._selector.unregister(self._listener)
-            self._listener.close()
+            self._close()
             # Bound but not listening: the kernel refuses connections and gives the port to nobody.
             self._listener = _bind(self.port)
 
@@ -101,35 +88,17 @@ class Relay:
         """Accept new connections."""
         if not self._is_listening():
             self._listener.listen(1024)
-            self._selector.register(self._listener, selectors.EVENT_READ)
+            self._loop.selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def _is_listening(self) -> bool:
-        return self._listener in self._selector.get_map()
+        return self._listener in (self._loop.selector.get_map() or ())
 
-    def _finish(self) -> None:
-        for connection in self.connections:
-            connection.reset()
-        self._is_running = False
+    def _close(self) -> None:
+        if self._is_listening():
+            self._loop.selector.unregister(self._listener)
+        self._listener.close()
 
-    def _loop(self) -> None:
-        while self._is_running:
-            dues = [due for c in self.connections if (due := c.due) is not None]
-            timeout = max(0.0, min(dues) - time.monotonic()) if dues else None
-            for key, events in self._selector.select(timeout):
-                if key.fileobj is self._wakeup:
-                    self._wakeup.recv(4096)
-                elif key.fileobj is self._listener:
-                    self._accept()
-                else:
-                    self._serve(key.data, key.fileobj, events)
-            while self._orders:
-                self._orders.popleft()()
-            now = time.monotonic()
-            for connection in self.connections:
-                connection.flush(now)
-            self.connections = [c for c in self.connections if not c.is_closed]
-
-    def _accept(self) -> None:
+    def _accept(self, _listener: object, _events: int) -> None:
         try:
             client, _ = self._listener.accept()
         except OSError:  # it gave up meanwhile
@@ -139,14 +108,36 @@ class Relay:
         for end in (client, server):
             end.setblocking(False)
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        server.connect_ex(self._server)
-        self.connections.append(
-            Connection(client, server, self._framer(), self.requests, self.replies, self._selector)
+
+        def dial() -> None:
+            # After a refusal, the first connect(2) only says that there was one.
+            if server.connect_ex(self._server) == errno.ECONNABORTED:
+                server.connect_ex(self._server)
+
+        connection = Connection(
+            client,
+            server,
+            self._framer(),
+            self.requests,
+            self.replies,
+            self._loop.selector,
+            self._serve,
+            dial,
+            time.monotonic() + self._patience,
         )
+        self._connections = [*self.connections, connection]
+        self._loop.connections.append(connection)
+        self._loop.touched.add(connection)
+        try:
+            self._met(connection)
+        except Exception as error:
+            self._error = error
+            connection.reset()
 
     def _serve(self, connection: Connection, end: object, events: int) -> None:
+        self._loop.touched.add(connection)
         if not connection.is_closed and end is connection.server and events & selectors.EVENT_WRITE:
-            connection.connected()
+            connection.connected(time.monotonic())
         if connection.is_closed or not events & selectors.EVENT_READ:
             return
         try:
@@ -154,6 +145,8 @@ class Relay:
                 self._pass_requests(connection)
             else:
                 self._pass_replies(connection)
+        except ConnectionResetError:
+            connection.reset()
         except Exception as error:
             self._error = error
             connection.reset()

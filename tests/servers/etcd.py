@@ -172,7 +172,7 @@ class EtcdServer(Etcd, ServerProcess):
             "data-dir": str(self.data),
             "listen-client-urls": client_url,
             "advertise-client-urls": client_url,
-            "listen-peer-urls": self.peer_url,
+            "listen-peer-urls": f"http://127.0.0.1:{self.peer_port}",
             "initial-advertise-peer-urls": self.peer_url,
             "initial-cluster": ",".join(f"{name}={url}" for name, url in members.items()),
             # Health on a plain port of its own, so that the probe needs no credentials.

@@ -60,6 +60,11 @@ class ServerProcess(ABC):
         """The process id; raises `ServerFailed` when the server is not running."""
         return self._running().pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the process was started, and has not ended since by itself or by force."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> Self:
         """Start the server and wait until it answers; the first time, on other ports if need be."""
         again = self._has_answered

@@ -78,6 +78,12 @@ class Attempt:
         return None if told is None else told.token
 
     @property
+    def deadline(self) -> int | None:
+        """The local deadline of its session, as it was told last."""
+        told = [one.deadline for one in (self.granted, self.lost) if one is not None]
+        return max((one for one in told if one is not None), default=None)
+
+    @property
     def acknowledged(self) -> Enqueued | Granted | None:
         """The first event that shows that the contender was in the queue."""
         return self.enqueued or self.granted

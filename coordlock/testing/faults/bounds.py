@@ -14,15 +14,17 @@ class Bounds:
 
     Attributes:
         signal: how late a process that runs may tell of a loss, for want of processor time.
-        recovery: how long after the last fault was healed a waiter is answered at the latest, and
-            how long after its contender was removed a holder is told. More than the time-to-live,
-            plus all that waiters hold the lock one after the other.
+        notice: how long after its contender was removed a holder is told at the latest, whatever
+            the network. More than the time-to-live, which is when it tells itself.
+        recovery: how long after the last fault was healed a waiter is answered at the latest. More
+            than the time-to-live, plus all that waiters hold the lock one after the other.
         states: how many states the search for a linearization visits per lock, before it says that
             it is undecided.
         findings: how many violations of one invariant are listed, at most.
     """
 
     signal: int = 500_000_000
+    notice: int = 15_000_000_000
     recovery: int = 60_000_000_000
     states: int = 1_000_000
     findings: int = 100

@@ -30,12 +30,15 @@ def completeness(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Viol
     """A history in which something is missing proves nothing, so that is a violation.
 
     * The run begins, quiesces and ends, once each and in this order; something was granted.
-    * Every event follows from others as `coordlock.testing.faults.events` has it.
+    * Every event follows from others as `coordlock.testing.faults.events` has it, and is whole.
     * Nobody acquires or releases after it was seen dead.
     * Every fault is healed before the run quiesces, and none begins after that; nor does an
       attempt or an operation.
     * Ground truth that was promised is surveyed after that.
+    * The outcome of every operation is told, by the client or by the resource.
     * A resource with adds tells its final state after that.
+
+    Of a process that was killed, the last line may be missing, and what came of an operation.
     """
     return list(islice(_missing(history), bounds.findings))
 
@@ -43,6 +46,9 @@ def completeness(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Viol
 def _missing(history: History) -> Iterator[Incomplete]:
     for event, why in history.strays:
         yield Incomplete(f"an event that does not fit: {why}", (event,))
+    for writer in history.torn:
+        if history.faults.kill(writer) is None:
+            yield Incomplete(f"the last line of {writer} is not whole, and nobody killed it", ())
     stages: tuple[tuple[str, Event | None], ...] = (
         ("begins", history.began),
         ("quiesces", history.quiesced),
@@ -58,6 +64,7 @@ def _missing(history: History) -> Iterator[Incomplete]:
     if not history.granted:
         yield Incomplete("nothing was granted", ())
     yield from _undead(history)
+    yield from _untold(history)
     if history.quiesced is not None:
         yield from _after(history, history.quiesced)
 
@@ -75,6 +82,15 @@ def _undead(history: History) -> Iterator[Incomplete]:
             if killed and event.at > killed.ends:
                 what = f"{attempt.process} was dead and goes on"
                 yield Incomplete(what, together(killed, event))
+
+
+def _untold(history: History) -> Iterator[Incomplete]:
+    """A client that doesn't say what was acknowledged has nothing to lose."""
+    for resource in history.resources.values():
+        for one in resource.operations:
+            told = one.accepted or one.refused or one.failed
+            if told is None and history.faults.kill(one.offered.process) is None:
+                yield Incomplete("what came of an operation is not told", one.events)
 
 
 def _after(history: History, quiesced: Event) -> Iterator[Incomplete]:

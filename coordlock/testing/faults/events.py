@@ -287,7 +287,7 @@ class Reach(Enum):
     NETWORK = "network"
     PAUSED = "client paused"
     KILLED = "client killed"  #: a client process is gone for good, whether killed or crashed
-    CLOCKS = "clocks"
+    CLOCKS = "wall clocks"  #: and nothing may come of it: all that matters is on CLOCK_MONOTONIC
     OPERATOR = "operator"  #: somebody removes contenders or sessions that are not his
 
 
@@ -296,8 +296,8 @@ class FaultBegan(Event):
     """Before the fault is made: before the signal is sent, the link cut, the key deleted.
 
     ``kind`` is for people and their tables. ``targets`` are names of processes for PAUSED and
-    KILLED; names of processes or of servers for CLOCKS; locks, contenders' keys or sessions for
-    OPERATOR, where only the ground truth tells whose the latter are; free for the others.
+    KILLED; locks, contenders' keys or sessions for OPERATOR, where only the ground truth tells
+    whose the latter are; free for the others.
     """
 
     fault: str

@@ -16,7 +16,7 @@ __all__ = ["HeldTogether", "exclusion"]
 
 @dataclass(frozen=True, slots=True)
 class HeldTogether(Violation):
-    """Conflicting grants were held together, and no fault of a client, clock or operator shows why.
+    """Conflicting grants were held together, and neither a pause nor an operator explains it.
 
     ``length`` is in nanoseconds.
     """
@@ -31,12 +31,15 @@ def exclusion(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violati
     beginning of the fault that killed its process. Two conflict by their modes; on a semaphore of n
     any n + 1 do.
 
-    No lock can promise this where a holder stands still, its clock jumps, or an operator removes
-    its contender: then it learns of its loss too late. Such overlaps are no violations; see
-    `overlaps`, and `Summary` for their number and length. That they do no harm is for `register` to
-    show. They are excused only by what befell the one with the older token: its process was paused
-    when the overlap began or until less than ``bounds.signal`` before; or between its invocation
-    and then a clock was wrong, its own or a server's, or an operator's act named its contender.
+    No lock can promise this where a holder stands still, or an operator removes its contender: then
+    it learns of its loss too late. Such overlaps are no violations; see `overlaps`, and `Summary`
+    for their number and length. That they do no harm is for `register` to show. They are excused
+    only by what befell the one with the older token, and only for as long as that explains:
+
+    * Its process was paused when the overlap began, or until less than ``bounds.signal`` before;
+      its local deadline, as it was told last, had passed by then; and the overlap was over
+      ``bounds.signal`` after the process went on.
+    * An operator removed its contender, and the overlap was over ``bounds.notice`` after that.
     """
     found = (one for one in overlaps(history, bounds) if not one.excuses)
     return [_violation(history, one) for one in islice(found, bounds.findings)]
@@ -52,7 +55,6 @@ def _violation(history: History, overlap: Overlap) -> HeldTogether:
         life = history.life(one)
         if life is not None and life.disappeared is not None:
             removals.append(life.disappeared)
-            known = one.granted and one.granted.deadline
-            if history.times.not_after(life.gone) < (known or 0):
+            if history.times.not_after(life.gone) < (one.deadline or 0):
                 what += f"; the service removed token {one.token} before its deadline"
     return HeldTogether(what, together(overlap, removals), length)

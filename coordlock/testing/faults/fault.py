@@ -1,4 +1,4 @@
-"""The faults of a run: when what was touched, and what that excuses."""
+"""The faults of a run: when what was touched."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from coordlock.testing.faults.attempt import Attempt
 from coordlock.testing.faults.events import FOREVER, Event, FaultBegan, FaultHealed, Reach
 
 __all__ = ["Fault", "Faults"]
@@ -45,7 +44,6 @@ class Faults:
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.all: Final = tuple(sorted(faults, key=lambda one: one.begins))
         self._pauses: dict[str, list[Fault]] = {}
-        self._clocks: list[Fault] = []
         self._operators: dict[str, list[Fault]] = {}
         self._kills: dict[str, FaultBegan] = {}
         for one in self.all:
@@ -57,8 +55,6 @@ class Faults:
                         self._operators.setdefault(target, []).append(one)
                     case Reach.KILLED:
                         self._kills.setdefault(target, one.began)
-            if one.began.reach is Reach.CLOCKS:
-                self._clocks.append(one)
 
     def __iter__(self) -> Iterator[Fault]:
         return iter(self.all)
@@ -83,41 +79,10 @@ class Faults:
                 since = max(since, one.ends)
         return since
 
-    def clock(self, process: str, clients: frozenset[str], start: int, end: int) -> Fault | None:
-        """A clock's fault, on ``process`` or on a server, in the time from ``start`` to ``end``.
-
-        Targets are servers unless they are in ``clients``.
-        """
-        for one in self._clocks:
-            if one.meets(start, end):
-                targets = one.began.targets
-                if process in targets or not clients.issuperset(targets):
-                    return one
-        return None
-
-    def operator(self, touched: Iterable[str], start: int, end: int) -> Fault | None:
-        """An operator's act on any of ``touched``, in the time from ``start`` to ``end``."""
+    def acts(self, touched: Iterable[str], start: int, end: int) -> Iterator[Fault]:
+        """An operator's acts on any of ``touched``, in the time from ``start`` to ``end``."""
         for target in touched:
-            for one in self._operators.get(target, ()):
-                if one.meets(start, end):
-                    return one
-        return None
-
-    def excuse(
-        self, stale: Attempt, names: Iterable[str], clients: frozenset[str], at: int, slack: int
-    ) -> Fault | None:
-        """What explains that ``stale`` still counted as held at ``at``, when another one did, too.
-
-        Its process was paused then, or until ``slack`` before that at most; or, since it was
-        invoked, a clock was wrong or an operator's act named one of ``names``. Never a fault of
-        servers or network: against those the local deadline stands.
-        """
-        since = stale.invoked.at
-        return (
-            self.pause(stale.process, at - slack, at)
-            or self.clock(stale.process, clients, since, at)
-            or self.operator(names, since, at)
-        )
+            yield from (one for one in self._operators.get(target, ()) if one.meets(start, end))
 
     def calm(self, until: int) -> list[tuple[int, int]]:
         """The times before ``until`` in which there was no fault, in order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -47,7 +47,7 @@ class History:
 
     Attributes:
         events: all, in the order of time.
-        torn: how many last lines of files were not whole.
+        torn: whose last lines were not whole.
         attempts: every call of acquire, by its name, in the order of the calls.
         resources: every resource with the operations on it, by its name.
         faults: what the nemesis did.
@@ -57,9 +57,9 @@ class History:
         strays: events that do not fit to the others, and why.
     """
 
-    def __init__(self, events: Iterable[Event], torn: int = 0) -> None:
+    def __init__(self, events: Iterable[Event], torn: Sequence[str] = ()) -> None:
         self.events: Final = tuple(sorted(events, key=lambda one: one.at))
-        self.torn: Final = torn
+        self.torn: Final = tuple(torn)
         self.attempts: Final[dict[str, Attempt]] = {}
         self.resources: Final[dict[str, Resource]] = {}
         self.counts: Final[list[Counted]] = []
@@ -122,14 +122,21 @@ class History:
         """The contender of ``attempt`` in the service, where its token is known."""
         return self.truth.find(attempt.lock, attempt.token)
 
-    def excuse(self, stale: Attempt, at: int, slack: int) -> Fault | None:
-        """What explains that ``stale`` still counted as held at ``at``: see `Faults.excuse`."""
-        return self.faults.excuse(stale, self.names(stale), self.clients, at, slack)
+    def eviction(self, attempt: Attempt, until: int) -> Fault | None:
+        """An operator's act that may have removed the contender of ``attempt`` before ``until``.
 
-    def names(self, attempt: Attempt) -> tuple[str, ...]:
-        """What an operator's act on the contender of ``attempt`` may name."""
+        It names the contender, its session or its lock. Where there is ground truth, the contender
+        was removed, and perhaps in the time of the act.
+        """
         life = self.life(attempt)
-        return (attempt.lock,) if life is None else life.names
+        names = (attempt.lock,) if life is None else life.names
+        acts = self.faults.acts(names, attempt.invoked.at, until)
+        if life is not None:
+            if life.disappeared is None:
+                return None
+            earliest, latest = self.times.not_before(life.gone), self.times.not_after(life.gone)
+            acts = (one for one in acts if one.meets(earliest, latest))
+        return next(acts, None)
 
     def _takers(self) -> dict[type[Event], Callable[[Any], None]]:
         told = (

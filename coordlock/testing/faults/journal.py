@@ -1,8 +1,8 @@
 """The file in which a run writes its history down: appending to it, and reading it back.
 
-Any number of processes append to one file, or to one each; reading merges them. A line is one
-write(2) of less than PIPE_BUF bytes to a file opened with O_APPEND, so that lines are never mixed,
-and a process that is killed leaves whole lines.
+Every process appends to a file of its own, and reading merges them. A line is one write(2) to a
+file opened with O_APPEND, so that threads and forks don't mix theirs, and who is killed leaves
+whole lines but for the last, in case that was just being written.
 """
 
 from __future__ import annotations
@@ -108,17 +108,19 @@ class Journal:
 def read(files: Iterable[Path]) -> History:
     """The history in ``files``.
 
-    A last line that is not whole, of a writer that came to its end with the machine or the disk, is
-    left out and counted in `History.torn`. Raises `MalformedHistory` for anything else that is no
+    A last line that is not whole is left out, and its writer is in `History.torn`: it was killed in
+    the middle of it, or the disk was full. Raises `MalformedHistory` for anything else that is no
     event, and OSError.
     """
     events: list[Event] = []
-    torn = 0
+    torn: list[str] = []
     for file in files:
+        writer = file.stem
         for event in _events(file):
             if event is None:
-                torn += 1
+                torn.append(writer)
             else:
+                writer = event.process
                 events.append(event)
     return History(events, torn)
 

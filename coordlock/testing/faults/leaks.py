@@ -27,10 +27,10 @@ class Missing(Violation):
 def leaks(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
     """After quiescence nothing is left, whatever the faults before.
 
-    * By the ground truth, the service's contenders are exactly those of the grants that are still
-      held: neither released nor lost, of a process that lives.
-    * Of everything that was counted there is no more than there was at the baseline. What was
-      counted only once is a violation, too.
+    * By the ground truth, the service's contenders are exactly those of the grants that were held
+      when it was surveyed: neither released nor lost, of a process that lives.
+    * Of everything that was counted there is no more than there was at the baseline, by the same
+      process. What was counted only once is a violation, too, unless that process was killed.
     """
     return list(islice((*_contenders(history), *_counts(history)), bounds.findings))
 
@@ -38,7 +38,12 @@ def leaks(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
 def _contenders(history: History) -> Iterator[Violation]:
     if not history.has_truth:
         return
-    held = {(one.lock, one.token): one for one in history.granted if one.end is None}
+    surveyed = history.end if history.truth.surveyed is None else history.truth.surveyed.at
+    held = {
+        (one.lock, one.token): one
+        for one in history.granted
+        if one.end is None or one.end.at > surveyed
+    }
     known = {(one.lock, one.token): one for one in history.attempts.values()}
     for life in history.truth.lives:
         place = life.appeared.lock, life.appeared.token
@@ -51,14 +56,15 @@ def _contenders(history: History) -> Iterator[Violation]:
 
 
 def _counts(history: History) -> Iterator[Violation]:
-    baseline: dict[str, Counted] = {}
-    final: dict[str, Counted] = {}
+    baseline: dict[tuple[str, str], Counted] = {}
+    final: dict[tuple[str, str], Counted] = {}
     for event in history.counts:
-        (baseline if event.baseline else final)[event.what] = event
-    for what in sorted(baseline.keys() | final.keys()):
-        before, after = baseline.get(what), final.get(what)
+        (baseline if event.baseline else final)[event.process, event.what] = event
+    for process, what in sorted(baseline.keys() | final.keys()):
+        before, after = baseline.get((process, what)), final.get((process, what))
         if before is None or after is None:
-            yield Leaked(f"{what}: counted only once", together(before, after))
+            if history.faults.kill(process) is None:
+                yield Leaked(f"{what}: counted only once", together(before, after))
         elif after.count > before.count:
             grown = f"{what}: {after.count}, and {before.count} at first"
             yield Leaked(grown, together(before, after))

@@ -28,12 +28,12 @@ class Undecided(Violation):
 
 
 def decides(history: History) -> bool:
-    """Whether the promise is made for this history: no fault touched clients, clocks, contenders.
+    """Whether the promise is made for this history: no client stood still, nobody was evicted.
 
-    Where clients stand still, grants overlap, and no mutex explains that.
+    Where that happens, grants overlap, and no mutex explains that.
     """
-    harmless = {Reach.SERVERS, Reach.NETWORK, Reach.KILLED}
-    return all(fault.began.reach in harmless for fault in history.faults)
+    harmful = {Reach.PAUSED, Reach.OPERATOR}
+    return all(fault.began.reach not in harmful for fault in history.faults)
 
 
 def linearizability(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
@@ -41,8 +41,8 @@ def linearizability(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[V
 
     Every grant takes effect between `AcquireInvoked` and `Granted`, every end of a hold between
     `ReleaseSent` and its answer, in one order in which grants don't conflict with holders, and have
-    greater tokens than conflicting ones before. A release without acknowledgement, a loss and a
-    death take effect at any time after they are told, or never.
+    greater tokens than conflicting ones before. A release that was not acknowledged, a loss and a
+    death may take effect at any time from then on, or never.
 
     A search, after ``bounds.states`` states given up as `Undecided`: never a silent pass. Locks are
     independent of each other (Herlihy and Wing, "Linearizability: a correctness condition for
@@ -87,6 +87,9 @@ def _calls(attempt: Attempt) -> Iterator[Call[Acquire | Release]]:
     Others need no place in the order. Who was refused has changed nothing; and who was not answered
     may have become a holder, but that would only be in others' way: if there is an order with it,
     there is one without it.
+
+    For the same reason an end that nobody has acknowledged, and that may come at any time or never,
+    is taken for one that comes at once: who holds for longer only is in others' way for longer.
     """
     granted, end = attempt.granted, attempt.end
     if granted is None:
@@ -95,5 +98,6 @@ def _calls(attempt: Attempt) -> Iterator[Call[Acquire | Release]]:
     yield Call(attempt.invoked.at, granted.at, acquire)
     if end is not None:
         answer = attempt.release_answer
+        at = max(end.at, granted.at)  # who is being killed may still be granted
         told = isinstance(end, ReleaseSent) and isinstance(answer, ReleaseAcknowledged)
-        yield Call(end.at, answer.at if told and answer else None, Release(attempt.name))
+        yield Call(at, answer.at if told and answer else at, Release(attempt.name))

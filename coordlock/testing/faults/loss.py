@@ -37,7 +37,7 @@ class EarlyRemoval(Violation):
 
 
 def loss(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
-    """Holders are told in time, under all faults but those of clocks.
+    """Holders are told in time, under all faults.
 
     Of every grant that was not released first:
 
@@ -45,11 +45,9 @@ def loss(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
       process stands still at the deadline, or comes to before that time is over, the signal is due
       when it goes on.
     * By the ground truth: once its contender is gone, it is signalled no later than
-      ``bounds.recovery`` after that was seen, give or take the same.
+      ``bounds.notice`` after that was seen, give or take the same.
     * By the ground truth: the service keeps the contender until the local deadline, as it was known
       when the lock was granted and when the loss was signalled, unless an operator removes it.
-
-    A clock's fault on the process, or on a server, between invocation and signal suspends all this.
     """
     found = (
         violation
@@ -65,7 +63,7 @@ def _late(history: History, bounds: Bounds, attempt: Attempt) -> Iterator[Violat
     if lost is None or lost.deadline is None or attempt.end is not lost:
         return
     due = history.faults.running(attempt.process, lost.deadline, bounds.signal)
-    if lost.at > due + bounds.signal and not _clock(history, attempt, lost.at):
+    if lost.at > due + bounds.signal:
         late = lost.at - due
         what = (
             f"{attempt.process} was told of the loss of {attempt.lock} (token {attempt.token}) "
@@ -79,12 +77,12 @@ def _missing(history: History, bounds: Bounds, attempt: Attempt) -> Iterator[Vio
     if life is None or life.disappeared is None:
         return
     seen = history.times.not_after(life.gone)
-    due = history.faults.running(attempt.process, seen + bounds.recovery, bounds.signal)
+    due = history.faults.running(attempt.process, seen + bounds.notice, bounds.signal)
     end = FOREVER if attempt.end is None else attempt.end.at
-    if min(end, history.end) > due + bounds.signal and not _clock(history, attempt, due):
+    if min(end, history.end) > due + bounds.signal:
         what = (
             f"{attempt.process} was not told of the loss of {attempt.lock} (token {attempt.token}) "
-            f"for {bounds.recovery / 1e9:g} s"
+            f"for {bounds.notice / 1e9:g} s"
         )
         yield MissingSignal(what, together(attempt, life))
 
@@ -94,21 +92,13 @@ def _early(history: History, bounds: Bounds, attempt: Attempt) -> Iterator[Viola
     if life is None or life.disappeared is None:
         return
     gone = history.times.not_after(life.gone)
-    told = (attempt.granted, attempt.lost)
-    deadline = max((one.deadline for one in told if one and one.deadline is not None), default=0)
+    deadline = attempt.deadline or 0
     left = [one.at for one in (attempt.release_sent, attempt.killed) if one is not None]
     if gone >= deadline or gone >= min(left, default=FOREVER):
         return
-    since = attempt.invoked.at
-    removed = history.faults.operator(history.names(attempt), since, gone)
-    if removed is None and not _clock(history, attempt, deadline):
+    if not history.eviction(attempt, gone):
         what = (
             f"the service removed token {attempt.token} of {attempt.process} from {attempt.lock} "
             f"{(deadline - gone) / 1e6:.3f} ms or more before the deadline"
         )
         yield EarlyRemoval(what, together(attempt, life))
-
-
-def _clock(history: History, attempt: Attempt, until: int) -> bool:
-    since = attempt.invoked.at
-    return history.faults.clock(attempt.process, history.clients, since, until) is not None

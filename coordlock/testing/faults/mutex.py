@@ -12,11 +12,11 @@ __all__ = ["Acquire", "FencedMutex", "Release"]
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """To become a holder. ``token`` is None where it is not known."""
+    """To become a holder."""
 
     attempt: str
     claim: Claim
-    token: int | None
+    token: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,8 @@ class FencedMutex:
             return None
         if isinstance(one.claim, Permit) and len(self.holders) >= one.claim.of:
             return None
-        newest = self.newest
-        if one.token is not None:
-            if any(conflict(one.claim, claim) and token >= one.token for claim, token in newest):
-                return None
-            before = dict(newest)
-            before[one.claim] = max(one.token, before.get(one.claim, 0))
-            newest = frozenset(before.items())
-        return FencedMutex(self.holders | {(one.attempt, one.claim)}, newest)
+        if any(conflict(one.claim, claim) and token >= one.token for claim, token in self.newest):
+            return None
+        newest = dict(self.newest)
+        newest[one.claim] = max(one.token, newest.get(one.claim, 0))
+        return FencedMutex(self.holders | {(one.attempt, one.claim)}, frozenset(newest.items()))

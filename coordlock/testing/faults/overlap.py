@@ -24,8 +24,8 @@ class Overlap:
     Attributes:
         holders: who they were, in the order of their tokens.
         start, end: from when to when, in nanoseconds.
-        excuses: faults that let all held but the last count as held for too long. Empty when
-            faults of that kind don't explain it.
+        excuses: faults that explain why all but the last one still counted as held, for so long.
+            Empty when there are none, or not enough.
     """
 
     holders: tuple[Attempt, ...]
@@ -87,14 +87,35 @@ def _crowd(
     history: History, bounds: Bounds, start: int, room: int, crowd: list[tuple[int, Attempt]]
 ) -> Overlap:
     """The overlap of a ``crowd`` of (end, attempt), of whom only ``room`` may hold."""
-    over = sorted(end for end, _ in crowd)[len(crowd) - room - 1]
+    # Who was killed while it was granted has ended before it began.
+    over = max(start, min(sorted(end for end, _ in crowd)[len(crowd) - room - 1], history.end))
     holders = sorted((one for _, one in crowd), key=lambda one: one.token or 0)
     # Contenders are served in the order of tokens, so it is never the last one that is stale.
-    excuses = [history.excuse(one, start, bounds.signal) for one in holders[:-1]]
+    excuses = [_excuse(history, bounds, one, start, over) for one in holders[:-1]]
     found = tuple(excuse for excuse in excuses if excuse is not None)
     return Overlap(
         holders=tuple(holders),
         start=start,
-        end=min(over, history.end),
+        end=over,
         excuses=found if len(crowd) - len(found) <= room else (),
     )
+
+
+def _excuse(history: History, bounds: Bounds, stale: Attempt, start: int, end: int) -> Fault | None:
+    """What explains that ``stale`` still counted as held from ``start`` to ``end``.
+
+    A pause that goes on after the local deadline explains it, until the process has had its time
+    for the signal; and an eviction until the holder must have been told. Never a fault of servers
+    or network: against those the local deadline stands; nor of wall clocks, which nobody asks.
+    """
+    faults, process = history.faults, stale.process
+    pause = faults.pause(process, start - bounds.signal, start)
+    expired = start >= (stale.deadline or 0)
+    if pause and expired and end <= faults.running(process, start, bounds.signal) + bounds.signal:
+        return pause
+    eviction = history.eviction(stale, start)
+    if eviction:
+        told = faults.running(process, eviction.ends + bounds.notice, bounds.signal)
+        if end <= told + bounds.signal:
+            return eviction
+    return None

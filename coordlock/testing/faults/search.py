@@ -7,7 +7,7 @@ linearizability", 2017: never visit the same set of calls with the same state tw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
@@ -28,13 +28,10 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[O]):
-    """An operation, with the moments of its invocation and its return.
-
-    ``returned`` is None while it is pending: then it may take effect at any time, or never.
-    """
+    """An operation, with the moments of its invocation and its return."""
 
     invoked: int
-    returned: int | None
+    returned: int
     operation: O
 
 
@@ -60,63 +57,64 @@ class Outcome(Generic[S, O]):
 def linearize(
     calls: Sequence[Call[O]], initial: S, step: Callable[[S, O], S | None], limit: int
 ) -> Outcome[S, O]:
-    """Search for an order of ``calls`` in which each one fits to the state before it.
+    """Search for an order of all ``calls`` in which each one fits to the state before it.
 
     ``step`` gives the state after an operation, or None where it does not fit. A call precedes
     another when it had returned before that was invoked, and must come before it; calls of one
-    moment are in no order. All that returned are in the order, pending ones may be.
+    moment are in no order.
 
     Gives up after visiting ``limit`` states. What it costs is the number of sets of calls that
     can be in an order's beginning: linear in the calls if few overlap, exponential in how many do.
     """
-    done = sorted((one for one in calls if one.returned is not None), key=lambda one: one.invoked)
-    ends = [one.returned or 0 for one in done]
-    pending = [one for one in calls if one.returned is None]
-    # A set of calls: all the first ones, those among the others by bits, pending ones by bits.
-    start = (0, 0, 0, initial)
-    stack = [start]
-    seen: set[tuple[int, int, int, S]] = set()
+    ordered = sorted(calls, key=lambda one: one.invoked)
+    # A set of calls: all before the first that is not in it, and of those after it some, by bits.
+    start = (0, 0, initial)
+    seen: set[tuple[int, int, S]] = set()
     deepest, longest = start, -1
-    while stack:
-        first, others, taken, state = here = stack.pop()
+
+    def following(first: int, others: int, state: S) -> Iterator[tuple[int, int, S]]:
+        """What can come next, the likeliest first: what returned first."""
+        minimal = _minimal(ordered, first, others)
+        for number in sorted(minimal, key=lambda number: ordered[number].returned):
+            after = step(state, ordered[number].operation)
+            if after is not None:
+                yield (*_with(first, others, number), after)
+
+    def failed(decision: Decision) -> Outcome[S, O]:
+        first, others, state = deepest
+        stuck = tuple(ordered[number].operation for number in _minimal(ordered, first, others))
+        return Outcome(decision, len(seen), longest, state, stuck)
+
+    path = [iter([start])]
+    while path:
+        here = next(path[-1], None)
+        if here is None:
+            path.pop()
+            continue
         if here in seen:
             continue
         if len(seen) >= limit:
-            return _failed(Decision.UNDECIDED, len(seen), done, ends, deepest)
+            return failed(Decision.UNDECIDED)
         seen.add(here)
-        if first == len(done):
-            return Outcome(Decision.LINEARIZABLE, len(seen), len(done), state, ())
+        first, others, state = here
+        if first == len(ordered):
+            return Outcome(Decision.LINEARIZABLE, len(seen), first, state, ())
         if (count := first + others.bit_count()) > longest:
             deepest, longest = here, count
-        following: list[tuple[int, tuple[int, int, int, S]]] = []
-        minimal, horizon = _minimal(done, ends, first, others)
-        for number in minimal:
-            if (after := step(state, done[number].operation)) is not None:
-                there = _with(first, others, number)
-                following.append((ends[number], (*there, taken, after)))
-        for number, call in enumerate(pending):
-            if taken >> number & 1 or call.invoked > horizon:
-                continue
-            if (after := step(state, call.operation)) is not None:
-                following.append((horizon + 1, (first, others, taken | 1 << number, after)))
-        # The likeliest comes last, to be taken first: what returned first.
-        following.sort(key=lambda pair: -pair[0])
-        stack.extend(one for _, one in following if one not in seen)
-    return _failed(Decision.NOT_LINEARIZABLE, len(seen), done, ends, deepest)
+        path.append(following(first, others, state))
+    return failed(Decision.NOT_LINEARIZABLE)
 
 
-def _minimal(
-    done: list[Call[O]], ends: list[int], first: int, others: int
-) -> tuple[list[int], int]:
-    """The calls that are not in the set and that none such precedes; and the end of the first."""
+def _minimal(ordered: list[Call[O]], first: int, others: int) -> list[int]:
+    """The calls that are not in the set and that none such precedes."""
     minimal: list[int] = []
-    number, horizon = first, ends[first]
-    while number < len(done) and done[number].invoked <= horizon:
+    number, horizon = first, ordered[first].returned
+    while number < len(ordered) and ordered[number].invoked <= horizon:
         minimal.append(number)
-        horizon = min(horizon, ends[number])
+        horizon = min(horizon, ordered[number].returned)
         number += 1
         number += _ones(others >> (number - first))
-    return minimal, horizon
+    return minimal
 
 
 def _with(first: int, others: int, number: int) -> tuple[int, int]:
@@ -129,16 +127,3 @@ def _with(first: int, others: int, number: int) -> tuple[int, int]:
 def _ones(bits: int) -> int:
     """How many ones there are before the first zero, from the lowest bit on."""
     return (~bits & (bits + 1)).bit_length() - 1
-
-
-def _failed(
-    decision: Decision,
-    states: int,
-    done: list[Call[O]],
-    ends: list[int],
-    deepest: tuple[int, int, int, S],
-) -> Outcome[S, O]:
-    first, others, _, state = deepest
-    minimal, _ = _minimal(done, ends, first, others)
-    stuck = tuple(done[number].operation for number in minimal)
-    return Outcome(decision, states, first + others.bit_count(), state, stuck)

@@ -79,9 +79,13 @@ def judge(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> Verdict:
     unchecked: dict[str, str] = {}
     if not decides(history):
         del checkers["linearizability"]
-        unchecked["linearizability"] = "clients, clocks or contenders were touched"
+        unchecked["linearizability"] = "clients stood still, or contenders were removed"
     if not history.has_truth:
         for name in _WITH_TRUTH:
             unchecked[f"{name}, by the service's record"] = "there is no ground truth"
+    if not history.resources:
+        unchecked["register"] = "no operation was tried"
+    if not history.counts:
+        unchecked["leaks, by counting"] = "nothing was counted"
     violations = {name: check(history, bounds) for name, check in checkers.items()}
     return Verdict(violations, unchecked, history.origin)

@@ -96,7 +96,7 @@ def pair_of(
 def quiet(history: History, one: Attempt) -> bool:
     """Whether nothing excuses what ``one`` does."""
     reaches = [fault.began.reach.name for fault in history.faults]
-    return not {"PAUSED", "OPERATOR", "CLOCKS"} & set(reaches) and one.killed is None
+    return not {"PAUSED", "OPERATOR"} & set(reaches) and one.killed is None
 
 
 @mutation("HeldTogether", "NotLinearizable EarlyRemoval")
@@ -248,15 +248,14 @@ def a_loss_that_was_signalled_late(history: History, chance: random.Random) -> E
     return swapped(history.events, one, replace(one, at=one.at + LATE))
 
 
-@mutation("EarlyRemoval")
+@mutation("EarlyRemoval", "HeldTogether")
 def a_deadline_that_is_later_than_the_services(history: History, chance: random.Random) -> Events:
     losses = []
     for one in history.granted:
         life = history.life(one)
         if life and one.lost and one.lost.reason == "expired" and life.disappeared:
             gone = history.times.not_after(life.gone)
-            since = one.invoked.at
-            evicted = history.faults.operator(life.names, since, gone)
+            evicted = history.eviction(one, gone)
             if evicted is None and (one.killed is None or one.killed.at > gone):
                 losses.append(replace(one.lost, deadline=gone + 1))
     new = one_of(losses, chance)

@@ -33,8 +33,8 @@ from coordlock.testing.faults.events import (
 )
 
 MS = 1_000_000
-#: A run of a second: a signal may be 10 ms late, everybody is answered within 200 ms.
-BOUNDS = Bounds(signal=10 * MS, recovery=200 * MS)
+#: A run of a second: a signal may be 10 ms late, everybody is told and answered within 200 ms.
+BOUNDS = Bounds(signal=10 * MS, notice=200 * MS, recovery=200 * MS)
 QUIET, END = 900, 1000
 
 
@@ -166,11 +166,11 @@ class Story:
     def final_value(self, value: int, resource: str = "ledger") -> None:
         self.add(FinalValue((QUIET + 1) * MS, "runner", resource, value))
 
-    def count(self, what: str, before: int | None, after: int | None) -> None:
+    def count(self, what: str, before: int | None, after: int | None, by: str = "runner") -> None:
         if before is not None:
-            self.add(Counted(0, "runner", what, before, True))
+            self.add(Counted(0, by, what, before, True))
         if after is not None:
-            self.add(Counted((QUIET + 1) * MS, "runner", what, after, False))
+            self.add(Counted((QUIET + 1) * MS, by, what, after, False))
 
 
 def _ns(milliseconds: int | None) -> int | None:

@@ -23,7 +23,6 @@ from coordlock.testing.faults.events import (
     Kind,
     LossSignalled,
     OperationAccepted,
-    OperationFailed,
     OperationRefused,
     Quiesced,
     Reach,
@@ -67,9 +66,6 @@ OPTIONAL = {
     Counted,
     Enqueued,
     LossSignalled,
-    OperationAccepted,
-    OperationFailed,
-    OperationRefused,
     ReleaseAcknowledged,
     Withdrawn,
 }
@@ -182,6 +178,23 @@ def test_a_name_that_is_used_again_after_its_process_was_killed_is_found() -> No
         story.attempt("c1", 5, invoked=10, granted=12, released=20, acked=46)
         story.fault(Reach.KILLED, killed, killed + 1, "c1")
         assert sorted(set(broken(story))) == expected
+
+
+def test_what_came_of_an_operation_is_told_unless_its_client_was_killed() -> None:
+    story = Story(truth=False)
+    one = story.attempt("c1", 5, invoked=1, granted=10, released=40)
+    story.operation(one, 5, at=11)
+    assert broken(story) == ["Incomplete"]
+    story.fault(Reach.KILLED, 30, 31, f"of {one}")
+    assert broken(story) == []
+
+
+def test_a_line_that_is_not_whole_is_of_a_process_that_was_killed() -> None:
+    for writer, expected in (("c1", 0), ("c2", 1)):
+        story = full()
+        story.fault(Reach.KILLED, 45, 46, "c1")
+        events = story.history().events
+        assert len(completeness(History(events, [writer]), BOUNDS)) == expected
 
 
 def test_an_empty_history_is_incomplete() -> None:

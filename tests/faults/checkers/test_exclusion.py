@@ -183,13 +183,74 @@ def test_one_holder_too_many_is_excused_by_one_that_is_paused_not_two_by_one() -
         assert broken(story) == expected
 
 
-def test_wrong_clocks_excuse_an_overlap_the_holders_own_or_a_servers() -> None:
-    for target, expected in (("c1", []), ("etcd2", []), ("c2", ["HeldTogether"])):
+@pytest.mark.parametrize("target", ["c1", "etcd2"])
+def test_wrong_wall_clocks_excuse_nothing(target: str) -> None:
+    story = Story(truth=False)
+    story.attempt("c1", 5, invoked=1, granted=10, released=50)
+    story.attempt("c2", 6, invoked=2, granted=45, released=60)
+    story.fault(Reach.CLOCKS, 15, 50, target)
+    assert broken(story) == ["HeldTogether", "NotLinearizable"]
+
+
+def test_a_pause_excuses_an_overlap_only_until_its_process_has_had_time_for_the_signal() -> None:
+    """Who goes on after it as though nothing had happened hides behind it."""
+    for released, expected in ((90, []), (91, ["HeldTogether"])):
         story = Story(truth=False)
-        story.attempt("c1", 5, invoked=1, granted=10, released=50)
-        story.attempt("c2", 6, invoked=2, granted=45, released=60)
-        story.fault(Reach.CLOCKS, 15, 20, target)
+        story.attempt("c1", 5, invoked=1, granted=10, released=released)
+        story.attempt("c2", 6, invoked=2, granted=45, released=100)
+        story.fault(Reach.PAUSED, 15, 80, "c1")
         assert broken(story) == expected
+
+
+def test_a_pause_excuses_no_overlap_before_the_deadline_of_who_was_paused() -> None:
+    for granted, expected in ((39, ["HeldTogether"]), (40, [])):
+        story = Story(truth=False)
+        story.attempt("c1", 5, invoked=1, granted=10, deadline=30, lost=45, deadline_then=40)
+        story.attempt("c2", 6, invoked=2, granted=granted, released=60)
+        story.fault(Reach.PAUSED, 15, 44, "c1")
+        assert broken(story) == expected
+
+
+def evicted(told: int, *, others: int = 3) -> Story:
+    """The first holder's contender was removed after the ``others`` came; it is told later."""
+    story = Story()
+    story.attempt("c1", 5, invoked=1, granted=10, lost=told, gone=8, seen=45)
+    story.attempt("c2", 6, invoked=2, granted=50, released=300, gone=9)
+    story.attempt("c3", 7, invoked=others, enqueued=30, failed=100, gone=10)
+    return story
+
+
+def test_an_operator_excuses_an_overlap_only_until_the_holder_must_have_been_told() -> None:
+    for told, expected in ((231, []), (232, ["HeldTogether"])):
+        story = evicted(told)
+        story.fault(Reach.OPERATOR, 20, 21, "/a/key1")
+        assert broken(story) == expected
+
+
+def test_an_operator_is_no_excuse_for_what_happened_without_him() -> None:
+    """He did something to the lock, and the contender was removed later, by nobody knows whom."""
+    for others, expected in ((21, []), (22, ["HeldTogether"])):
+        story = evicted(60, others=others)
+        story.fault(Reach.OPERATOR, 20, 21, "a")
+        assert broken(story) == expected
+
+
+def test_a_contender_that_is_still_there_was_removed_by_nobody() -> None:
+    story = Story()
+    story.attempt("c1", 5, invoked=1, granted=10)
+    story.attempt("c2", 6, invoked=2, granted=50, released=60, gone=8)
+    story.fault(Reach.OPERATOR, 20, 21, "a")
+    assert broken(story) == ["HeldTogether", "NeverFirst", "Overtaken"]
+
+
+def test_who_was_killed_while_it_was_granted_is_told_with_a_length_of_nothing() -> None:
+    story = Story(truth=False)
+    story.attempt("c1", 5, invoked=1, granted=10, released=50)
+    story.attempt("c2", 6, invoked=2, granted=21)
+    story.fault(Reach.KILLED, 20, 22, "c2")
+    (found,) = exclusion(story.history(), BOUNDS)
+    assert isinstance(found, HeldTogether)
+    assert found.length == 0
 
 
 @pytest.mark.parametrize("target", ["a", "/a/key1", "s/a/key1", "/a/key2", "b"])

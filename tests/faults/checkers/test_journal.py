@@ -149,12 +149,13 @@ def test_a_line_that_no_journal_wrote_is_an_error_that_names_it(
 
 
 @pytest.mark.parametrize("length", [1, 20, len(GOOD) - 1])
-def test_a_torn_last_line_is_left_out_and_counted(tmp_path: Path, length: int) -> None:
-    whole, torn = tmp_path / "a", tmp_path / "b"
+def test_a_torn_last_line_is_left_out_and_its_writer_known(tmp_path: Path, length: int) -> None:
+    whole, torn, only = tmp_path / "a", tmp_path / "b", tmp_path / "c3.jsonl"
     whole.write_bytes(GOOD)
     torn.write_bytes(GOOD + GOOD[:length])
-    history = read([whole, torn])
-    assert history.torn == 1
+    only.write_bytes(GOOD[:length])
+    history = read([whole, torn, only])
+    assert history.torn == ("o", "c3")
     assert history.events == (Surveyed(1, "o", 7),) * 2
 
 
@@ -273,7 +274,7 @@ def test_a_writer_that_is_killed_leaves_what_it_had_written(tmp_path: Path) -> N
         os.kill(one.pid, signal.SIGKILL)
         one.wait(60)
     history = read([file])
-    assert history.torn == 0
+    assert history.torn == ()
     assert {event.process for event in history.events} == {"c0", "c1"}
 
 

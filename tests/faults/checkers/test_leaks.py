@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from coordlock.testing.faults.events import Reach
-from tests.faults.checkers.story import Story, broken
+from tests.faults.checkers.story import QUIET, Story, broken
 
 
 def test_contenders_of_live_grants_are_no_leak() -> None:
@@ -60,3 +60,27 @@ def test_counts_return_to_their_baseline(
     story.count("leases", 2, 2)
     story.count("threads of c1", before, after)
     assert broken(story) == ([] if right else ["Leaked"])
+
+
+def test_who_counts_the_same_counts_for_itself() -> None:
+    story = Story(truth=False)
+    story.attempt("c1", 5, invoked=1, granted=10, released=20)
+    story.count("threads", 2, 3, by="c1")
+    story.count("threads", 4, 3, by="c2")
+    assert broken(story) == ["Leaked"]
+
+
+def test_who_was_killed_need_not_count_again() -> None:
+    story = Story(truth=False)
+    story.attempt("c1", 5, invoked=1, granted=10)
+    story.count("threads of c1", 2, None, by="c1")
+    assert broken(story) == ["Leaked"]
+    story.fault(Reach.KILLED, 20, 21, "c1")
+    assert broken(story) == []
+
+
+def test_who_releases_after_the_survey_was_a_holder_in_it() -> None:
+    for at, expected in ((QUIET + 2, []), (QUIET + 1, ["Leaked"])):
+        story = Story()
+        story.attempt("c1", 5, invoked=1, granted=10, released=at)
+        assert broken(story) == expected

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from coordlock.testing.faults import register
-from coordlock.testing.faults.events import Kind, OperationAccepted
+from coordlock.testing.faults.events import Kind, OperationAccepted, Reach
 from tests.faults.checkers.story import BOUNDS, MS, Story, broken
 
 
@@ -164,6 +164,7 @@ def test_what_the_resource_itself_tells_counts_as_accepted() -> None:
     """Its client died before it could tell."""
     story, one, _ = writers()
     story.operation(one, 5, at=11, kind=Kind.ADD, value=1)
+    story.fault(Reach.KILLED, 890, 891, f"of {one}")
     story.final_set()
     assert broken(story) == []
     story.add(OperationAccepted(12 * MS, "resource", "operation1", 1))

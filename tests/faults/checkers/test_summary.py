@@ -54,7 +54,7 @@ def test_the_figures_are_counted() -> None:
     assert found.longest_wait == 0.098
     assert found.leaks == 0
     assert set(found.violations.values()) == {0}
-    assert list(found.unchecked) == ["linearizability"]
+    assert list(found.unchecked) == ["linearizability", "leaks, by counting"]
 
 
 def test_violations_and_leaks_are_counted() -> None:
@@ -117,7 +117,7 @@ def test_the_text_and_the_json_have_all_figures() -> None:
 
 def test_times_are_counted_from_the_beginning() -> None:
     events = [replace(event, at=event.at + 5_000 * MS) for event in busy().history().events]
-    history = History(events, torn=2)
+    history = History(events, ["c1", "c2"])
     found = summary(history, judge(history, BOUNDS), BOUNDS)
     assert found.seconds == 1.0
     assert found.torn == 2

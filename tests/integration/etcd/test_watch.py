@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from coordlock_etcd import requests
@@ -68,6 +69,14 @@ def watched(party: Party, contender: Contender, snapshot: Snapshot) -> Told:
     return told
 
 
+def watches_in(etcd: Etcd) -> int:
+    """How many watches the server has, by its own account."""
+    with urlopen(f"http://{etcd.endpoint.hosts[0]}/metrics", timeout=10) as reply:
+        lines = reply.read().decode().splitlines()
+    [count] = [one for one in lines if one.startswith("etcd_debugging_mvcc_watcher_total ")]
+    return int(count.split()[1])
+
+
 def watch_requests(counts: Counts) -> int:
     return sum(n for kind, n in counts.requests.items() if kind.endswith("Watch"))
 
@@ -101,6 +110,20 @@ def test_a_watch_behind_a_compaction_goes_on(etcd: Etcd, watcher: Party, other: 
     assert told.times == 0
     other.backend.withdraw(entry).result(BOUND)
     assert told.once.wait(BOUND)
+
+
+def test_a_watch_behind_a_compaction_leaves_nothing_in_the_server(
+    etcd: Etcd, watcher: Party, other: Party
+) -> None:
+    _, contender, snapshot = other.enqueue("q")
+    for _ in range(3):
+        other.enqueue("q")
+    etcd.compact()
+    before = watches_in(etcd)
+    told = watched(watcher, contender, snapshot)
+    other.backend.evict(contender).result(BOUND)
+    assert told.once.wait(BOUND)
+    eventually(lambda: watches_in(etcd) <= before)
 
 
 def test_a_compaction_while_the_connection_is_broken_hides_no_departure(

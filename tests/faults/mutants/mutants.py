@@ -1,0 +1,295 @@
+"""Mistakes that coordlock might make: each a patch of a few lines, for as long as a block lasts."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import coordlock_etcd.requests
+import coordlock_zookeeper.nodes
+import coordlock_zookeeper.transactions
+from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.queues import Queues
+from coordlock_zookeeper.transactions import Step
+from coordlock_zookeeper.watches import Watches
+
+import coordlock.acquisition
+import coordlock.admission
+import coordlock.link
+import coordlock.ticket
+from coordlock.acquisition import _Acquisition
+from coordlock.claim import Mode, Permit
+from coordlock.contender import Contender, Snapshot
+from coordlock.errors import BackendUnavailable
+from coordlock.fencing.marks import Marks
+from coordlock.promise import resolved
+from coordlock.session import Session
+from coordlock.testing.faults.events import Kind
+from coordlock.ticket import Ticket
+from tests.faults.protocol import Answer, Request
+from tests.faults.resource import Resource
+
+__all__ = ["Mutation"]
+
+#: What makes the mistake.
+Mutation = Callable[[], AbstractContextManager[Any]]
+
+
+def patched(*changes: tuple[object, str, object]) -> Mutation:
+    """Set these attributes of these objects for as long as the block lasts."""
+
+    @contextmanager
+    def mutation() -> Iterator[None]:
+        with ExitStack() as stack:
+            for target, name, new in changes:
+                stack.enter_context(patch.object(target, name, new))
+            yield
+
+    return mutation
+
+
+def nothing(*_: object, **__: object) -> None:
+    """Do not."""
+
+
+# The protocol.
+
+
+def _read_without_a_look(self: _Acquisition, ticket: Ticket, upto: Contender | None) -> Any:
+    return (yield self.link.backend.snapshot(self.queue, upto))
+
+
+grants_without_a_look_at_its_own_contender = patched(
+    (Ticket, "removed", nothing),
+    (Ticket, "check", nothing),
+    (_Acquisition, "_read", _read_without_a_look),
+)
+
+
+def _wait_for_anything(
+    self: _Acquisition, ticket: Ticket, me: Contender, snapshot: Snapshot, blockers: Any
+) -> Any:
+    ticket.guard(snapshot.revision, at_once=True)
+    yield ticket.departure(blockers, snapshot.revision)
+    return replace(snapshot, contenders=(me,), omitted=0)
+
+
+takes_any_departure_for_its_turn = patched((_Acquisition, "_wait", _wait_for_anything))
+
+takes_departures_for_ordered = patched((Session, "disordered", nothing))
+
+_blockers = coordlock.admission.blockers
+
+
+def _generous(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
+    if isinstance(me.claim, Permit):
+        me = replace(me, claim=Permit(me.claim.of + 1))
+    return _blockers(snapshot, me)
+
+
+gives_one_permit_too_many = patched((coordlock.acquisition, "blockers", _generous))
+
+
+def _nearest(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
+    return _blockers(snapshot, me)[-1:]
+
+
+waits_for_the_nearest_alone = patched((coordlock.acquisition, "blockers", _nearest))
+
+
+def _reader_first(mine: Mode, other: Any) -> bool:
+    return mine is not Mode.PR and (isinstance(other, Permit) or mine.conflicts(other))
+
+
+lets_readers_pass_writers = patched((coordlock.admission, "_conflict", _reader_first))
+
+
+# Withdrawing, and sending again.
+
+
+def _remove_once(call: Callable[[], Any], *_: object, **__: object) -> Any:
+    try:
+        return (yield call())
+    except BackendUnavailable:
+        return False
+
+
+withdraws_once = patched((coordlock.ticket, "removal", _remove_once))
+
+never_looks_for_what_came_late = patched((coordlock.ticket, "_CONFIRMATIONS", ()))
+
+_send = Ticket._send
+
+
+def _send_anew(self: Ticket) -> Any:
+    if self._attempts:
+        self.entry = replace(self.entry, id=uuid.uuid4().hex)  # type: ignore[misc]
+    return _send(self)
+
+
+sends_again_under_another_id = patched((Ticket, "_send", _send_anew))
+
+keeps_its_place_when_it_counts_as_lost = patched((coordlock.link, "_withdraw", nothing))
+
+
+# Time.
+
+_beaten = Session._beaten
+
+
+def _counts_from_the_reply(self: Session, _: float, answer: Any, future: Any) -> None:
+    _beaten(self, self._timers.clock.now(), answer, future)
+
+
+counts_the_time_to_live_from_the_reply = patched((Session, "_beaten", _counts_from_the_reply))
+
+has_no_deadline = patched(
+    (Session, "ended", property(lambda self: self._end)),
+    (Session, "_watch", nothing),
+)
+
+does_not_hear_of_its_own_removal = patched((Ticket, "removed", nothing))
+
+
+# etcd.
+
+_watch = coordlock_etcd.requests.watch
+
+watches_from_now_on = patched(
+    (coordlock_etcd.requests, "watch", lambda id, key, _: _watch(id, key, 0))
+)
+
+_snapshot = coordlock_etcd.requests.snapshot
+
+
+def _with_revision(layout: Any, queue: str, kvs: Any, revision: int, omitted: int = 0) -> Snapshot:
+    found = _snapshot(layout, queue, kvs, revision, omitted)
+    return replace(found, contenders=tuple(replace(c, token=revision) for c in found.contenders))
+
+
+takes_the_revision_of_the_answer_for_the_token = patched(
+    (coordlock_etcd.requests, "snapshot", _with_revision)
+)
+
+
+# ZooKeeper.
+
+
+def _as_text(sequence: int) -> int:
+    return int.from_bytes(str(sequence).encode().ljust(11, b"\0"))
+
+
+orders_sequences_as_text = patched((coordlock_zookeeper.nodes, "order_of", _as_text))
+
+_survey, _contender = coordlock_zookeeper.nodes.survey, coordlock_zookeeper.nodes.contender
+
+
+def _name_as_order(child: str) -> int:
+    return int.from_bytes(child.encode().ljust(64, b"\0"))
+
+
+def _survey_by_name(children: Any) -> list[tuple[int, str]]:
+    return [(_name_as_order(child), child) for _, child in _survey(children)]
+
+
+def _contender_by_name(parent: str, child: str, **options: Any) -> Contender:
+    return replace(_contender(parent, child, **options), order=_name_as_order(child))
+
+
+@contextmanager
+def orders_by_the_whole_name() -> Iterator[None]:
+    """Names begin with GUIDs; here each of them comes before those that were made earlier."""
+    guids = itertools.count(2**127, -1)
+    with patched(
+        (coordlock_zookeeper.nodes, "survey", _survey_by_name),
+        (coordlock_zookeeper.nodes, "contender", _contender_by_name),
+        (uuid, "uuid4", lambda: uuid.UUID(int=next(guids))),
+    )():
+        yield
+
+
+def _look_first(self: Queues, entry: Any) -> Any:
+    """`Queues.enqueue` as it would be for whoever takes any node with the right GUID."""
+    parent = self._path(entry.queue)
+    try:
+        children, stat = yield promise_of(
+            self._client.get_children_async(parent, include_data=True)
+        )
+        found = next(
+            child for child in children if coordlock_zookeeper.nodes.has_id(child, entry.id)
+        )
+        mine = yield promise_of(self._client.exists_async(f"{parent}/{found}"))
+        snapshot = yield from self._enqueued(entry, f"{parent}/{found}", mine, children, stat)
+    except (coordlock.BackendError, StopIteration):
+        snapshot = yield from _enqueue(self, entry)
+    return snapshot
+
+
+_enqueue = Queues.enqueue
+_withdraw = Ticket.withdraw
+
+
+def _stays_in_line(self: Ticket) -> Any:
+    return resolved(False) if self.session.ended is not None else _withdraw(self)
+
+
+@contextmanager
+def adopts_the_node_of_an_old_session() -> Iterator[None]:
+    """One acquire, the first, keeps its GUID over sessions, and takes what it finds under it."""
+    guids = itertools.chain([1, 2, 1], itertools.count(3))
+    with patched(
+        (Queues, "enqueue", _look_first),
+        (Ticket, "withdraw", _stays_in_line),
+        (uuid, "uuid4", lambda: uuid.UUID(int=next(guids))),
+    )():
+        yield
+
+
+takes_the_sequence_for_the_token = patched(
+    (Queues, "_token", lambda _, name, __: 1 + (coordlock_zookeeper.nodes.sequence_of(name) or 0))
+)
+
+forgets_watches_with_the_connection = patched((Watches, "rearm", nothing))
+
+
+# The resource.
+
+_take = Resource.take
+
+
+def _lets_readers_in(self: Resource, request: Request) -> Answer:
+    if request.kind is Kind.READ:
+        with self._lock:
+            return self._accept(request)
+    return _take(self, request)
+
+
+fences_writes_only = patched((Resource, "take", _lets_readers_in))
+
+accepts_any_token = patched((Marks, "admits", lambda *_: True))
+
+
+# The service as a resource.
+
+_writes, _plan = coordlock_etcd.requests.guarded_writes, coordlock_zookeeper.transactions.plan
+
+
+def _unguarded(*arguments: Any) -> Any:
+    request = _writes(*arguments)
+    request.ClearField("compare")
+    return request
+
+
+def _plan_unguarded(*arguments: Any) -> list[Step]:
+    return [Step("check", "/"), *_plan(*arguments)[1:]]
+
+
+commits_without_its_contender = patched(
+    (coordlock_etcd.requests, "guarded_writes", _unguarded),
+    (coordlock_zookeeper.transactions, "plan", _plan_unguarded),
+)

@@ -1,0 +1,112 @@
+"""What operators do: to contenders and sessions that are not theirs, and to the service.
+
+An act is logged with exactly the contenders or the session that it strikes, so that it excuses no
+other. One without an answer may be done yet: it is over when the nemesis has healed everything.
+"""
+
+from __future__ import annotations
+
+from coordlock.testing.faults.events import Reach
+from tests.faults.etcd_system import EtcdSystem
+from tests.faults.nemesis.fault import Area, Fault
+
+__all__ = ["Compact", "Defragment", "RemoveContender", "RemoveQueue", "RevokeSession"]
+
+
+class RemoveContender(Fault):
+    """Somebody's contender is deleted, whether it waits or holds."""
+
+    name = "remove-contender"
+    reach = Reach.OPERATOR
+    area = Area.SERVICE
+
+    def choose(self) -> tuple[str, ...]:
+        keys = self.system.contenders(self.scene.root)
+        return (self.random.choice(keys),) if keys else ()
+
+    def strike(self) -> None:
+        self.system.remove(self.targets)
+
+
+class RemoveQueue(Fault):
+    """All contenders of a lock are deleted, and in ZooKeeper their parent under the waiters."""
+
+    name = "remove-queue"
+    reach = Reach.OPERATOR
+    area = Area.SERVICE
+
+    #: How often it is tried, where somebody always comes between the contenders and the parent.
+    tries = 20
+
+    def choose(self) -> tuple[str, ...]:
+        queues = self.system.queues(self.scene.root)
+        self._queue = self.random.choice(sorted(queues)) if queues else ""
+        return tuple(queues[self._queue]) if queues else ()
+
+    def begin(self) -> None:
+        self.targets = self.choose()
+        for _ in range(self.tries):
+            if not self.targets:
+                return
+            # Those who come meanwhile are not deleted: the next try names them.
+            self.log_beginning()
+            self.strike()
+            self.log_end()
+            if self._is_gone:
+                return
+            self.targets = tuple(self.system.queues(self.scene.root).get(self._queue, ()))
+
+    def strike(self) -> None:
+        self._is_gone = self.system.remove_queue(self._queue, self.targets)
+
+
+class _EtcdFault(Fault):
+    area = Area.SERVICE
+    systems = frozenset({"etcd"})
+
+    @property
+    def system(self) -> EtcdSystem:
+        system = self.scene.system
+        assert isinstance(system, EtcdSystem)
+        return system
+
+
+class RevokeSession(_EtcdFault):
+    """Somebody's lease is revoked, and all that he has is gone."""
+
+    name = "revoke-session"
+    reach = Reach.OPERATOR
+
+    def choose(self) -> tuple[str, ...]:
+        sessions = self.system.sessions(self.scene.root)
+        return (self.random.choice(sessions),) if sessions else ()
+
+    def strike(self) -> None:
+        self.system.revoke(self.targets[0])
+
+
+class Compact(_EtcdFault):
+    """History is forgotten, so that watches cannot resume from where they were."""
+
+    name = "compact"
+    reach = Reach.SERVERS
+
+    def choose(self) -> tuple[str, ...]:
+        self._revision = self.scene.compactable()
+        return (f"revision {self._revision}",) if self._revision > 0 else ()
+
+    def strike(self) -> None:
+        self.system.compact(self._revision)
+
+
+class Defragment(_EtcdFault):
+    """A node rewrites its file, and answers nobody meanwhile."""
+
+    name = "defragment"
+    reach = Reach.SERVERS
+
+    def choose(self) -> tuple[str, ...]:
+        return (self.random.choice(sorted(self.system.nodes)),)
+
+    def strike(self) -> None:
+        self.system.defragment(self.targets[0])

@@ -1,0 +1,54 @@
+"""What came of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from coordlock.testing.faults import (
+    Bounds,
+    History,
+    Summary,
+    Verdict,
+    Violation,
+    judge,
+    read,
+    summary,
+)
+from tests.faults.plan import Plan
+from tests.faults.server_defects import is_the_servers
+
+__all__ = ["Outcome"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run, its history, and what the checkers say of it.
+
+    Attributes:
+        plan: what the run was made of.
+        history: all that was written down.
+        verdict: what the checkers found.
+        summary: the figures.
+        excused: the violations among them that are the server's own; see `is_the_servers`.
+    """
+
+    plan: Plan
+    history: History
+    verdict: Verdict
+    summary: Summary
+    excused: tuple[Violation, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was violated but by the server."""
+        return len(self.verdict.all()) == len(self.excused)
+
+    @classmethod
+    def of(cls, plan: Plan, directory: Path, bounds: Bounds) -> Self:
+        """Judge the run whose journals are in ``directory``."""
+        history = read(sorted(directory.glob("*.jsonl")))
+        verdict = judge(history, bounds)
+        excused = (one for one in verdict.all() if is_the_servers(history, one))
+        return cls(plan, history, verdict, summary(history, verdict, bounds), tuple(excused))

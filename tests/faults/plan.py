@@ -1,0 +1,35 @@
+"""What a run is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+__all__ = ["Plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is made of; with the same one the nemesis does the same.
+
+    Attributes:
+        workload: what the clients do: a name in `tests.faults.workloads`.
+        seed: of the nemesis and of all clients.
+        seconds: how long there are faults.
+        clients: how many client processes there are at a time.
+        ttl: the sessions' time-to-live, in seconds.
+        faults: names in `tests.faults.nemesis.FAULTS`; None for all that fit the service, and none
+            at all for a calm run.
+    """
+
+    workload: str
+    seed: int
+    seconds: float = 10.0
+    clients: int = 4
+    ttl: float = 2.0
+    faults: Collection[str] | None = None
+
+    @property
+    def name(self) -> str:
+        """A name for its files and its root."""
+        return f"{self.workload}-{self.seed}"

@@ -1,0 +1,167 @@
+"""The report on many runs: their figures added up, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+from coordlock.testing.faults import Summary
+from tests.faults.outcome import Outcome
+from tests.faults.strip import Strip
+
+__all__ = ["Failure", "Report"]
+
+#: Figures of a summary that add up, and those of which the greatest counts.
+_SUMS: Final = (
+    "events",
+    "processes",
+    "acquires",
+    "grants",
+    "losses",
+    "releases",
+    "offered",
+    "accepted",
+    "refused",
+    "late",
+    "late_refused",
+    "overlaps",
+    "leaks",
+)
+_MAXIMA: Final = ("longest_overlap", "slowest_recovery", "longest_wait")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run that does not hold, or that came to no verdict."""
+
+    run: str
+    seed: int
+    why: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of the runs on one backend so far.
+
+    Attributes:
+        backend: its name.
+        parameters: what all runs have in common.
+        summaries: one for each run that has a verdict.
+        workloads: how many runs there were of each.
+        excused: how many violations are the server's own.
+        failures: of the runs.
+        strips: what happened when, for the picture.
+        seconds: how long it took, starts and checks included.
+    """
+
+    backend: str
+    parameters: dict[str, str]
+    summaries: list[Summary] = field(default_factory=list)
+    workloads: Counter[str] = field(default_factory=Counter)
+    excused: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    strips: list[Strip] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, outcome: Outcome, began: float) -> None:
+        """Count a run in that began ``began`` seconds after the first one."""
+        self.summaries.append(outcome.summary)
+        self.workloads[outcome.plan.workload] += 1
+        self.strips.append(Strip.of(outcome.history, outcome.verdict, began))
+        self.excused += len(outcome.excused)
+        if not outcome.holds:
+            self.fail(outcome.plan.name, outcome.plan.seed, str(outcome.verdict))
+
+    def fail(self, run: str, seed: int, why: str) -> None:
+        """Note a run that does not hold, or has no verdict."""
+        self.failures.append(Failure(run, seed, why))
+
+    @property
+    def holds(self) -> bool:
+        """Whether there was a run, and every one holds."""
+        return bool(self.summaries) and not self.failures
+
+    def figures(self) -> dict[str, object]:
+        """All figures, for JSON."""
+        each = [asdict(one) for one in self.summaries]
+        versions: dict[str, str] = {}
+        for one in self.summaries:
+            versions |= one.versions
+        figures: dict[str, object] = {
+            "backend": self.backend,
+            "versions": versions,
+            "parameters": self.parameters,
+            "holds": self.holds,
+            "runs": len(each),
+            "runs_by_workload": dict(sorted(self.workloads.items())),
+            "seconds": round(self.seconds, 1),
+            "seconds_of_runs": round(sum(one.seconds for one in self.summaries), 1),
+        }
+        figures |= {name: sum(one[name] for one in each) for name in _SUMS}
+        figures |= {name: max((one[name] or 0.0 for one in each), default=0.0) for name in _MAXIMA}
+        return figures | {
+            "acquires_failed": _added(one.failures for one in self.summaries),
+            "faults": _added(one.faults for one in self.summaries),
+            "violations": _added(one.violations for one in self.summaries),
+            "violations_by_the_server": self.excused,
+            "unchecked": _added(dict.fromkeys(one.unchecked, 1) for one in self.summaries),
+            "failures": [asdict(one) for one in self.failures],
+        }
+
+    def to_json(self) -> str:
+        """All figures, and those of each run."""
+        runs = [asdict(one) for one in self.summaries]
+        return json.dumps(self.figures() | {"each_run": runs}, indent=2) + "\n"
+
+    def text(self) -> str:
+        """All figures for people."""
+        told = self.figures()
+        faults = _added(one.faults for one in self.summaries)
+        versions = ", ".join(sorted({v for one in self.summaries for v in one.versions.values()}))
+        by_workload = told["runs_by_workload"]
+        violations = _added(one.violations for one in self.summaries)
+        late, refused = told["late"], told["late_refused"]
+        rows = {
+            "backend": f"{self.backend} {versions}".strip(),
+            **self.parameters,
+            "runs": f"{told['runs']}{_table(by_workload)}",
+            "time": f"{self.seconds / 60:.1f} minutes, "
+            f"{sum(one.seconds for one in self.summaries) / 60:.1f} of them in runs",
+            "events": f"{told['events']:,} in the histories of {told['processes']} processes",
+            "acquires": f"{told['acquires']:,}, {told['grants']:,} granted"
+            f"{_table(told['acquires_failed'])}",
+            "losses": f"{told['losses']:,}",
+            "releases": f"{told['releases']:,}",
+            "operations": f"{told['offered']:,}, {told['accepted']:,} accepted, "
+            f"{told['refused']:,} refused",
+            "late operations": f"{late:,}, {refused:,} refused",
+            "faults": f"{sum(faults.values()):,}{_table(faults)}",
+            "overlaps": f"{told['overlaps']}, the longest {told['longest_overlap']:.3f} s",
+            "slowest recovery": f"{told['slowest_recovery']:.3f} s",
+            "longest wait": f"{told['longest_wait']:.3f} s",
+            "leaks": f"{told['leaks']}",
+            "violations": f"{sum(violations.values())}{_table(violations)}"
+            + (f", {self.excused} of them by a known defect of the server" if self.excused else ""),
+            "runs that failed": f"{len(self.failures)}",
+        }
+        width = max(map(len, rows)) + 2
+        lines = [f"{name:<{width}}{value}" for name, value in rows.items()]
+        for failure in self.failures:
+            lines += ["", f"run {failure.run} (seed {failure.seed}):", failure.why]
+        return "\n".join(lines) + "\n"
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return dict(sorted(total.items()))
+
+
+def _table(counts: object) -> str:
+    assert isinstance(counts, dict)
+    told: Sequence[str] = [f"{count:,} {name}" for name, count in counts.items() if count]
+    return f" ({', '.join(told)})" if told else ""

@@ -1,0 +1,86 @@
+"""The report on a soak: its figures are those of its runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from coordlock.testing.faults import History, judge, summary
+from coordlock.testing.faults.events import Kind, Reach
+from tests.faults.checkers.story import BOUNDS, Story
+from tests.faults.outcome import Outcome
+from tests.faults.picture import draw
+from tests.faults.plan import Plan
+from tests.faults.report import Report
+
+
+def outcome(history: History, seed: int) -> Outcome:
+    verdict = judge(history, BOUNDS)
+    return Outcome(Plan("modes", seed), history, verdict, summary(history, verdict, BOUNDS), ())
+
+
+def leaking() -> History:
+    story = Story()
+    story.attempt("c1", 5, invoked=1, granted=10, released=20)
+    return story.history()
+
+
+@pytest.fixture
+def report() -> Report:
+    report = Report("etcd", {"nodes": "3"})
+    story = Story()
+    first = story.attempt("c1", 5, invoked=1, granted=10, lost=81, deadline_then=40, gone=7)
+    second = story.attempt("c2", 6, invoked=2, granted=45, released=60, gone=8)
+    story.fault(Reach.PAUSED, 15, 80, "c1")
+    story.operation(second, 6, at=46, kind=Kind.READ, order=1)
+    story.operation(first, 5, at=80, kind=Kind.READ, refused_by=6)
+    report.add(outcome(story.history(), 1), 0.0)
+    return report
+
+
+def test_the_figures_of_runs_are_added_up(report: Report) -> None:
+    report.add(outcome(leaking(), 2), 1.5)
+    told = report.figures()
+    assert (told["runs"], told["acquires"], told["grants"], told["releases"]) == (2, 3, 3, 2)
+    assert (told["overlaps"], told["late"], told["late_refused"], told["refused"]) == (1, 1, 1, 1)
+    assert told["longest_overlap"] == 0.015
+    assert told["faults"] == {"paused": 1}
+    assert told["runs_by_workload"] == {"modes": 2}
+    assert json.loads(report.to_json())["each_run"][0]["grants"] == 2
+
+
+def test_a_soak_holds_if_every_run_does(report: Report) -> None:
+    assert report.holds
+
+
+def test_a_soak_fails_if_one_run_does(report: Report) -> None:
+    report.add(outcome(leaking(), 2), 1.5)
+    assert not report.holds
+    [failure] = report.failures
+    assert (failure.run, failure.seed) == ("modes-2", 2)
+    assert "Leaked" in failure.why
+    assert "run modes-2 (seed 2):" in report.text()
+
+
+def test_a_soak_without_runs_proves_nothing() -> None:
+    report = Report("etcd", {})
+    assert not report.holds
+    assert report.text()
+
+
+def test_a_run_that_came_to_no_verdict_counts_as_failed(report: Report) -> None:
+    report.fail("modes-2", 2, "c3 ended by itself, with status 1")
+    assert not report.holds
+    assert "c3 ended by itself" in report.text()
+
+
+def test_the_picture_shows_each_fault_and_what_was_refused(report: Report, tmp_path: Path) -> None:
+    report.add(outcome(leaking(), 2), 1.5)
+    draw(report, tmp_path / "soak.svg")
+    picture = "".join(ET.parse(tmp_path / "soak.svg").getroot().itertext())
+    for words in ("paused", "client paused", "violations: 1", "overlaps, excused: 1"):
+        assert words in picture
+    assert "refused by the fence: 1" in picture

@@ -1,0 +1,119 @@
+"""The observer of a run: which contenders the service had, by the service's own record.
+
+It goes past the network that the nemesis breaks, with the service's own tools, and shares no code
+with the clients but the names of keys: what coordlock does to learn the same is what is tested.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from coordlock.testing.faults import Journal
+from coordlock.testing.faults.events import Counted
+from coordlock.testing.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.faults.system import System
+
+__all__ = ["Truth", "TruthIncomplete", "observe"]
+
+#: Seconds for what dies by its time-to-live. An election starts that anew.
+_SETTLING = 30.0
+#: Seconds within which the record and the service agree. Somebody may come or go meanwhile.
+AGREEMENT = 10.0
+
+
+class TruthIncomplete(Exception):
+    """The service's record has a gap, or contradicts what the service holds now."""
+
+
+class Truth(ABC):
+    """The observer of one root in one service; a context manager that starts and closes it.
+
+    Args:
+        root: under which all locks of the run live. Nothing was below it before.
+        journal: where `ContenderAppeared`, `ContenderDisappeared` and `Surveyed` go.
+    """
+
+    def __init__(self, root: str, journal: Journal) -> None:
+        self._root = root
+        self._journal = journal
+        self._baseline: dict[str, int] = {}
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin to observe. Everything under the root that comes later will be logged."""
+
+    @abstractmethod
+    def seen(self) -> int:
+        """The revision up to which history is needed no more, so that it may be compacted away."""
+
+    @abstractmethod
+    def survey(self) -> None:
+        """Log everything up to a revision that is current when this is called, then `Surveyed`.
+
+        For after quiescence: the servers must be well. It ends the observing: what comes then is no
+        part of the run. Raises `TruthIncomplete`.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End observing. Idempotent."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """How many there are now, in the service, of what clients can leave behind."""
+
+    def count(self, journal: Journal, baseline: bool) -> None:
+        """Log a `Counted` for each of `counts`.
+
+        Sessions of the dead, and what belongs to them, go only when they expire. So what is more
+        than at the baseline gets half a minute for that.
+        """
+        counts = self.counts()
+
+        def settled() -> bool:
+            nonlocal counts
+            counts = self.counts()
+            return all(count <= self._baseline.get(what, 0) for what, count in counts.items())
+
+        if baseline:
+            self._baseline = counts
+        else:
+            with suppress(TimeoutError):
+                eventually(settled, within=_SETTLING)
+        for what, count in counts.items():
+            journal.log(Counted, what, count, baseline)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def observe(system: System, root: str, journal: Journal) -> Truth:
+    """The observer for ``system``, not started yet."""
+    from tests.faults.etcd_truth import EtcdTruth  # they derive from what is here
+    from tests.faults.zookeeper_truth import ZooKeeperTruth
+    from tests.servers.etcd import EtcdServer
+    from tests.servers.zookeeper import ZooKeeperServer
+
+    nodes = list(system.nodes.values())
+    etcds = [node for node in nodes if isinstance(node, EtcdServer)]
+    if etcds:
+        return EtcdTruth(etcds, root, journal)
+    return ZooKeeperTruth([one for one in nodes if isinstance(one, ZooKeeperServer)], root, journal)
