@@ -21,7 +21,7 @@ demo: ## Show locks, waiters and a crash; URL=... to use a running etcd or ZooKe
 	@.venv/bin/coordlock demo $${URL:+--url "$$URL"}
 
 test: check servers ## Set everything up, then run the linters and all the tests; ARGS=... for pytest
-	$(python) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(python) -m pytest -n $(WORKERS) $(ARGS)
 
 check: setup ## Run the linters and the type checker
 	$(python) -m ruff check
@@ -52,8 +52,8 @@ test-compose: setup ## Run the contract suite against compose/'s containers; ARG
 soak: setup servers ## Clients at work under faults for MINUTES (10) on each backend; ARGS=--help
 	@$(python) -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
 
-bench: setup servers ## Measure what fences cost; ARGS=... for bench/fences.py
-	$(python) -m bench.fences $(ARGS)
+bench: setup servers ## Measure coordlock beside its peers, into build/bench; ARGS=--help
+	@$(python) -m bench $(ARGS)
 
 clean: ## Remove .venv and everything that was built
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -38,6 +38,8 @@ class EtcdTruth(Truth):
     and the record has not are for the checkers to find.
     """
 
+    per_session = ("leases in etcd",)
+
     def __init__(self, nodes: Sequence[EtcdServer], root: str, journal: Journal) -> None:
         super().__init__(root, journal)
         self._hosts = [node.endpoint.hosts[0] for node in nodes]

@@ -19,6 +19,8 @@ from tests.faults.workloads.guarded import log_final_sets
 
 __all__ = ["BOUNDS", "run"]
 
+#: A client process has one for its threads and one for its tasks.
+SESSIONS: Final = 2
 #: A time-to-live is 2 s, a dead holder's ends within two of them, and a queue of a dozen contenders
 #: may hold before a waiter; elections and restarts of Java take their time on two busy cores.
 BOUNDS: Final = Bounds(signal=1_000_000_000, recovery=60_000_000_000)
@@ -92,7 +94,7 @@ def act(system: System, plan: Plan, directory: Path) -> None:
         for _ in range(plan.clients):
             crew.spawn()
         crew.await_ready()
-        truth.count(runner, baseline=True)
+        truth.count(runner, baseline=True, sessions=SESSIONS * plan.clients)
         crew.begin()
 
         nemesis = Nemesis(
@@ -107,7 +109,7 @@ def act(system: System, plan: Plan, directory: Path) -> None:
         crew.ask("drain", "drained")
         runner.log(Quiesced)
         crew.ask("count", "counted")
-        truth.count(runner, baseline=False)
+        truth.count(runner, baseline=False, sessions=SESSIONS * plan.clients)
         resource.tell("finish")
         resource.expect("finished")
         if plan.workload == "guarded":

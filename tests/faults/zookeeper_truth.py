@@ -45,6 +45,8 @@ class ZooKeeperTruth(Truth):
     committed: all up to that one had happened by then.
     """
 
+    per_session = ("sessions in ZooKeeper", "connections to ZooKeeper")
+
     def __init__(self, nodes: Sequence[ZooKeeperServer], root: str, journal: Journal) -> None:
         super().__init__(root, journal)
         self._nodes = nodes
