@@ -48,10 +48,10 @@ async def _warm_up(
     mine, theirs = (f"warm-{os.getpid()}-{number}" for number in (1, 2))
     with client.lock(mine, timeout=20) as held:
         async with other.lock(theirs, timeout=20) as also_held:
-            # Each waits in vain for the other's.
+            # Each waits in vain for the other's, unless a fault takes that away.
             with contextlib.suppress(coordlock.AcquireTimeout):
-                client.lock(theirs).acquire(_MOMENT)
+                client.lock(theirs).acquire(_MOMENT).release()
             with contextlib.suppress(coordlock.AcquireTimeout):
-                await other.lock(mine).acquire(_MOMENT)
+                await (await other.lock(mine).acquire(_MOMENT)).release()
             census = Census(journal, (client.settings, other.settings))
             return census if held.state is also_held.state is GrantState.HELD else None
