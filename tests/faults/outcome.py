@@ -28,6 +28,7 @@ class Outcome:
 
     Attributes:
         plan: what the run was made of.
+        bounds: how late something might be.
         history: all that was written down.
         verdict: what the checkers found.
         summary: the figures.
@@ -35,6 +36,7 @@ class Outcome:
     """
 
     plan: Plan
+    bounds: Bounds
     history: History
     verdict: Verdict
     summary: Summary
@@ -51,4 +53,6 @@ class Outcome:
         history = read(sorted(directory.glob("*.jsonl")))
         verdict = judge(history, bounds)
         excused = (one for one in verdict.all() if is_the_servers(history, one))
-        return cls(plan, history, verdict, summary(history, verdict, bounds), tuple(excused))
+        return cls(
+            plan, bounds, history, verdict, summary(history, verdict, bounds), tuple(excused)
+        )

@@ -70,7 +70,7 @@ class Report:
         """Count a run in that began ``began`` seconds after the first one."""
         self.summaries.append(outcome.summary)
         self.workloads[outcome.plan.workload] += 1
-        self.strips.append(Strip.of(outcome.history, outcome.verdict, began))
+        self.strips.append(Strip.of(outcome, began))
         self.excused += len(outcome.excused)
         if not outcome.holds:
             self.fail(outcome.plan.name, outcome.plan.seed, str(outcome.verdict))

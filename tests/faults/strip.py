@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Self
 
-from coordlock.testing.faults import DEFAULT_BOUNDS, History, Verdict, overlaps
+from coordlock.testing.faults import overlaps
 from coordlock.testing.faults.events import FOREVER, Reach
+from tests.faults.outcome import Outcome
 
 __all__ = ["BUCKET", "Bar", "Strip"]
 
@@ -47,8 +48,10 @@ class Strip:
     violations: tuple[float, ...]
 
     @classmethod
-    def of(cls, history: History, verdict: Verdict, began: float) -> Self:
+    def of(cls, outcome: Outcome, began: float) -> Self:
         """The strip of a run that began ``began`` seconds after the first one."""
+
+        history = outcome.history
 
         def when(at: int) -> float:
             return began + (at - history.origin) / 1e9
@@ -74,7 +77,9 @@ class Strip:
             grants=dict(grants),
             refused=tuple(when(one.refused.at) for one in operations if one.refused),
             overlaps=tuple(
-                when(one.start) for one in overlaps(history, DEFAULT_BOUNDS) if one.excuses
+                when(one.start) for one in overlaps(history, outcome.bounds) if one.excuses
             ),
-            violations=tuple(when(event.at) for one in verdict.all() for event in one.events[:1]),
+            violations=tuple(
+                when(event.at) for one in outcome.verdict.all() for event in one.events[:1]
+            ),
         )

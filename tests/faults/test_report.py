@@ -19,7 +19,8 @@ from tests.faults.report import Report
 
 def outcome(history: History, seed: int) -> Outcome:
     verdict = judge(history, BOUNDS)
-    return Outcome(Plan("modes", seed), history, verdict, summary(history, verdict, BOUNDS), ())
+    figures = summary(history, verdict, BOUNDS)
+    return Outcome(Plan("modes", seed), BOUNDS, history, verdict, figures, ())
 
 
 def leaking() -> History:

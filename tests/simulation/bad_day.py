@@ -8,9 +8,16 @@ import random
 from collections.abc import Callable
 
 from coordlock_memory import Fault, VirtualTime
+from hypothesis import Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
 
+from coordlock.contender import Contender
 from coordlock.errors import (
     AcquireTimeout,
     BackendUnavailable,
@@ -20,7 +27,7 @@ from coordlock.errors import (
 )
 from tests.simulation.world import TTL, Party, World
 
-__all__ = ["HONEST", "PARTIES", "BadDay", "delays", "indices"]
+__all__ = ["HONEST", "PARTIES", "BadDay", "delays", "indices", "search"]
 
 PARTIES = 4
 #: How an acquire may end without a grant.
@@ -35,6 +42,21 @@ HONEST = (
 
 indices = st.integers(0, 1000)
 delays = st.sampled_from([0.0, 0.01, 0.1, 0.3, 1.0, 3.0, 6.0, 14.0])
+
+
+def search(machine: type[BadDay], days: int = 2000) -> None:
+    """Live through up to ``days`` bad days, the same ones every time, until one raises."""
+    run_state_machine_as_test(
+        seed(0)(machine),
+        settings=settings(
+            max_examples=days,
+            stateful_step_count=40,
+            phases=[Phase.generate],
+            report_multiple_bugs=False,
+            derandomize=False,
+            database=None,
+        ),
+    )
 
 
 class WatchedTime(VirtualTime):
@@ -91,6 +113,19 @@ class BadDay(RuleBasedStateMachine):
             party.resume()
         self.check()
 
+    @rule(
+        many=st.integers(1, 2),
+        paused=st.booleans(),
+        seconds=st.sampled_from([10.0, 15.0, 20.0]),
+    )
+    def overtake(self, many: int, paused: bool, seconds: float) -> None:
+        """The first in the queue stand still or are cut off, past their lease."""
+        first = {one.session for one in self.world.queue()[:many]}
+        for party in self.world.parties:
+            if party.network._session in first and not party.link.closed:
+                party.pause() if paused else party.cut_off()
+        self.world.advance(seconds)
+
     @rule()
     def resume(self) -> None:
         for party in self.world.parties:
@@ -131,14 +166,21 @@ class BadDay(RuleBasedStateMachine):
         queue = self.world.queue()
         if queue and which % 2:
             contender = queue[which % len(queue)]
-            session = contender.session
-            self.removed.add(contender.order)
             if how == "evict":
-                self.world.service.remove(contender)
+                self.remove(contender)
             else:
-                self.removed |= {one.order for one in queue if one.session == session}
-                self.world.service.expire(session)
+                self.expire(contender.session)
             self.check()
+
+    def remove(self, contender: Contender) -> None:
+        """As an operator does."""
+        self.removed.add(contender.order)
+        self.world.service.remove(contender)
+
+    def expire(self, session: str) -> None:
+        """Before its time."""
+        self.removed |= {one.order for one in self.world.queue() if one.session == session}
+        self.world.service.expire(session)
 
     def check(self) -> None:
         """What must hold. Called after every single event."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 from coordlock_memory import Fault
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
@@ -23,12 +23,16 @@ from coordlock.driver import Steps
 from coordlock.errors import BackendUnavailable, LockLost
 from coordlock.grant import Grant
 from coordlock.transaction import Operation, Put
-from tests.simulation.bad_day import HONEST, BadDay, delays, indices
+from tests.simulation.bad_day import HONEST, BadDay, delays, indices, search
 from tests.simulation.world import Call, Party
 
 KEY = "/number"
 
 jobs = st.tuples(indices, st.sampled_from([Mode.EX, Mode.PW]), st.sampled_from([0.0, 0.3, 3.0, 20]))
+
+
+class UpdateLost(AssertionError):
+    """Somebody wrote over what he had not seen."""
 
 
 class Guarded(BadDay):
@@ -43,6 +47,7 @@ class Guarded(BadDay):
         self.unknown = 0
         #: The token of each write that was made.
         self.accepted: list[int] = []
+        self.lost = self.stale = False
         service: Any = self.world.service
         self.do_commit = service.commit
         service.commit = self.commit
@@ -58,9 +63,10 @@ class Guarded(BadDay):
         """The service's, which is looked at here."""
         before = self.number
         self.do_commit(contender, operations)
-        assert self.number == before + 1, "an update was lost"
+        # Who is called here may be a client, or a timer: neither passes an assertion on.
+        self.lost |= self.number != before + 1
         assert contender.token is not None
-        assert contender.token >= max(self.accepted, default=0), "an older token was accepted"
+        self.stale |= contender.token < max(self.accepted, default=0)
         self.accepted.append(contender.token)
 
     @rule(crowd=st.lists(jobs, min_size=1, max_size=4), seconds=delays)
@@ -71,15 +77,6 @@ class Guarded(BadDay):
                 self.calls.append(party.run(self.count_up(party, claim, pause)))
         self.world.advance(seconds)
 
-    @rule(seconds=st.sampled_from([10.0, 15.0, 20.0]))
-    def overtake(self, seconds: float) -> None:
-        """The holder stands still past its lease, whatever it is at."""
-        holding = {one.session for one in self.world.queue()[:1]}
-        for party in self.world.parties:
-            if party.network._session in holding:
-                party.pause()
-        self.world.advance(seconds)
-
     @rule(who=indices, method=st.sampled_from(["fetch", "commit"]), fault=st.sampled_from(Fault))
     def spoil_data(self, who: int, method: str, fault: Fault) -> None:
         self.pick(who).network.faults.inject(method, fault)
@@ -88,10 +85,8 @@ class Guarded(BadDay):
         ticket = yield from acquisition(party.link, "q", claim)
         grant = party.grant(ticket)
         vars(grant)["check"] = lambda: None
-        try:
-            yield from self._count_up(party, grant, pause)
-        finally:
-            yield party.run(grant._release(None)).outcome
+        yield from self._count_up(party, grant, pause)
+        yield party.run(grant._release(None)).outcome
 
     def _count_up(self, party: Party, grant: Grant, pause: float) -> Steps[None]:
         try:
@@ -107,7 +102,9 @@ class Guarded(BadDay):
             self.unknown += 1
 
     def check(self) -> None:
-        """`commit` checks."""
+        if self.lost:
+            raise UpdateLost
+        assert not (self.stale and self.guarded), "an older token was accepted"
 
     def get_over(self) -> None:
         for _ in range(100):
@@ -118,6 +115,7 @@ class Guarded(BadDay):
         for call in self.calls:
             assert call.done
             assert call.error is None or isinstance(call.error, HONEST), call.error
+        self.check()
         assert len(self.accepted) == self.number
         assert len(set(self.acknowledged)) == len(self.acknowledged)
         assert len(self.acknowledged) <= self.number <= len(self.acknowledged) + self.unknown
@@ -133,6 +131,5 @@ def test_no_fault_makes_a_guarded_write_come_after_a_later_holders() -> None:
 
 def test_the_same_bad_days_lose_updates_without_the_guard() -> None:
     """The proof that the test above can fail."""
-    quick = settings(stateful_step_count=40, phases=[Phase.generate], database=None)
-    with pytest.raises(AssertionError, match="an update was lost"):
-        run_state_machine_as_test(Unguarded, settings=quick)
+    with pytest.raises(UpdateLost):
+        search(Unguarded)

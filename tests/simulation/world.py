@@ -47,14 +47,13 @@ class Call(Generic[T]):
         self._steps = steps
         self._turn = 0
         self.outcome: Future[T] = Future()
+        self.done = False
+        #: When its time is up, or when it was cancelled.
+        self.due: float | None = None
         self._advance(lambda: next(steps))
         if timeout is not None and not self.done:
-            when = party.time.now() + timeout
-            party.process.call_at(when, lambda: self.throw(DeadlineReached()))
-
-    @property
-    def done(self) -> bool:
-        return self.outcome.done()
+            self.due = party.time.now() + timeout
+            party.process.call_at(self.due, lambda: self.throw(DeadlineReached()))
 
     @property
     def result(self) -> T:
@@ -68,6 +67,7 @@ class Call(Generic[T]):
 
     def cancel(self) -> None:
         """Cancel it as asyncio cancels a task."""
+        self.due = self._party.time.now()
         self.throw(asyncio.CancelledError())
 
     def throw(self, error: BaseException) -> None:
@@ -80,8 +80,10 @@ class Call(Generic[T]):
         try:
             future = step()
         except StopIteration as stop:
+            self.done = True
             self.outcome.set_result(stop.value)
         except BaseException as error:
+            self.done = True
             self.outcome.set_exception(error)
         else:
             resume = partial(self._resume, self._turn, future)
@@ -106,6 +108,8 @@ class Party:
         self.timers = VirtualTimers(world.time)
         #: The process' own progress, apart from the client's timers, which closing ends.
         self.process = VirtualTimers(world.time)
+        #: When it went on, after it had been stopped.
+        self.resumed = 0.0
         self.network = Network(world.service, ttl, self.timers)
         self.link = Link(self.network, Settings("memory", ttl=ttl), self.timers)
 
@@ -123,6 +127,8 @@ class Party:
 
     def resume(self) -> None:
         """Let the process go on, as SIGCONT does."""
+        if self.paused:
+            self.resumed = self.time.now()
         self.process.resume()
         self.timers.resume()
 

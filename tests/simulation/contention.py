@@ -1,0 +1,248 @@
+"""Processes that want the same lock on a bad day, and what must hold whatever happens to them."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from coordlock.claim import Claim, Mode, Permit
+from coordlock.grant import Grant, GrantState
+from coordlock.session import Session
+from coordlock.ticket import Ticket
+from tests.simulation.bad_day import HONEST, PARTIES, BadDay, delays, indices
+from tests.simulation.turns import Turns, may_hold_together
+from tests.simulation.world import TTL, Call, Party, believes
+
+__all__ = ["KINDS", "Contention"]
+
+#: Seconds that one who gives up may still wait for answers that are nice to have.
+PATIENCE = 1.1
+
+
+class Contention(BadDay):
+    """Four processes that want the same lock.
+
+    After every single event: conflicting grants are not held together. Whoever is granted is so
+    when its turn has come, with a token above all before. No session believes to live for longer
+    than it does in the service, and whoever holds is told when it ends. Whose time is up, returns.
+
+    In the end: everybody was answered, whoever believes to hold does, and nothing is left.
+    """
+
+    claims: ClassVar[list[Claim]] = [Mode.EX]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = Turns()
+        self.waiting: list[tuple[Party, Call[Ticket]]] = []
+        #: Grants whose end is not seen yet, and those that were not released, lost or not.
+        self.held: list[tuple[Party, Grant]] = []
+        self.unreleased: list[tuple[Party, Grant]] = []
+        self.releases: dict[Grant, Call[bool]] = {}
+        self.newest = 0
+
+    # What the processes do
+
+    @rule(
+        crowd=st.lists(indices, min_size=1, max_size=5),
+        what=indices,
+        timeout=st.sampled_from([None, None, None, None, 0.0, 30.0]),
+        together=st.booleans(),
+    )
+    def acquire(self, crowd: list[int], what: int, timeout: float | None, together: bool) -> None:
+        for number, who in enumerate(crowd):
+            party, claim = self.pick(who), self.claims[(what + number) % len(self.claims)]
+            if party.paused or len(self.waiting) > 12:
+                continue
+            once = timeout == 0
+            call = party.acquire("q", claim, 5.0 if once else timeout, once=once)
+            self.waiting.append((party, call))
+            if not together:
+                self.world.settle()
+        self.check()
+
+    @rule(which=indices, seconds=delays)
+    def release(self, which: int, seconds: float) -> None:
+        running = [pair for pair in self.unreleased if not pair[0].paused]
+        if running:
+            self.let_go(*running[which % len(running)])
+            self.check()
+        self.world.advance(seconds)
+
+    @rule(which=indices, how=st.sampled_from(["cancel", "cancel", "cancel", "close"]))
+    def give_up(self, which: int, how: str) -> None:
+        waiting = [
+            (party, call) for party, call in self.waiting if not call.done and not party.paused
+        ]
+        if waiting:
+            party, call = waiting[which % len(waiting)]
+            if how == "cancel":
+                call.cancel()
+            elif not party.link.closed and len(self.world.parties) < PARTIES + 2:
+                party.run(party.link.close(), timeout=5.0)
+                self.world.party(TTL)
+        self.check()
+
+    @rule(which=indices)
+    def look(self, which: int) -> None:
+        """Somebody asks whether he still holds, perhaps before anything could tell him."""
+        if self.held:
+            party, grant = self.held[which % len(self.held)]
+            party.resume()
+            expected = trusts(grant)
+            assert believes(grant) is expected, "a look at the clock would have told"
+
+    @rule(
+        which=indices,
+        how=st.sampled_from(["first", "second", "session"]),
+        seconds=st.sampled_from([0.0, 0.1, 0.3]),
+        seed=indices,
+    )
+    def race(self, which: int, how: str, seconds: float, seed: int) -> None:
+        """Somebody is removed at about the moment at which his turn comes, and news are slow."""
+        queue = self.world.queue()
+        if len(queue) > 1:
+            dice = random.Random(seed)
+            for party in self.world.parties:
+                party.network.faults.latency = lambda: dice.uniform(0, 0.5)
+            place = which % (len(queue) - 1)
+            first, second = queue[place : place + 2]
+            other = partial(self.remove, second)
+            if how == "session":
+                other = partial(self.expire, second.session)
+            removals = [partial(self.remove, first), other]
+            if how != "first":
+                removals.reverse()
+            for remove in removals:
+                remove()
+                self.check()
+                self.world.advance(seconds)
+
+    def let_go(self, party: Party, grant: Grant) -> None:
+        self.unreleased.remove((party, grant))
+        self.releases[grant] = party.run(grant._release(None))
+
+    # What must hold
+
+    def check(self) -> None:
+        """Called after every single event."""
+        self.turns.look(self.world.queue())
+        self.check_answers()
+        for session in self.sessions():
+            self.check_deadline(session)
+        self.held = [pair for pair in self.held if not is_over(pair[1])]
+        for party, grant in self.held:
+            self.check_signal(party, grant)
+        # Who stands still does not know what he believes.
+        running = [grant for party, grant in self.held if not party.paused and trusts(grant)]
+        claims = [grant.claim for grant in running if grant.token not in self.removed]
+        assert may_hold_together(claims), "conflicting grants are held together"
+
+    def check_answers(self) -> None:
+        answered = [pair for pair in self.waiting if pair[1].done]
+        if answered:
+            self.waiting = [pair for pair in self.waiting if not pair[1].done]
+        for party, call in answered:
+            if call.error is None:
+                self.welcome(party, call.result)
+            else:
+                assert isinstance(call.error, HONEST), call.error
+        now = self.world.time.now()
+        for party, call in self.waiting:
+            if call.due is not None and not party.paused:
+                late = now - max(call.due, party.resumed)
+                assert late <= PATIENCE, f"its time was up {late:g} s ago"
+
+    def welcome(self, party: Party, ticket: Ticket) -> None:
+        """A new grant."""
+        assert ticket.contender is not None
+        assert ticket.session.ended is None or party.link.closed
+        assert self.turns.has_come(ticket.contender), "granted, and its turn has not come"
+        grant = party.grant(ticket)
+        self.held.append((party, grant))
+        self.unreleased.append((party, grant))
+        if self.claims == [Mode.EX] and grant.token not in self.removed:
+            assert grant.token > self.newest
+            self.newest = grant.token
+
+    def sessions(self) -> list[Session]:
+        found = (party.link._session for party in self.world.parties)
+        return [one for one in found if one is not None and one._end is None]
+
+    def check_deadline(self, session: Session) -> None:
+        there = self.world.service._state.sessions.get(session.id)
+        if there is not None:
+            assert session._deadline <= there.deadline, "it believes to live for longer"
+
+    def check_signal(self, party: Party, grant: Grant) -> None:
+        session = grant._ticket.session
+        due = max(session._deadline, party.resumed)
+        lives = session._end is None and self.world.time.now() <= due
+        assert lives or party.paused, "its holder was not told of the loss"
+
+    def get_over(self) -> None:
+        self.world.advance(20.0)
+        there = {one.token for one in self.world.queue()}
+        for _, grant in self.held:
+            assert grant.token in there, "it was removed, and its holder was not told"
+        for _ in range(30):
+            for party, grant in list(self.unreleased):
+                self.let_go(party, grant)
+            if not self.waiting:
+                break
+            self.world.advance(20.0)
+        assert not self.waiting, "somebody was never answered"
+        self.world.advance(300.0)
+        for grant, release in self.releases.items():
+            assert release.done
+            assert grant.state in (GrantState.RELEASED, GrantState.LOST)
+
+
+def is_over(grant: Grant) -> bool:
+    """Whether it was released, or its holder told of the loss."""
+    return grant._released is not None or grant._ticket.loss.done()
+
+
+def trusts(grant: Grant) -> bool:
+    """What `believes` must say, found without `Session.ended`, which ends what is over."""
+    session = grant._ticket.session
+    lives = session._end is None and session._timers.clock.now() < session._deadline
+    return lives and not is_over(grant)
+
+
+class Modes(Contention):
+    """All modes at once."""
+
+    claims: ClassVar[list[Claim]] = list(Mode)
+
+
+class Readers(Contention):
+    """Shared and exclusive."""
+
+    claims: ClassVar[list[Claim]] = [Mode.PR, Mode.PR, Mode.EX]
+
+
+class OnePermit(Contention):
+    """A semaphore that is a lock."""
+
+    claims: ClassVar[list[Claim]] = [Permit(1)]
+
+
+class TwoPermits(Contention):
+    """A semaphore."""
+
+    claims: ClassVar[list[Claim]] = [Permit(2)]
+
+
+class ThreePermits(Contention):
+    """A semaphore that has room for almost everybody."""
+
+    claims: ClassVar[list[Claim]] = [Permit(3)]
+
+
+#: The kinds of locks.
+KINDS: list[type[Contention]] = [Contention, Modes, Readers, OnePermit, TwoPermits, ThreePermits]
