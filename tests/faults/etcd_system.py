@@ -128,9 +128,8 @@ class EtcdSystem(System):
                 yield key, f"{pair['lease'] & (2**64 - 1):016x}"
 
     def remove(self, keys: Collection[str]) -> None:
-        if keys:
-            deletes = "".join(f"del {json.dumps(key)}\n" for key in keys)
-            self._etcdctl("txn", stdin=f"\n{deletes}\n\n")
+        for key in keys:
+            self._etcdctl("del", key)
 
     def remove_queue(self, queue: str, keys: Collection[str]) -> bool:
         self.remove(keys)

@@ -56,3 +56,15 @@ class Outcome:
         return cls(
             plan, bounds, history, verdict, summary(history, verdict, bounds), tuple(excused)
         )
+
+    def told(self) -> str:
+        """The most important figures, in a line."""
+        figures = self.summary
+        late = f"{figures.late_refused + figures.late_failed} of {figures.late} late ones refused"
+        told = (
+            f"{figures.grants:,} grants, {sum(figures.faults.values())} faults, "
+            f"{figures.overlaps} overlaps, {figures.offered:,} operations, {late}"
+        )
+        if self.excused:
+            told += f", {len(self.excused)} violations by the server"
+        return told

@@ -45,11 +45,12 @@ def draw(report: Report, file: Path) -> None:
         _draw_faults(faults, bars, [kind for _, kind in kinds])
         _draw_grants(grants, report.strips)
         _draw_marks(marks, report.strips)
-        faults.set_title(
+        figure.suptitle(
             f"{report.backend}: {len(bars):,} faults, "
             f"{sum(one.grants for one in report.summaries):,} grants, "
             f"{len(report.failures)} runs that failed",
-            loc="left",
+            x=0.01,
+            horizontalalignment="left",
         )
         marks.set_xlabel("minutes")
         for axes in (faults, grants, marks):
@@ -72,7 +73,7 @@ def _draw_faults(axes: Axes, bars: Sequence[Bar], kinds: Sequence[str]) -> None:
         if any(bar.reach is reach for bar in bars):
             axes.plot([], [], color=colour, linewidth=6, label=reach.value)
     if bars:
-        axes.legend(ncols=6, loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
+        axes.legend(ncols=6, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8)
 
 
 def _draw_grants(axes: Axes, strips: Sequence[Strip]) -> None:

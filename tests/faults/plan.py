@@ -33,3 +33,14 @@ class Plan:
     def name(self) -> str:
         """A name for its files and its root."""
         return f"{self.workload}-{self.seed}"
+
+    def command(self, backend: str) -> str:
+        """What does this run again."""
+        options = [
+            *(backend, "--runs", "1", "--seed", str(self.seed), "--workloads", self.workload),
+            *("--seconds", f"{self.seconds:g}", "--clients", str(self.clients)),
+            *("--ttl", f"{self.ttl:g}"),
+        ]
+        if self.faults is not None:
+            options += ["--faults", *self.faults] if self.faults else ["--calm"]
+        return f"make soak ARGS='{' '.join(options)}'"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Final
 
 from coordlock.testing.faults import Summary
 from tests.faults.outcome import Outcome
+from tests.faults.plan import Plan
 from tests.faults.strip import Strip
 
 __all__ = ["Failure", "Report"]
@@ -27,19 +28,29 @@ _SUMS: Final = (
     "refused",
     "late",
     "late_refused",
+    "late_failed",
+    "late_accepted",
     "overlaps",
     "leaks",
 )
-_MAXIMA: Final = ("longest_overlap", "slowest_recovery", "longest_wait")
+_MAXIMA: Final = ("longest_overlap", "slowest_recovery", "longest_wait", "latest_signal")
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A run that does not hold, or that came to no verdict."""
+    """A run that does not hold, or that came to no verdict.
+
+    Attributes:
+        run: its name.
+        why: the violations, or the error.
+        again: the command that does it again.
+        history: where its journals are.
+    """
 
     run: str
-    seed: int
     why: str
+    again: str
+    history: str
 
 
 @dataclass(slots=True)
@@ -72,12 +83,11 @@ class Report:
         self.workloads[outcome.plan.workload] += 1
         self.strips.append(Strip.of(outcome, began))
         self.excused += len(outcome.excused)
-        if not outcome.holds:
-            self.fail(outcome.plan.name, outcome.plan.seed, str(outcome.verdict))
 
-    def fail(self, run: str, seed: int, why: str) -> None:
+    def fail(self, plan: Plan, history: Path, why: str) -> None:
         """Note a run that does not hold, or has no verdict."""
-        self.failures.append(Failure(run, seed, why))
+        again = plan.command(self.backend)
+        self.failures.append(Failure(plan.name, why, again, str(history)))
 
     @property
     def holds(self) -> bool:
@@ -111,10 +121,9 @@ class Report:
             "failures": [asdict(one) for one in self.failures],
         }
 
-    def to_json(self) -> str:
-        """All figures, and those of each run."""
-        runs = [asdict(one) for one in self.summaries]
-        return json.dumps(self.figures() | {"each_run": runs}, indent=2) + "\n"
+    def to_dict(self) -> dict[str, object]:
+        """All figures, and those of each run, for JSON."""
+        return self.figures() | {"each_run": [asdict(one) for one in self.summaries]}
 
     def text(self) -> str:
         """All figures for people."""
@@ -123,11 +132,11 @@ class Report:
         versions = ", ".join(sorted({v for one in self.summaries for v in one.versions.values()}))
         by_workload = told["runs_by_workload"]
         violations = _added(one.violations for one in self.summaries)
-        late, refused = told["late"], told["late_refused"]
+        unchecked = _added(dict.fromkeys(one.unchecked, 1) for one in self.summaries)
         rows = {
             "backend": f"{self.backend} {versions}".strip(),
             **self.parameters,
-            "runs": f"{told['runs']}{_table(by_workload)}",
+            "runs": f"{told['runs']} judged{_table(by_workload)}",
             "time": f"{self.seconds / 60:.1f} minutes, "
             f"{sum(one.seconds for one in self.summaries) / 60:.1f} of them in runs",
             "events": f"{told['events']:,} in the histories of {told['processes']} processes",
@@ -137,20 +146,25 @@ class Report:
             "releases": f"{told['releases']:,}",
             "operations": f"{told['offered']:,}, {told['accepted']:,} accepted, "
             f"{told['refused']:,} refused",
-            "late operations": f"{late:,}, {refused:,} refused",
+            "late operations": f"{told['late']:,}, {told['late_refused']:,} refused, "
+            f"{told['late_failed']:,} failed, {told['late_accepted']:,} before the newer one's own",
             "faults": f"{sum(faults.values()):,}{_table(faults)}",
             "overlaps": f"{told['overlaps']}, the longest {told['longest_overlap']:.3f} s",
             "slowest recovery": f"{told['slowest_recovery']:.3f} s",
             "longest wait": f"{told['longest_wait']:.3f} s",
+            "latest signal": f"{told['latest_signal']:.3f} s after the deadline",
             "leaks": f"{told['leaks']}",
             "violations": f"{sum(violations.values())}{_table(violations)}"
             + (f", {self.excused} of them by a known defect of the server" if self.excused else ""),
+            "not checked": ", ".join(f"{name}: {count} runs" for name, count in unchecked.items())
+            or "nothing",
             "runs that failed": f"{len(self.failures)}",
         }
         width = max(map(len, rows)) + 2
         lines = [f"{name:<{width}}{value}" for name, value in rows.items()]
         for failure in self.failures:
-            lines += ["", f"run {failure.run} (seed {failure.seed}):", failure.why]
+            lines += ["", f"run {failure.run}, whose history is in {failure.history}:", failure.why]
+            lines += [f"once more: {failure.again}"]
         return "\n".join(lines) + "\n"
 
 

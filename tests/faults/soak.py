@@ -2,26 +2,30 @@
 
     make soak MINUTES=60 ARGS=etcd
 
-Every run has a seed of its own, counted up from --seed, and is judged on its own. The report goes
-to standard output, and with JSON, a picture and the histories of runs that failed into --out.
-Ctrl-C ends the soak early, with the report on the runs that were finished.
+Every run has a seed of its own, counted up from --seed, and is judged on its own. Every third round
+of workloads spares clients and contenders, so that one order of grants has to explain all. The
+report goes to standard output and, after every run, into --out, with JSON, a picture and the
+histories of runs that failed. Ctrl-C ends the soak with the report on the runs that were finished.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
+import logging
 import shutil
 import signal
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
-from coordlock.testing.faults import MalformedHistory
-from tests.faults.crew import ProcessFailed
+from coordlock.testing.faults.events import Reach
 from tests.faults.nemesis import FAULTS
 from tests.faults.picture import draw
 from tests.faults.plan import Plan
@@ -29,87 +33,164 @@ from tests.faults.report import Report
 from tests.faults.run import run
 from tests.faults.system import System
 from tests.faults.systems import SYSTEMS
-from tests.faults.truth import TruthIncomplete
 from tests.faults.workloads import WORKLOADS
-from tests.servers.process import ServerFailed
 
-__all__ = ["main", "soak"]
+__all__ = ["Soak", "main"]
 
-#: What ends a run before it can be judged.
-NO_VERDICT: Final = (
-    MalformedHistory,
-    OSError,  # TimeoutError among them
-    ProcessFailed,
-    ServerFailed,
-    TruthIncomplete,
-)
 _STOPPED: Final = "stopped early"
+#: After so many runs in a row without a verdict, more of them tell nothing.
+_ENOUGH: Final = 3
+#: Every so many rounds of workloads, clients and contenders are spared.
+_SPARING: Final = 3
+_SPARED: Final = (Reach.PAUSED, Reach.OPERATOR)
+N = TypeVar("N", int, float)
 
 
 def say(words: str) -> None:
     print(f"soak: {words}", file=sys.stderr, flush=True)
 
 
+def positive(kind: type[N]) -> Callable[[str], N]:
+    """A number above 0, for the parser."""
+
+    def parse(given: str) -> N:
+        number = kind(given)
+        if number <= 0:
+            raise argparse.ArgumentTypeError(f"{given} is not above 0")
+        return number
+
+    return parse
+
+
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("backends", nargs="*", metavar="BACKEND", help="etcd or zookeeper; both")
-    parser.add_argument("--minutes", type=float, default=10.0, help="for each backend")
-    parser.add_argument("--runs", type=int, help="end after so many runs, if that is earlier")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of faults in each run")
-    parser.add_argument("--seed", type=int, default=1, help="of the first run")
-    parser.add_argument("--clients", type=int, default=4, help="client processes at a time")
-    parser.add_argument("--ttl", type=float, default=2.0, help="of the sessions, in seconds")
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--faults", nargs="+", choices=FAULTS, help="all that fit the backend")
-    parser.add_argument("--calm", action="store_true", help="no faults at all")
-    parser.add_argument("--out", type=Path, default=Path("build/soak"), help="a directory")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    add = parser.add_argument
+    add("backends", nargs="*", metavar="BACKEND", help="etcd or zookeeper; both by default")
+    add("--minutes", type=positive(float), default=10.0, help="for each backend")
+    add("--runs", type=positive(int), help="end after so many runs, if that is earlier")
+    add("--seconds", type=positive(float), default=60.0, help="of faults in each run")
+    add("--seed", type=positive(int), default=1, help="of the first run")
+    add("--clients", type=positive(int), default=4, help="client processes at a time")
+    add("--ttl", type=positive(float), default=2.0, help="of the sessions, in seconds")
+    parser.add_argument(
+        "--workloads",
+        nargs="+",
+        choices=WORKLOADS,
+        default=list(WORKLOADS),
+        metavar="WORKLOAD",
+        help=", ".join(WORKLOADS),
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--faults", nargs="+", choices=FAULTS, metavar="FAULT", help=", ".join(FAULTS)
+    )
+    what.add_argument("--calm", action="store_true", help="no faults at all")
+    add("--out", type=Path, default=Path("build/soak"), metavar="DIRECTORY")
+    add("--json", action="store_true", help="print the figures as JSON, by backend")
     return parser
 
 
-def soak(backend: str, given: argparse.Namespace, out: Path) -> Report:
-    """Do run after run on ``backend`` until the time is over; what came of them.
+class Soak:
+    """Run after run on one backend; what came of them is in ``report``."""
 
-    Histories of runs that failed stay in ``out``.
-    """
-    report = Report(
-        backend,
-        {
-            "nodes": "3",
-            "clients": f"{given.clients} processes at a time",
-            "ttl": f"{given.ttl:g} s",
-            "each run": f"{given.seconds:g} s of faults",
-            "seeds": f"from {given.seed}",
-        },
-    )
-    began = time.monotonic()
-    numbers = itertools.count() if given.runs is None else range(given.runs)
-    faults = () if given.calm else given.faults
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coordlock-")))
-        running = _Cluster(backend, directory)
-        stack.callback(running.stop)
+    def __init__(self, backend: str, given: argparse.Namespace, directory: Path) -> None:
+        self._backend = backend
+        self._given = given
+        self._directory = directory
+        self._cluster = _Cluster(backend, directory)
+        self._began = time.monotonic()
+        self._in_vain = 0
+        self.report: Final = Report(
+            backend,
+            {
+                "nodes": "3",
+                "clients": f"{given.clients} processes at a time",
+                "ttl": f"{given.ttl:g} s",
+                "each run": f"{given.seconds:g} s of faults",
+                "seeds": f"from {given.seed}",
+            },
+        )
+
+    def run(self) -> None:
+        """Do runs until the time is over, or somebody interrupts."""
+        runs = self._given.runs
         try:
-            for number in numbers:
-                report.seconds = time.monotonic() - began
-                if report.seconds >= given.minutes * 60:
+            for number in itertools.count() if runs is None else range(runs):
+                if self._seconds() >= self._given.minutes * 60:
                     break
-                plan = Plan(
-                    workload=given.workloads[number % len(given.workloads)],
-                    seed=given.seed + number,
-                    seconds=given.seconds,
-                    clients=given.clients,
-                    ttl=given.ttl,
-                    faults=faults,
-                )
-                _one_run(running, plan, directory, out, report, began)
+                self._one_run(self._plan(number))
+                self._save()
+                if self._in_vain == _ENOUGH:
+                    self._end(f"after {_ENOUGH} runs in a row without a verdict")
+                    break
         except KeyboardInterrupt:
-            say(_STOPPED)
-            report.parameters["ended"] = _STOPPED
-    report.seconds = time.monotonic() - began
-    return report
+            self._end(_STOPPED)
+        finally:
+            self._cluster.stop()
+        self._save()
+
+    def _plan(self, number: int) -> Plan:
+        given = self._given
+        faults: tuple[str, ...] | None = tuple(given.faults) if given.faults else None
+        if given.calm:
+            faults = ()
+        elif faults is None and number // len(given.workloads) % _SPARING == _SPARING - 1:
+            faults = tuple(name for name, one in FAULTS.items() if one.reach not in _SPARED)
+        return Plan(
+            workload=given.workloads[number % len(given.workloads)],
+            seed=given.seed + number,
+            seconds=given.seconds,
+            clients=given.clients,
+            ttl=given.ttl,
+            faults=faults,
+        )
+
+    def _one_run(self, plan: Plan) -> None:
+        history = self._directory / plan.name
+        starts = self._seconds()
+        try:
+            outcome = run(self._cluster.system(), plan, history)
+        except Exception as error:
+            # Whatever it is: the soak goes on, and the report says that this has no verdict.
+            self._in_vain += 1
+            self._cluster.stop()
+            holds, told = False, f"no verdict: {error}"
+            self.report.fail(plan, self._keep(history, plan), traceback.format_exc())
+        else:
+            self._in_vain = 0
+            holds, told = outcome.holds, outcome.told()
+            self.report.add(outcome, starts)
+            if not holds:
+                told += f"\n{outcome.verdict}"
+                self.report.fail(plan, self._keep(history, plan), str(outcome.verdict))
+        shutil.rmtree(history, ignore_errors=True)
+        verdict = "holds" if holds else "FAILED"
+        say(f"{self._seconds() / 60:5.1f} min  {self._backend} {plan.name}: {verdict}, {told}")
+
+    def _keep(self, history: Path, plan: Plan) -> Path:
+        """Where the history of a run that failed is kept."""
+        kept: Path = self._given.out / f"{self._backend}-{plan.name}"
+        shutil.rmtree(kept, ignore_errors=True)
+        if history.exists():
+            shutil.copytree(history, kept, ignore=shutil.ignore_patterns("*.sock"))
+        return kept
+
+    def _save(self) -> None:
+        report, out = self.report, self._given.out
+        report.seconds = self._seconds()
+        (out / f"{self._backend}.txt").write_text(report.text())
+        (out / f"{self._backend}.json").write_text(json.dumps(report.to_dict(), indent=2) + "\n")
+        if report.strips:
+            draw(report, out / f"{self._backend}.svg")
+
+    def _end(self, why: str) -> None:
+        say(why)
+        self.report.parameters["ended"] = why
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
 
 
 class _Cluster:
@@ -137,40 +218,6 @@ class _Cluster:
         self._stack.close()
 
 
-def _one_run(
-    running: _Cluster, plan: Plan, directory: Path, out: Path, report: Report, began: float
-) -> None:
-    history = directory / plan.name
-    starts = time.monotonic() - began
-    try:
-        outcome = run(running.system(), plan, history)
-    except NO_VERDICT as error:
-        report.fail(plan.name, plan.seed, f"{type(error).__name__}: {error}")
-        running.stop()
-        holds, told = False, f"no verdict: {error}"
-    else:
-        report.add(outcome, starts)
-        told = (
-            f"{outcome.summary.grants:,} grants, {sum(outcome.summary.faults.values())} faults, "
-            f"{outcome.summary.overlaps} overlaps, {outcome.summary.late_refused} late refused"
-        )
-        holds = outcome.holds
-        if outcome.excused:
-            told += f", {len(outcome.excused)} violations by the server"
-        if not holds:
-            told += f"\n{outcome.verdict}"
-    if not holds:
-        out.mkdir(parents=True, exist_ok=True)
-        kept = out / f"{report.backend}-{plan.name}"
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(history, kept, ignore=shutil.ignore_patterns("*.sock"))
-        told += f"\nits history is in {kept}"
-    shutil.rmtree(history, ignore_errors=True)
-    minutes = (time.monotonic() - began) / 60
-    verdict = "holds" if holds else "FAILED"
-    say(f"{minutes:5.1f} min  {report.backend} {plan.name}: {verdict}, {told}")
-
-
 def interrupt(*_: object) -> NoReturn:
     """End as Ctrl-C does: with a report."""
     raise KeyboardInterrupt
@@ -179,28 +226,32 @@ def interrupt(*_: object) -> NoReturn:
 def main() -> int:
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(one, interrupt)
+    # The operator's and the observer's connections break, as they should.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     parser = arguments()
     given = parser.parse_args()
-    backends = given.backends or list(SYSTEMS)
+    backends = list(dict.fromkeys(given.backends)) or list(SYSTEMS)
     if unknown := set(backends) - set(SYSTEMS):
-        parser.error(
-            f"no such backend: {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS)}"
-        )
-    holds = True
-    for backend in backends:
-        report = soak(backend, given, given.out)
+        known = " and ".join(SYSTEMS)
+        parser.error(f"no such backend: {', '.join(sorted(unknown))}; there are {known}")
+    try:
         given.out.mkdir(parents=True, exist_ok=True)
-        text = report.text()
-        (given.out / f"{backend}.txt").write_text(text)
-        (given.out / f"{backend}.json").write_text(report.to_json())
-        if report.strips:
-            draw(report, given.out / f"{backend}.svg")
-        print(report.to_json() if given.json else text, end="", flush=True)
-        holds &= report.holds
-        if "ended" in report.parameters:
+    except OSError as error:
+        parser.error(f"--out: {error}")
+    reports: list[Report] = []
+    for backend in backends:
+        with tempfile.TemporaryDirectory(prefix="coordlock-") as directory:
+            soak = Soak(backend, given, Path(directory))
+            soak.run()
+        reports.append(soak.report)
+        if not given.json:
+            print(soak.report.text(), flush=True)
+        if soak.report.parameters.get("ended") == _STOPPED:
             break
+    if given.json:
+        print(json.dumps({one.backend: one.to_dict() for one in reports}, indent=2))
     say(f"the report is in {given.out}/")
-    return 0 if holds else 1
+    return 0 if all(one.holds for one in reports) else 1
 
 
 if __name__ == "__main__":

@@ -349,6 +349,10 @@ class BusyQueue:
     def queues(self, _root: str) -> dict[str, list[str]]:
         return {"/q": list(self.there)} if self.there else {}
 
+    def remove(self, keys: Collection[str]) -> None:
+        self.deleted += keys
+        self.there = [key for key in self.there if key not in keys]
+
     def remove_queue(self, _queue: str, keys: Collection[str]) -> bool:
         self.deleted += keys
         self.there = [self.comers.pop(0)] if self.comers else []
@@ -371,3 +375,15 @@ def test_a_queue_is_removed_in_as_many_acts_as_it_takes_each_of_which_names_its_
         ("fourth",),
     ]
     assert all(fault.ends < FOREVER for fault in faults)
+
+
+def test_a_long_queue_is_removed_by_acts_that_fit_into_a_line_each(tmp_path: Path) -> None:
+    queue = BusyQueue([])
+    queue.there = [f"/q/{'x' * 100}-{number}" for number in range(60)]
+    expected = list(queue.there)
+    file = tmp_path / "nemesis.jsonl"
+    with Journal(file, "nemesis") as journal:
+        RemoveQueue(Scene(cast(System, queue), cast(Crew, None), "/r", journal), Random(1)).begin()
+    assert queue.deleted == expected
+    named = [target for fault in read([file]).faults for target in fault.began.targets]
+    assert named == expected

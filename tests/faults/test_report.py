@@ -47,35 +47,37 @@ def test_the_figures_of_runs_are_added_up(report: Report) -> None:
     told = report.figures()
     assert (told["runs"], told["acquires"], told["grants"], told["releases"]) == (2, 3, 3, 2)
     assert (told["overlaps"], told["late"], told["late_refused"], told["refused"]) == (1, 1, 1, 1)
+    assert told["late_accepted"] == 0
     assert told["longest_overlap"] == 0.015
     assert told["faults"] == {"paused": 1}
     assert told["runs_by_workload"] == {"modes": 2}
-    assert json.loads(report.to_json())["each_run"][0]["grants"] == 2
+    assert json.loads(json.dumps(report.to_dict()))["each_run"][0]["grants"] == 2
 
 
 def test_a_soak_holds_if_every_run_does(report: Report) -> None:
     assert report.holds
 
 
-def test_a_soak_fails_if_one_run_does(report: Report) -> None:
-    report.add(outcome(leaking(), 2), 1.5)
+def test_a_run_that_failed_is_told_with_the_command_that_does_it_again(report: Report) -> None:
+    report.fail(Plan("modes", 2, ttl=3), Path("kept/etcd-modes-2"), "Leaked: a key")
     assert not report.holds
-    [failure] = report.failures
-    assert (failure.run, failure.seed) == ("modes-2", 2)
-    assert "Leaked" in failure.why
-    assert "run modes-2 (seed 2):" in report.text()
+    text = report.text()
+    assert "run modes-2, whose history is in kept/etcd-modes-2:\nLeaked: a key\n" in text
+    again = "etcd --runs 1 --seed 2 --workloads modes --seconds 10 --clients 4 --ttl 3"
+    assert f"once more: make soak ARGS='{again}'" in text
+
+
+def test_the_command_names_the_faults_if_they_were_chosen() -> None:
+    assert "--faults compact defragment" in Plan(
+        "modes", 2, faults=("compact", "defragment")
+    ).command("etcd")
+    assert "--calm" in Plan("modes", 2, faults=()).command("etcd")
 
 
 def test_a_soak_without_runs_proves_nothing() -> None:
     report = Report("etcd", {})
     assert not report.holds
     assert report.text()
-
-
-def test_a_run_that_came_to_no_verdict_counts_as_failed(report: Report) -> None:
-    report.fail("modes-2", 2, "c3 ended by itself, with status 1")
-    assert not report.holds
-    assert "c3 ended by itself" in report.text()
 
 
 def test_the_picture_shows_each_fault_and_what_was_refused(report: Report, tmp_path: Path) -> None:

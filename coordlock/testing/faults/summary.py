@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Final
@@ -36,13 +37,17 @@ class Summary:
         grants, losses, releases: how many were granted; lost; released and acknowledged.
         failures: acquires that failed, by error.
         offered, accepted, refused: operations on the resources. Others had no known outcome.
-        late, late_refused: operations offered when a newer, conflicting grant had been made
-            already; how many of them were refused. The others came before the newer one's own.
+        late: operations offered when a newer, conflicting grant had been made already.
+        late_refused, late_failed, late_accepted: how many of them were refused; failed, as they do
+            where the service itself refuses; were accepted, because they came before the newer
+            one's own.
         faults: how many were made, by kind.
         overlaps: conflicting grants held together and excused by a fault; the longest such time.
         slowest_recovery: the longest time from the end of a fault, when there was no other one, to
             the next grant of somebody who waited then; None where nobody waited.
         longest_wait: the longest time from invocation to grant.
+        latest_signal: the longest time from a deadline to the signal of the loss, of processes that
+            were not paused then.
         leaks: what was left when it was over.
         violations: how many, by invariant; ``unchecked`` says which were not checked, and why.
     """
@@ -65,11 +70,14 @@ class Summary:
     refused: int
     late: int
     late_refused: int
+    late_failed: int
+    late_accepted: int
     faults: dict[str, int]
     overlaps: int
     longest_overlap: float
     slowest_recovery: float | None
     longest_wait: float
+    latest_signal: float
     leaks: int
     violations: dict[str, int]
     unchecked: dict[str, str]
@@ -93,11 +101,13 @@ class Summary:
             "losses": str(self.losses),
             "releases": str(self.releases),
             "operations": f"{self.offered}, {self.accepted} accepted, {self.refused} refused",
-            "late operations": f"{self.late}, {self.late_refused} refused",
+            "late operations": f"{self.late}, {self.late_refused} refused, "
+            f"{self.late_failed} failed, {self.late_accepted} before the newer one's own",
             "faults": f"{sum(self.faults.values())}{_table(self.faults)}",
             "overlaps": f"{self.overlaps}, the longest {self.longest_overlap:.3f} s",
             "slowest recovery": "nobody waited" if recovery is None else f"{recovery:.3f} s",
             "longest wait": f"{self.longest_wait:.3f} s",
+            "latest signal": f"{self.latest_signal:.3f} s after the deadline",
             "leaks": str(self.leaks),
             "violations": f"{sum(self.violations.values())}{_table(self.violations)}",
         }
@@ -135,11 +145,14 @@ def summary(history: History, verdict: Verdict, bounds: Bounds = DEFAULT_BOUNDS)
         refused=sum(one.refused is not None for one in operations),
         late=len(late),
         late_refused=sum(one.refused is not None for one in late),
+        late_failed=sum(one.accepted is None and one.refused is None for one in late),
+        late_accepted=sum(one.accepted is not None for one in late),
         faults=dict(Counter(fault.began.kind for fault in history.faults)),
         overlaps=len(excused),
         longest_overlap=max((one.end - one.start for one in excused), default=0) / 1e9,
         slowest_recovery=None if recovery is None else recovery / 1e9,
         longest_wait=max(waits, default=0) / 1e9,
+        latest_signal=max(_lateness(history, bounds), default=0) / 1e9,
         leaks=len(verdict.violations.get("leaks", ())),
         violations={name: len(found) for name, found in verdict.violations.items()},
         unchecked=dict(verdict.unchecked),
@@ -164,6 +177,14 @@ def _slowest_recovery(history: History) -> int | None:
                 slowest = max(slowest or 0, granted - healed)
                 break
     return slowest
+
+
+def _lateness(history: History, bounds: Bounds) -> Iterator[int]:
+    for attempt in history.granted:
+        lost = attempt.lost
+        if lost is not None and lost.deadline is not None and attempt.end is lost:
+            due = history.faults.running(attempt.process, lost.deadline, bounds.signal)
+            yield max(0, lost.at - due)
 
 
 def _late(history: History, operations: list[Operation]) -> list[Operation]:
