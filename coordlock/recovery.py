@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from coordlock.clock import Timers
+from coordlock.errors import ClientClosed
 from coordlock.promise import Promise
 
 __all__ = ["Recovery"]
 
 #: One of those who pause tries again after so many seconds at most, on behalf of all.
 _SCOUTING: Final = 1.0
+#: All are woken so many seconds apart at least: an overloaded service answers now and then.
+_BETWEEN: Final = 0.1
 
 
 class Recovery:
@@ -27,6 +32,8 @@ class Recovery:
         self._lock = threading.Lock()
         self._pauses: dict[Promise[None], None] = {}  # in order
         self._scout: Promise[None] | None = None
+        self._is_waking = False
+        self._woken = -math.inf
 
     def pause(self, seconds: float) -> Promise[None]:
         """A promise that is kept after ``seconds``, or when the service answers before.
@@ -46,8 +53,23 @@ class Recovery:
         return pause
 
     def noticed(self) -> None:
-        """The service answers: all pauses end. Never blocks."""
+        """The service answers: all pauses end, in the timers' thread.
+
+        Never in the teller's own, which may be the one that moves the connection's bytes: what goes
+        on after a pause sends requests.
+        """
         with self._lock:
+            if self._is_waking or not self._pauses:
+                return
+            when = max(self._timers.clock.now(), self._woken + _BETWEEN)
+            with suppress(ClientClosed):
+                self._timers.call_at(when, self._wake)
+                self._is_waking = True
+
+    def _wake(self) -> None:
+        with self._lock:
+            self._is_waking = False
+            self._woken = self._timers.clock.now()
             pauses, self._pauses = self._pauses, {}
             self._scout = None
         for pause in pauses:

@@ -247,14 +247,20 @@ class Ticket:
             self._on_withdrawn(self)
 
     def _remove(self) -> Steps[bool]:
+        waited = False
+
+        def pause(seconds: float) -> Promise[None]:
+            nonlocal waited
+            waited = True
+            return self._recovery.pause(seconds)
+
         try:
-            removed = yield from removal(
-                self._ask_removal, self._timers, longest=5.0, pause=self._recovery.pause
-            )
+            removed = yield from removal(self._ask_removal, self._timers, longest=5.0, pause=pause)
         except SessionLost as error:
             self.note_end(error)
             return False
-        self._recovery.noticed()
+        if waited and not self.session.gone:
+            self._recovery.noticed()  # it was asked in vain before, and now the service answers
         return removed
 
     def _ask_removal(self) -> Future[bool]:

@@ -17,11 +17,31 @@ def recovery(time: VirtualTime) -> Recovery:
     return Recovery(VirtualTimers(time))
 
 
-def test_all_pauses_end_when_the_service_answers(recovery: Recovery) -> None:
+def test_all_pauses_end_when_the_service_answers(time: VirtualTime, recovery: Recovery) -> None:
     pauses = [recovery.pause(300) for _ in range(3)]
     assert not any(one.done() for one in pauses)
     recovery.noticed()
+    time.advance(0)
     assert all(one.done() for one in pauses)
+
+
+def test_nothing_goes_on_in_the_thread_that_tells(time: VirtualTime, recovery: Recovery) -> None:
+    pause = recovery.pause(300)
+    recovery.noticed()
+    assert not pause.done()
+    time.advance(0)
+    assert pause.done()
+
+
+def test_many_answers_wake_all_only_now_and_then(time: VirtualTime, recovery: Recovery) -> None:
+    woken = 0
+    for _ in range(100):
+        pause = recovery.pause(300)
+        for _ in range(10):
+            recovery.noticed()
+        time.advance(0.01)
+        woken += pause.done()
+    assert 5 <= woken <= 11
 
 
 def test_a_pause_ends_with_its_time(time: VirtualTime, recovery: Recovery) -> None:
