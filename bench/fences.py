@@ -7,15 +7,12 @@ quartiles.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +25,10 @@ from coordlock_etcd.connection import Connection
 from kazoo.client import KazooClient
 
 import coordlock
-from bench.pairs import Ratio, measure
+from bench.figures import Spread
+from bench.pairs import Ratio
+from bench.pairs import measure as compare
+from bench.table import Plot, Table
 from coordlock.fencing import AsyncMemoryFence, MemoryFence
 from coordlock.fencing.files import FileFence
 from coordlock.fencing.http import FencingMiddleware, fenced
@@ -206,25 +206,18 @@ def run(name: str, rounds: int) -> tuple[Pair, Ratio]:
             stack.enter_context(tempfile.TemporaryDirectory(prefix="coordlock-bench-"))
         )
         pair = stack.enter_context(PAIRS[name](directory))
-        return pair, measure(pair.plain, pair.guarded, rounds=rounds, calls=pair.calls)
+        return pair, compare(pair.plain, pair.guarded, rounds=rounds, calls=pair.calls)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pairs", nargs="*", choices=[*PAIRS, []], help="all of them by default")
-    parser.add_argument("--rounds", type=int, default=40, help="of each way, in turns")
-    parser.add_argument("--json", action="store_true", help="one line of JSON for each pair")
-    given = parser.parse_args()
-    if not given.json:
-        print("How many times as long a guarded operation takes: median (quartiles)", flush=True)
-    for name in given.pairs or PAIRS:
-        pair, ratio = run(name, given.rounds)
-        if given.json:
-            print(json.dumps({"pair": name, "what": pair.what, **asdict(ratio)}), flush=True)
-        else:
-            print(f"{pair.what:42} {ratio}", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def measure(rounds: int) -> Iterator[Table]:
+    """All pairs, each with servers of its own."""
+    table = Table(
+        "A guarded operation beside the same one without a guard",
+        ("operation", "guarded / unguarded"),
+        notes=[f"the median of {rounds} rounds in turns, and the quartiles"],
+        plot=Plot("guarded / unguarded", "operation", log=True),
+    )
+    for name in PAIRS:
+        pair, ratio = run(name, rounds)
+        table.add(pair.what, Spread(ratio.median, ratio.low, ratio.high))
+    yield table

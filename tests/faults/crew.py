@@ -165,7 +165,8 @@ class Crew:
             self._clients[name].signal(signal.SIGCONT)
 
     def kill(self, name: str) -> None:
-        """Kill a client (SIGKILL) and see it dead."""
+        """Kill a client (SIGKILL) and see it dead. Raises `ProcessFailed` if it was already."""
+        self._clients[name].check()
         self._clients.pop(name).kill()
         self._unready.discard(name)
         self._parted(name)

@@ -31,7 +31,12 @@ def is_the_servers(history: History, violation: Violation) -> bool:
     if not _revokes_live_leases(history):
         return False
     revoked = _revoked(history)
-    return any(getattr(event, "attempt", None) in revoked for event in violation.events)
+    attempts = {getattr(event, "attempt", None) for event in violation.events}
+    involved = [one for one in history.granted if one.name in attempts]
+    if not isinstance(violation, EarlyRemoval):
+        # Whoever came last has done nothing but to be granted.
+        involved = sorted(involved, key=lambda one: one.token or 0)[:-1]
+    return any(one.name in revoked for one in involved)
 
 
 def _revokes_live_leases(history: History) -> bool:
@@ -43,7 +48,7 @@ def _revokes_live_leases(history: History) -> bool:
 
 
 def _revoked(history: History) -> set[str]:
-    """The attempts whose contenders went, unreleased, just after a paused leader had gone on."""
+    """The attempts whose contenders went before their time, just after a paused leader went on."""
     resumed = [fault.ends for fault in history.faults if fault.began.kind == _PAUSE]
     revoked: set[str] = set()
     for attempt in history.granted:
@@ -51,7 +56,11 @@ def _revoked(history: History) -> set[str]:
         if life is None or life.disappeared is None:
             continue
         gone = life.disappeared.at
+        told = (attempt.granted, attempt.lost)
+        deadline = max((one.deadline or 0 for one in told if one is not None), default=0)
         released = attempt.release_sent is not None and attempt.release_sent.at < gone
-        if not released and any(at <= gone <= at + _AFTERMATH for at in resumed):
+        evicted = history.eviction(attempt, gone)
+        just_after = any(at <= gone <= at + _AFTERMATH for at in resumed)
+        if just_after and gone < deadline and not released and not evicted:
             revoked.add(attempt.name)
     return revoked

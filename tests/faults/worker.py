@@ -13,7 +13,13 @@ from typing import Any, Final
 
 from coordlock.claim import Claim, Permit
 from coordlock.client import AsyncClient, Client
-from coordlock.errors import AcquireTimeout, BackendError, Evicted, LockLost
+from coordlock.errors import (
+    AcquireTimeout,
+    BackendUnavailable,
+    Evicted,
+    LockLost,
+    SessionLost,
+)
 from coordlock.testing.faults.events import (
     Kind,
     OperationAccepted,
@@ -29,7 +35,7 @@ from tests.faults.steps import Steps
 __all__ = ["EXPECTED", "Patience", "Worker"]
 
 #: What faults may do to those who ask for a lock or release it. Nothing else is expected.
-EXPECTED: Final = (AcquireTimeout, BackendError, Evicted, LockLost)
+EXPECTED: Final = (AcquireTimeout, BackendUnavailable, Evicted, LockLost, SessionLost)
 #: How often, in steps of 10 ms of this process' own time, to look whether the loss was told.
 _LOOKS: Final = 1000
 

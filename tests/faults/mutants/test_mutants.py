@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,11 @@ MUTANTS: Final = [
     ),
     Mutant(mutants.gives_one_permit_too_many, scenarios.a_semaphore_is_full, HeldTogether),
     Mutant(
+        mutants.waits_for_the_nearest_alone,
+        scenarios.the_first_of_two_leaves_a_semaphore,
+        Unanswered,
+    ),
+    Mutant(
         mutants.lets_readers_pass_writers, scenarios.a_reader_comes_under_a_writer, HeldTogether
     ),
     Mutant(
@@ -122,7 +128,8 @@ MUTANTS: Final = [
     Mutant(mutants.fences_writes_only, scenarios.a_holder_of_the_past_writes, StaleAccepted),
 ]
 
-SCENARIOS: Final = {one.scenario.__name__: one for one in MUTANTS}
+#: What is played without a mutant: all that is played with one, on the same backends.
+PLAYED: Final = dict.fromkeys((one.scenario, scheme) for one in MUTANTS for scheme in one.backends)
 
 
 @pytest.fixture(scope="module")
@@ -165,9 +172,8 @@ def test_a_mutant_is_caught(mutant: Mutant, scheme: str, request: pytest.Fixture
 @pytest.mark.parametrize(
     ("scenario", "scheme"),
     [
-        pytest.param(one.scenario, scheme, id=f"{name}-{scheme}")
-        for name, one in SCENARIOS.items()
-        for scheme in one.backends
+        pytest.param(scenario, scheme, id=f"{scenario.__name__}-{scheme}")
+        for scenario, scheme in PLAYED
     ],
 )
 def test_nothing_is_found_without_a_mutant(
@@ -177,3 +183,26 @@ def test_nothing_is_found_without_a_mutant(
         scenario(stage)
         verdict = stage.verdict(BOUNDS)
     assert verdict.holds, str(verdict)
+
+
+def test_every_mutation_and_every_scenario_is_used() -> None:
+    functions = {
+        name: one
+        for name, one in vars(mutants).items()
+        if inspect.isfunction(one)
+        and one.__module__ == mutants.__name__
+        and not name.startswith("_")
+        and not inspect.signature(one).parameters
+    }
+    assert {one.name for one in MUTANTS} == functions.keys()
+    played = {one.scenario for one in MUTANTS}
+    scenes = [
+        one
+        for one in vars(scenarios).values()
+        if inspect.isfunction(one)
+        and one.__module__ == scenarios.__name__
+        and not one.__name__.startswith("_")
+        and list(inspect.signature(one).parameters) == ["stage"]
+    ]
+    assert scenes
+    assert all(one in played for one in scenes)

@@ -1,0 +1,57 @@
+"""Who takes part, where each runs, and on which service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from bench.environments import AETCD, ETCD3, ETCDCTL, FILELOCK, OURS, TOOZ, Environment
+
+__all__ = ["ENTRANTS", "Entrant", "entrants"]
+
+Role = Literal["coordlock", "floor", "peer"]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One contestant.
+
+    Attributes:
+        name: in tables.
+        service: ``zookeeper``, ``etcd`` or ``local``.
+        subject: ``module:class`` under `bench.contestants`.
+        slow: takes part in fewer turns, because each starts a process.
+    """
+
+    name: str
+    service: str
+    role: Role
+    subject: str
+    environment: Environment = OURS
+    slow: bool = False
+
+
+ENTRANTS: Final = (
+    Entrant("floor", "zookeeper", "floor", "zookeeper_floor:ZooKeeperFloor"),
+    Entrant("coordlock", "zookeeper", "coordlock", "ours:ZooKeeperSync"),
+    Entrant("coordlock asyncio", "zookeeper", "coordlock", "ours:ZooKeeperAsync"),
+    Entrant("kazoo", "zookeeper", "peer", "kazoo_lock:KazooLock"),
+    Entrant("tooz (kazoo)", "zookeeper", "peer", "tooz_lock:ToozZooKeeper", TOOZ),
+    Entrant("floor", "etcd", "floor", "etcd_floor:EtcdFloor"),
+    Entrant("floor, futures", "etcd", "floor", "etcd_floor:EtcdFutures"),
+    Entrant("coordlock", "etcd", "coordlock", "ours:EtcdSync"),
+    Entrant("coordlock asyncio", "etcd", "coordlock", "ours:EtcdAsync"),
+    Entrant("etcd3", "etcd", "peer", "etcd3_lock:Etcd3Lock", ETCD3),
+    Entrant("aetcd", "etcd", "peer", "aetcd_lock:AetcdLock", AETCD),
+    Entrant("tooz (etcd3gw)", "etcd", "peer", "tooz_lock:ToozEtcd", TOOZ),
+    Entrant("etcdctl lock", "etcd", "peer", "etcdctl_lock:EtcdctlLock", ETCDCTL, slow=True),
+    Entrant("flock(2)", "local", "floor", "file_locks:Flock"),
+    Entrant("coordlock", "local", "coordlock", "ours:LocalSync"),
+    Entrant("coordlock asyncio", "local", "coordlock", "ours:LocalAsync"),
+    Entrant("filelock", "local", "peer", "file_locks:FileLock", FILELOCK),
+)
+
+
+def entrants(service: str) -> list[Entrant]:
+    """Those who take part on ``service``, its floor first."""
+    return [one for one in ENTRANTS if one.service == service]

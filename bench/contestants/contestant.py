@@ -1,0 +1,116 @@
+"""What is measured, in a process of its own: one way to lock, with the same handles as all."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from abc import ABC, abstractmethod
+from typing import Any
+
+__all__ = ["AsyncContestant", "Contestant", "Times"]
+
+#: Seconds that an acquire took, and the release after it.
+Times = list[tuple[float, float]]
+
+
+class Contestant(ABC):
+    """One way to lock. Its public methods are the orders that a worker obeys; all names are locks.
+
+    Args:
+        address: ``host:port`` of the service, or a directory.
+        root: under which it keeps what it writes, such as ``/bench``.
+    """
+
+    def __init__(self, address: str, root: str) -> None:
+        self.host, _, self.port = address.rpartition(":")
+        self.address = address
+        self.root = root
+        self._held: dict[str, Any] = {}
+
+    @abstractmethod
+    def acquire(self, name: str) -> Any:
+        """Wait for the lock; what `release` needs."""
+
+    @abstractmethod
+    def release(self, held: Any) -> None:
+        """Return when the service has said that it is released."""
+
+    def close(self) -> None:
+        """End the session."""
+
+    def pairs(self, name: str, calls: int) -> Times:
+        """Acquire and release so often, nobody else being there."""
+        times = []
+        for _ in range(calls):
+            started = time.perf_counter()
+            held = self.acquire(name)
+            acquired = time.perf_counter()
+            self.release(held)
+            times.append((acquired - started, time.perf_counter() - acquired))
+        return times
+
+    def hold(self, name: str) -> float:
+        """Acquire and keep it; when that was, on CLOCK_MONOTONIC, which all processes share."""
+        self._held[name] = self.acquire(name)
+        return time.monotonic()
+
+    def wait(self, name: str) -> float:
+        """As `hold`, while another process holds it."""
+        return self.hold(name)
+
+    def let_go(self, name: str) -> float:
+        """Release what is held; the moment before."""
+        started = time.monotonic()
+        held = self._held.pop(name)
+        if held is not None:
+            self.release(held)
+        return started
+
+    def turn(self, name: str) -> tuple[float, float]:
+        """Wait for the lock and release it at once; when it was granted, and when released."""
+        return self.wait(name), self.let_go(name)
+
+    def cpu(self) -> float:
+        """The seconds of CPU that this process has taken, and those that it started and ended."""
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return time.process_time() + children.ru_utime + children.ru_stime
+
+
+class AsyncContestant(Contestant):
+    """One way to lock in asyncio, on an event loop that lives as long as the process."""
+
+    def __init__(self, address: str, root: str) -> None:
+        super().__init__(address, root)
+        self.runner = asyncio.Runner()
+        self.runner.run(self.open())
+
+    async def open(self) -> None:
+        """Connect."""
+
+    @abstractmethod
+    async def take(self, name: str) -> Any:
+        """As `acquire`."""
+
+    @abstractmethod
+    async def give(self, held: Any) -> None:
+        """As `release`."""
+
+    def acquire(self, name: str) -> Any:
+        return self.runner.run(self.take(name))
+
+    def release(self, held: Any) -> None:
+        self.runner.run(self.give(held))
+
+    def pairs(self, name: str, calls: int) -> Times:
+        async def turns() -> Times:
+            times = []
+            for _ in range(calls):
+                started = time.perf_counter()
+                held = await self.take(name)
+                acquired = time.perf_counter()
+                await self.give(held)
+                times.append((acquired - started, time.perf_counter() - acquired))
+            return times
+
+        return self.runner.run(turns())

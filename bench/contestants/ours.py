@@ -1,0 +1,80 @@
+"""coordlock itself, sync and asyncio, on any backend."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import coordlock
+from bench.contestants.contestant import AsyncContestant, Contestant
+
+__all__ = [
+    "EtcdAsync",
+    "EtcdSync",
+    "LocalAsync",
+    "LocalSync",
+    "ZooKeeperAsync",
+    "ZooKeeperSync",
+]
+
+
+class _Sync(Contestant):
+    scheme: str
+
+    def __init__(self, address: str, root: str) -> None:
+        super().__init__(address, root)
+        self._client = coordlock.connect(_url(self.scheme, address, root))
+
+    def acquire(self, name: str) -> coordlock.Grant:
+        return self._client.lock(name).acquire()
+
+    def release(self, held: coordlock.Grant) -> None:
+        held.release()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _Async(AsyncContestant):
+    scheme: str
+
+    async def open(self) -> None:
+        self._open = AsyncExitStack()
+        connecting = coordlock.connect_async(_url(self.scheme, self.address, self.root))
+        self._client = await self._open.enter_async_context(connecting)
+
+    async def take(self, name: str) -> coordlock.AsyncGrant:
+        return await self._client.lock(name).acquire()
+
+    async def give(self, held: coordlock.AsyncGrant) -> None:
+        await held.release()
+
+    def close(self) -> None:
+        self.runner.run(self._open.aclose())
+
+
+def _url(scheme: str, address: str, root: str) -> str:
+    return f"local://{address}" if scheme == "local" else f"{scheme}://{address}{root}?ttl=30s"
+
+
+class ZooKeeperSync(_Sync):
+    scheme = "zookeeper"
+
+
+class ZooKeeperAsync(_Async):
+    scheme = "zookeeper"
+
+
+class EtcdSync(_Sync):
+    scheme = "etcd"
+
+
+class EtcdAsync(_Async):
+    scheme = "etcd"
+
+
+class LocalSync(_Sync):
+    scheme = "local"
+
+
+class LocalAsync(_Async):
+    scheme = "local"

@@ -1,0 +1,215 @@
+"""Many locks, or many waiters of one, in one asyncio process; run as a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+import tracemalloc
+from collections.abc import Coroutine, Generator
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final, TypeVar
+
+import coordlock
+
+__all__ = ["Crowd"]
+
+T = TypeVar("T")
+
+
+class _Counted:
+    """A coroutine, and how often it was resumed."""
+
+    def __init__(self, body: Coroutine[Any, Any, T]) -> None:
+        self._body = body
+        self.resumed = 0
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._body.__await__()
+        sent: Any = None
+        while True:
+            try:
+                awaited = steps.send(sent)
+            except StopIteration as stop:
+                return stop.value
+            try:
+                sent = yield awaited
+            except BaseException as error:  # a cancellation
+                awaited = steps.throw(error)
+                sent = yield awaited
+            self.resumed += 1
+
+
+class Crowd:
+    """The asyncio client that is measured, under the orders of a worker."""
+
+    def __init__(self, url: str) -> None:
+        self._runner = asyncio.Runner()
+        self._open: Final = AsyncExitStack()
+        self._url = url
+        self._tasks: list[asyncio.Task[None]] = []
+        self._grants: list[coordlock.AsyncGrant] = []
+        self._resumed = 0
+        self._client: coordlock.AsyncClient = self._runner.run(self._connect())
+
+    async def _connect(self) -> coordlock.AsyncClient:
+        client = await self._open.enter_async_context(coordlock.connect_async(self._url))
+        await (await client.lock("warm").acquire()).release()
+        return client
+
+    def independent(self, width: int, seconds: float) -> float:
+        """Acquire and release ``width`` locks at a time; pairs per second."""
+
+        async def turns(name: str, until: float) -> int:
+            number = 0
+            lock = self._client.lock(name)
+            while time.perf_counter() < until:
+                await (await lock.acquire()).release()
+                number += 1
+            return number
+
+        async def main() -> float:
+            started = time.perf_counter()
+            names = (f"independent-{number}" for number in range(width))
+            made = await asyncio.gather(*(turns(name, started + seconds) for name in names))
+            return sum(made) / (time.perf_counter() - started)
+
+        return self._runner.run(main())
+
+    def hold(self, count: int) -> None:
+        """Hold so many locks more."""
+
+        async def main() -> None:
+            start = len(self._grants)
+            for first in range(start, start + count, 200):
+                last = min(first + 200, start + count)
+                locks = (self._client.lock(f"held-{number}") for number in range(first, last))
+                self._grants += await asyncio.gather(*(lock.acquire() for lock in locks))
+
+        self._runner.run(main())
+
+    def line_up(self, name: str, waiters: int, settle: float) -> dict[str, float]:
+        """Let so many tasks wait for ``name``, which is held elsewhere; what each takes."""
+
+        async def wait() -> None:
+            counted = _Counted(self._client.lock(name).acquire(timeout=None))
+            grant: coordlock.AsyncGrant = await counted
+            self._resumed += counted.resumed
+            await grant.release()
+
+        async def main() -> dict[str, float]:
+            before, cpu = _resident(), time.process_time()
+            self._tasks = [asyncio.create_task(wait()) for _ in range(waiters)]
+            await self._stand(name, waiters)
+            cpu = time.process_time() - cpu
+            await asyncio.sleep(settle)
+            gc.collect()
+            return {
+                "resident": (_resident() - before) / waiters,
+                "threads": threading.active_count(),
+                "cpu": cpu / waiters,
+            }
+
+        return self._runner.run(main())
+
+    def idle(self, seconds: float) -> float:
+        """The CPU, in seconds per second, that this process takes while its tasks wait."""
+
+        async def main() -> float:
+            started, cpu = time.perf_counter(), time.process_time()
+            await asyncio.sleep(seconds)
+            return (time.process_time() - cpu) / (time.perf_counter() - started)
+
+        return self._runner.run(main())
+
+    def drain(self) -> dict[str, float]:
+        """Return when all who lined up have had the lock."""
+
+        async def main() -> None:
+            await asyncio.gather(*self._tasks)
+
+        cpu, switches = time.process_time(), _switches()
+        self._runner.run(main())
+        waiters = len(self._tasks)
+        self._tasks = []
+        resumed, self._resumed = self._resumed, 0
+        return {
+            "done": time.monotonic(),
+            "cpu": (time.process_time() - cpu) / waiters,
+            "switches": (_switches() - switches) / waiters,
+            "resumed": resumed / waiters,
+        }
+
+    async def _stand(self, name: str, waiters: int) -> None:
+        """Return when so many stand in the queue, behind its holder."""
+        # The list alone: `contenders` reads each of them on ZooKeeper.
+        backend = self._client._link.backend
+        while True:
+            await asyncio.sleep(0.2)
+            with suppress(coordlock.BackendUnavailable):
+                found = await asyncio.wrap_future(backend.snapshot(name, None))
+                if len(found.contenders) + found.omitted > waiters:
+                    return
+
+    def memory(self, name: str, waiters: int) -> float:
+        """Bytes of Python's memory for each of ``waiters``, beyond a bare task and a future.
+
+        ``name`` is held elsewhere. They give up at the end.
+        """
+
+        async def traced(tasks: int, waiting: bool) -> float:
+            futures: list[asyncio.Future[None]] = []
+
+            async def bare() -> None:
+                futures.append(asyncio.get_running_loop().create_future())
+                await futures[-1]
+
+            async def wait() -> None:
+                await self._client.lock(name).acquire(timeout=None)
+
+            gc.collect()
+            before, _ = tracemalloc.get_traced_memory()
+            running = [asyncio.create_task(wait() if waiting else bare()) for _ in range(tasks)]
+            await asyncio.sleep(0)
+            if waiting:
+                await self._stand(name, tasks)
+            gc.collect()
+            after, _ = tracemalloc.get_traced_memory()
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            return (after - before) / tasks
+
+        async def main() -> float:
+            await traced(10, waiting=True)
+            tracemalloc.start()
+            bare = await traced(waiters, waiting=False)
+            taken = await traced(waiters, waiting=True)
+            tracemalloc.stop()
+            return taken - bare
+
+        return self._runner.run(main())
+
+    def threads(self) -> int:
+        """How many threads of Python's there are."""
+        return threading.active_count()
+
+    def cpu(self) -> float:
+        """The seconds of CPU that this process has taken."""
+        return time.process_time()
+
+    def close(self) -> None:
+        self._runner.run(self._open.aclose())
+
+
+def _resident() -> int:
+    with open("/proc/self/statm", encoding="ascii") as sizes:
+        return int(sizes.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _switches() -> int:
+    with open("/proc/self/status", encoding="ascii") as lines:
+        # Of the main thread: how often it gave up the processor to wait.
+        return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary"))

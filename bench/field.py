@@ -1,0 +1,56 @@
+"""The contestants on one service, all connected at once, for turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from bench.contestants import Entrant
+from bench.environments import NotInstalled
+from bench.workers import Worker, WorkerFailed
+
+__all__ = ["Field", "field", "turns"]
+
+#: Each entrant's processes.
+Field = dict[Entrant, list[Worker]]
+
+
+@contextmanager
+def field(
+    entrants: Sequence[Entrant],
+    address: str | Callable[[Entrant], str],
+    notes: list[str],
+    *,
+    processes: int = 1,
+) -> Iterator[Field]:
+    """Start ``processes`` of each; who cannot take part is left out, and ``notes`` says why."""
+    with ExitStack() as stack:
+        there: Field = {}
+        for one in entrants:
+            where = address if isinstance(address, str) else address(one)
+            subject = f"bench.contestants.{one.subject}"
+            root = f"/bench-{len(there)}"
+            try:
+                there[one] = [
+                    stack.enter_context(
+                        Worker(
+                            subject,
+                            where,
+                            root,
+                            environment=one.environment,
+                            quiet=one.role == "peer",
+                        )
+                    )
+                    for _ in range(processes)
+                ]
+            except (NotInstalled, WorkerFailed) as reason:
+                notes.append(f"{one.name} ({one.service}) was left out: {reason}")
+        yield there
+
+
+def turns(entrants: Sequence[Entrant], rounds: int) -> Iterator[tuple[int, Entrant]]:
+    """Who is next, each in every round, another one going first each time. Round 0 warms up."""
+    for number in range(rounds + 1):
+        first = number % len(entrants)
+        for one in (*entrants[first:], *entrants[:first]):
+            yield number, one

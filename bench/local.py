@@ -1,0 +1,92 @@
+"""The local backend beside filelock: alone, handing over, and with a hundred processes waiting."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from bench.contestants import Entrant, entrants
+from bench.environments import NotInstalled
+from bench.field import field
+from bench.handoff import timed as handoff
+from bench.processor import cpu_of
+from bench.table import Plot, Table
+from bench.uncontended import timed as uncontended
+from bench.workers import Worker, WorkerFailed
+
+__all__ = ["measure"]
+
+_WAITING = 100
+_IDLE = 4.0
+
+
+def measure(rounds: int) -> Iterator[Table]:
+    with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
+        Path(directory).chmod(0o700)
+        notes: list[str] = []
+        with field(entrants("local"), directory, notes) as there:
+            yield uncontended("local", there, 2 * rounds, 15, notes)
+        notes = []
+        with field(entrants("local"), directory, notes, processes=2) as there:
+            yield handoff("local", there, rounds, notes)
+    yield _crowds()
+
+
+def _crowds() -> Table:
+    table = Table(
+        f"{_WAITING} processes that wait: local",
+        ("who", "CPU % of a core while waiting", "handoff, ms", "CPU ms per handoff", "in order"),
+        plot=Plot("CPU % of a core while waiting", "who"),
+    )
+    for one in entrants("local"):
+        if "asyncio" in one.name:
+            continue
+        with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
+            Path(directory).chmod(0o700)
+            try:
+                _crowd(one, directory, table)
+            except (NotInstalled, WorkerFailed) as reason:
+                table.notes.append(f"{one.name} was left out: {reason}")
+    return table
+
+
+def _crowd(one: Entrant, directory: str, table: Table) -> None:
+    subject = f"bench.contestants.{one.subject}"
+
+    def worker() -> Worker:
+        return Worker(subject, directory, "", environment=one.environment)
+
+    with ExitStack() as stack:
+        holder = stack.enter_context(worker())
+        holder.do("hold", name="crowd")
+        crowd = [worker() for _ in range(_WAITING)]
+        for waiter in crowd:
+            waiter.start()
+            stack.callback(waiter.stop)
+        for waiter in crowd:
+            waiter.ready()
+        for waiter in crowd:
+            waiter.tell("turn", name="crowd")
+            time.sleep(0.02)  # they come one after the other, so that there is an order
+        time.sleep(1.0)
+        pids = [waiter.pid for waiter in crowd]
+        waiting = sum(map(cpu_of, pids))
+        time.sleep(_IDLE)
+        waited = sum(map(cpu_of, pids))
+        released = holder.do("let_go", name="crowd")
+        turns = [waiter.answer() for waiter in crowd]
+        ended = sum(map(cpu_of, pids))
+        granted = sorted(turn[0] for turn in turns)
+        left = [released, *sorted(turn[1] for turn in turns)]
+        gaps = [grant - release for grant, release in zip(granted, left, strict=False)]
+        table.add(
+            one.name,
+            (waited - waiting) / _IDLE * 100,
+            median(gaps) * 1e3,
+            (ended - waited) / _WAITING * 1e3,
+            "yes" if turns == sorted(turns) else "no",
+        )

@@ -1,0 +1,100 @@
+"""The near side of the processes that are measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any, Final, Self
+
+from bench.environments import OURS, Environment
+
+__all__ = ["Worker", "WorkerFailed"]
+
+
+class WorkerFailed(Exception):
+    """What went wrong in a worker."""
+
+
+class Worker:
+    """A process that runs ``subject``, a ``module:class``, and obeys; a context manager.
+
+    Its log goes to this process' standard error; peers fill it with warnings, and ``quiet`` drops
+    it.
+    """
+
+    def __init__(
+        self, subject: str, *arguments: str, environment: Environment = OURS, quiet: bool = False
+    ) -> None:
+        self._command: Final = [
+            str(environment.python()),
+            *("-m", "bench.worker", subject, *arguments),
+        ]
+        self._stderr: Final = subprocess.DEVNULL if quiet else sys.stderr
+
+    def __enter__(self) -> Self:
+        self.start()
+        self.ready()
+        return self
+
+    def start(self) -> None:
+        """Start it without waiting, where many start together; `ready` waits."""
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            env={k: v for k, v in os.environ.items() if not k.startswith("COORDLOCK_")},
+        )
+
+    def ready(self) -> None:
+        """Return when it waits for orders. Raises `WorkerFailed`."""
+        try:
+            self.answer()
+        except WorkerFailed:
+            self.stop()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Let it close its session and end; by force if it does not."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def do(self, order: str, **arguments: object) -> Any:
+        """Give an order and wait for its answer. Raises `WorkerFailed`."""
+        self.tell(order, **arguments)
+        return self.answer()
+
+    def tell(self, order: str, **arguments: object) -> None:
+        """Give an order; `answer` waits for what comes of it."""
+        assert self._process.stdin is not None
+        print(json.dumps({"do": order, "with": arguments}), file=self._process.stdin, flush=True)
+
+    def answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise WorkerFailed("it ended")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise WorkerFailed(answer["error"])
+        return answer["answer"]
