@@ -22,6 +22,7 @@ import tests.faults.sleeping  # noqa: F401
 import argparse
 import asyncio
 import contextlib
+import math
 import os
 import random
 import sys
@@ -30,6 +31,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
+
+import coordlock_etcd.watcher
 
 import coordlock
 from coordlock.claim import Mode
@@ -210,6 +213,8 @@ async def serve(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Be the client that the command line says."""
+    # It reads all that it watches now and then, which would hide events that it has missed.
+    vars(coordlock_etcd.watcher)["_RECHECK"] = math.inf
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
     parser.add_argument("--journal", type=Path, required=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from coordlock.testing.faults import Bounds, Journal
 from coordlock.testing.faults.events import Quiesced, RunBegan, RunEnded
+from coordlock.testing.waiting import eventually
 from tests.faults.crew import Crew, Talker
 from tests.faults.nemesis import Nemesis
 from tests.faults.outcome import Outcome
@@ -21,23 +23,24 @@ __all__ = ["BOUNDS", "run"]
 
 #: A client process has one for its threads and one for its tasks.
 SESSIONS: Final = 2
-#: A time-to-live is 2 s, a dead holder's ends within two of them, and a queue of a dozen contenders
-#: may hold before a waiter; elections and restarts of Java take their time on two busy cores.
-BOUNDS: Final = Bounds(signal=1_000_000_000, recovery=60_000_000_000)
+#: A time-to-live is 2 s, a dead holder's ends within two of them, and a queue of dozens may hold
+#: before a waiter; elections and restarts of Java take their time on two busy cores.
+BOUNDS: Final = Bounds(signal=1_000_000_000, notice=15_000_000_000, recovery=30_000_000_000)
 
 
 def run(system: System, plan: Plan, directory: Path, bounds: Bounds = BOUNDS) -> Outcome:
     """Do one run on a ``system`` that is well, and judge it. Its journals stay in ``directory``.
 
     Raises `ProcessFailed` when a client or the resource does, and TimeoutError when the system
-    doesn't get well after the faults: such a run has no verdict.
+    doesn't get well after the faults, or a client is granted nothing any more: such a run has no
+    verdict.
     """
     directory.mkdir(parents=True)
-    act(system, plan, directory)
+    act(system, plan, directory, bounds)
     return Outcome.of(plan, directory, bounds)
 
 
-def act(system: System, plan: Plan, directory: Path) -> None:
+def act(system: System, plan: Plan, directory: Path, bounds: Bounds) -> None:
     """Do one run, and write its history into ``directory``."""
     root = f"/{plan.name}"
     url = system.url(root, ttl=f"{plan.ttl:g}s")
@@ -106,6 +109,12 @@ def act(system: System, plan: Plan, directory: Path) -> None:
             nemesis.heal()  # the next run needs a system that is well
             raise
         nemesis.heal()
+        healed = runner.now()
+        eventually(
+            lambda: all(_has_grant(directory / f"{one}.jsonl", healed) for one in crew.names()),
+            "every client to be granted something after the faults",
+            within=bounds.recovery / 1e9,
+        )
         crew.ask("drain", "drained")
         runner.log(Quiesced)
         crew.ask("count", "counted")
@@ -117,3 +126,16 @@ def act(system: System, plan: Plan, directory: Path) -> None:
         truth.survey()
         runner.log(RunEnded)
         crew.finish()
+
+
+def _has_grant(file: Path, since: int) -> bool:
+    """Whether a journal has a grant after that moment."""
+    with contextlib.suppress(FileNotFoundError):
+        for line in reversed(file.read_bytes().splitlines(keepends=True)):
+            if line.endswith(b"\n"):
+                event = json.loads(line)
+                if event["at"] < since:
+                    return False
+                if event["event"] == "Granted":
+                    return True
+    return False

@@ -1,0 +1,51 @@
+"""The application's `KazooClient` is cut off until locks are lost, and goes on with its session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+import coordlock
+from coordlock.testing.proxy import FaultProxy
+from tests.integration.zookeeper.conftest import BOUND
+
+#: Of the session, in seconds. A lock counts as lost after a third to two thirds of it.
+TIMEOUT = 15.0
+
+
+@pytest.fixture
+def application(proxy: FaultProxy) -> Iterator[Any]:
+    client = KazooClient(f"127.0.0.1:{proxy.port}", timeout=TIMEOUT)
+    client.start(BOUND)
+    yield client
+    proxy.heal()
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def through(proxy: FaultProxy, root: str) -> str:
+    return f"zookeeper://127.0.0.1:{proxy.port}{root}"
+
+
+def test_many_lost_locks_are_let_go_of_and_the_client_still_works(
+    proxy: FaultProxy, root: str, through: str, application: Any
+) -> None:
+    async def lose_many() -> None:
+        async with await coordlock.connect_async(through, client=application) as client:
+            locks = [client.lock(f"lock{number}", timeout=BOUND) for number in range(320)]
+            grants = await asyncio.gather(*(lock.acquire() for lock in locks))
+            proxy.refuse()
+            proxy.drop_connections()
+            for grant in grants:
+                await asyncio.wait_for(grant.lost.wait(), BOUND)
+            proxy.heal()
+            # More than fit into the pipe by which kazoo's only reader is woken.
+            answer = await asyncio.to_thread(application.retry, application.get_children, root)
+            assert answer
+
+    asyncio.run(lose_many())
