@@ -5,6 +5,7 @@
 * `coordlock.testing.transaction_contract`: the suite of those that guard data by grants.
 * `coordlock.testing.fence_contract`: the suite that every fence passes.
 * `coordlock.testing.proxy`: a TCP proxy that loses, delays, cuts and counts.
+* `coordlock.testing.faults`: the history of a run with faults, and checkers that judge it.
 * `coordlock.testing.waiting`: waiting for a condition.
 """
 

@@ -10,10 +10,10 @@ from coordlock.testing.faults import overlaps
 from coordlock.testing.faults.events import FOREVER, Reach
 from tests.faults.outcome import Outcome
 
-__all__ = ["BUCKET", "Bar", "Strip"]
+__all__ = ["Bar", "Strip"]
 
 #: Seconds over which grants are counted.
-BUCKET: Final = 1.0
+_BUCKET: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Strip:
     Attributes:
         start, end: of the run.
         faults: what the nemesis did.
-        grants: how many there were, by the beginning of each `BUCKET`.
+        grants: how many there were, by the second in which they were made.
         refused: when the resource refused an operation.
         overlaps: when overlaps that a fault explains began.
         violations: when the events happened that prove violations.
@@ -59,7 +59,7 @@ class Strip:
         grants: Counter[float] = Counter()
         for attempt in history.granted:
             assert attempt.granted is not None
-            grants[when(attempt.granted.at) // BUCKET * BUCKET] += 1
+            grants[when(attempt.granted.at) // _BUCKET * _BUCKET] += 1
         operations = [one for kept in history.resources.values() for one in kept.operations]
         return cls(
             start=began,

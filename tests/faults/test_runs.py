@@ -1,4 +1,4 @@
-"""A short run of each workload on each service; together they have every fault that there is.
+"""A short run of each workload on each service; every fault is dealt out to one of them.
 
 Seeds are fixed, so that the nemesis does the same every time; ``make soak`` goes on from there.
 """

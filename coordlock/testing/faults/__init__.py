@@ -10,6 +10,8 @@ Whoever runs clients, a resource and faults writes down what they do (`Journal`,
         journal.log(Granted, attempt, grant.token, deadline)            # after it
         ...
 
+    # and so on, as the table below has it, by everybody who takes part; then
+
     history = read(sorted(directory.glob("*.jsonl")))
     verdict = judge(history, Bounds(recovery=30_000_000_000))
     assert verdict.holds, verdict
