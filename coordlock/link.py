@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.claim import Claim
-from coordlock.clock import SystemTimers, Timers
+from coordlock.clock import SystemTimers, Timers, within
 from coordlock.contender import Contender, Entry, Owner
 from coordlock.driver import DeadlineReached, Steps, run_in_background
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
@@ -181,7 +181,11 @@ class Link:
 
     def _open(self, opening: Promise[Session]) -> Steps[None]:
         try:
-            session = yield from retried(self._start_session, self.timers, on_failure=self._note)
+            session = yield from retried(
+                lambda: run_in_background(self._start_session()),
+                self.timers,
+                on_failure=self._note,
+            )
         except BaseException as error:
             with self._lock:
                 self._opening = None
@@ -200,13 +204,21 @@ class Link:
             log.warning("%s: %s", self.settings, error)
         self._trouble = error
 
-    def _start_session(self) -> Promise[Session]:
+    def _start_session(self) -> Steps[Session]:
         if self.closed:
             raise ClientClosed
         self._starting = session = Session(
             self.backend, self.timers, self._session_ended, self.recovery.noticed
         )
-        return run_in_background(session.open())
+        opened = run_in_background(session.open())
+        # Another attempt dials anew, so none goes on for ever, whatever it waits for.
+        seconds = self.settings.connect_timeout + self.settings.request_timeout
+        yield within(self.timers, opened, seconds)
+        if not opened.done():
+            late = BackendUnavailable(self.backend.scheme, f"no session was open in {seconds:g} s")
+            session.end(late)
+            raise late
+        return opened.result()
 
     def _forget(self, ticket: Ticket) -> None:
         with self._lock:

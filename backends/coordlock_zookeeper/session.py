@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from copy import copy
 from enum import Enum
 from typing import Any, Final, TypeVar
 
@@ -24,6 +25,9 @@ from coordlock_zookeeper.watches import Watches
 __all__ = ["Session", "session_name"]
 
 T = TypeVar("T")
+
+_BROKEN: Final = "the connection was lost"
+_ENDED: Final = "the session ended while it was opened"
 
 
 def session_name(number: int) -> str:
@@ -108,7 +112,7 @@ class Session:
             if usable:
                 self._pending.add(promise)
         if not usable:
-            return failed(refusal)
+            return failed(copy(refusal))  # each is raised, and collects tracebacks
         promise.add_done_callback(self._pending.discard)
 
         def finish(outcome: Future[T]) -> None:
@@ -137,7 +141,7 @@ class Session:
         self._stop()
         self.opened.fail(error)
         for promise in pending:
-            promise.fail(error)
+            promise.fail(copy(error))
         return True
 
     def _stop(self) -> None:
@@ -165,7 +169,7 @@ class Session:
             if live:
                 self._connected = state == KazooState.CONNECTED and not lost
                 self.breaks += not self._connected
-                self._refusal = BackendUnavailable(SERVICE, "the connection was lost")
+                self._refusal = BackendUnavailable(SERVICE, _BROKEN)
         if lost:
             error = self._why_lost()
             if not live and isinstance(error, SessionLost):
@@ -179,7 +183,7 @@ class Session:
             self.client.handler.dispatch_callback(Callback("watch", self.watches.rearm, ()))
             self._listener.recovered()
         elif live:
-            self._listener.suspect("the connection was lost")
+            self._listener.suspect(_BROKEN)
 
     def _why_lost(self) -> BackendError:
         if (crash := self._connection.crash()) is not None:
@@ -208,8 +212,12 @@ class Session:
             self.end(BackendUnavailable(SERVICE, reason))
 
     def _greet(self) -> None:
+        # A given client may have lost its connection since it was asked.
+        self.number = number = self._current_number()
+        if not number:
+            self.end(BackendUnavailable(SERVICE, _BROKEN))
+            return
         # The answer to a first request proves that the credentials were accepted, too.
-        self.number = self._current_number()
         self._touches = Touches(self._connection.born())
         promise_of(self.client.sync_async("/")).add_done_callback(self._greeted)
 
@@ -218,16 +226,25 @@ class Session:
         if error is not None:
             reason = translate(error)
             if not isinstance(reason, BackendError) or isinstance(reason, SessionLost):
-                reason = BackendUnavailable(SERVICE, "the session ended while it was opened")
+                reason = BackendUnavailable(SERVICE, _ENDED)
             self.end(reason)
             return
         with self._lock:
             if self._state is not _State.OPENING:
                 return
-            self._state = _State.LIVE
-            self._connected = connected = self._current_number() == self.number
+            # Read under the lock: a later change finds the session live, and is told.
+            number = self._current_number()
+            replaced = number not in (0, self.number)
+            if not replaced:
+                self._state = _State.LIVE
+                self._connected = number == self.number
+                self._refusal = BackendUnavailable(SERVICE, _BROKEN)
+        if replaced:
+            # It expired while it was opened, and the given client has started another.
+            self.end(BackendUnavailable(SERVICE, _ENDED))
+            return
         self.opened.resolve(
             SessionInfo(session_name(self.number), self.ttl(), self._connection.shared)
         )
-        if not connected:
-            self._listener.suspect("the connection was lost")
+        if not number:
+            self._listener.suspect(_BROKEN)

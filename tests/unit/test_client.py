@@ -117,6 +117,26 @@ def test_connecting_to_a_failing_service_names_its_last_failure() -> None:
         run(_opening(link), link.clock, link.deadline(0.2))
 
 
+class MuteAtFirst(MemoryBackend):
+    """The first session is never opened, and nothing says so."""
+
+    opened = 0
+
+    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+        self.opened += 1
+        return Promise() if self.opened == 1 else super().open(listener)
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_an_attempt_to_open_a_session_that_comes_to_no_end_is_given_up_for_another() -> None:
+    mute = MuteAtFirst(MemoryService(), 15.0)
+    link = Link(mute, Settings("memory", connect_timeout=0.1, request_timeout=0.1))
+    with Client(link) as client:
+        run(_opening(link), link.clock, link.deadline(30.0))
+        assert mute.opened == 2
+        client.lock("a").acquire(30.0).release()
+
+
 @pytest.mark.usefixtures("no_leaks")
 def test_connecting_can_be_awaited_and_entered() -> None:
     async def main() -> None:

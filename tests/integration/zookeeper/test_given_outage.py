@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from kazoo.client import KazooClient
 
 import coordlock
 from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
 from tests.integration.zookeeper.conftest import BOUND
 
 #: Of the session, in seconds. A lock counts as lost after a third to two thirds of it.
@@ -30,6 +32,24 @@ def application(proxy: FaultProxy) -> Iterator[Any]:
 @pytest.fixture
 def through(proxy: FaultProxy, root: str) -> str:
     return f"zookeeper://127.0.0.1:{proxy.port}{root}"
+
+
+def test_a_lost_lock_is_let_go_of_though_another_session_was_opened_meanwhile(
+    proxy: FaultProxy, through: str, application: Any
+) -> None:
+    session = application.client_id[0]
+    with coordlock.connect(through, client=application) as client:
+        grant = client.lock("precious").acquire()
+        proxy.black_hole()
+        assert grant.lost.wait(BOUND)
+        # This opens another one, while the removal of what is lost is under way.
+        waiter = threading.Thread(target=client.lock("other", timeout=BOUND).acquire)
+        waiter.start()
+        proxy.drop_connections()
+        proxy.heal()
+        waiter.join(BOUND)
+        eventually(lambda: not client.contenders("precious"))
+        assert application.client_id[0] == session
 
 
 def test_many_lost_locks_are_let_go_of_and_the_client_still_works(
