@@ -5,6 +5,7 @@ SOCKET`` has one client for threads and one for asyncio, and prints "ready" when
 It obeys lines on its input:
 
 * "go": go to work.
+* "prove": be granted a lock with either client, print "proven".
 * "drain": begin nothing new, wait until every call is answered, print "drained". It may go on to
   hold one lock that nobody else uses.
 * "count": write down what there is that can leak, print "counted".
@@ -22,9 +23,12 @@ import tests.faults.sleeping  # noqa: F401
 import argparse
 import asyncio
 import contextlib
+import faulthandler
+import logging
 import math
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -91,6 +95,13 @@ class ClientProcess:
             lambda: fork_now_and_then(self._client, self._async_client, self._draining, dice),
         )
 
+    async def prove(self) -> None:
+        """Be granted a lock that nobody else uses, with either client, however often it takes."""
+        thread = self._start("prover", self._prove)
+        await self._begin("prover", self._prove)
+        while thread.is_alive():
+            await asyncio.sleep(0.01)
+
     async def drain(self) -> None:
         """Begin nothing new, and wait until all workers have ended."""
         self._draining.set()
@@ -107,7 +118,7 @@ class ClientProcess:
         if self._kept is not None:
             self._kept.forget()
 
-    def _start(self, name: str, work: Callable[[Worker], Steps[None]]) -> None:
+    def _start(self, name: str, work: Callable[[Worker], Steps[None]]) -> threading.Thread:
         remote = Remote(self._options.resource)
         worker = self._worker(name, self._client, remote)
 
@@ -116,14 +127,15 @@ class ClientProcess:
                 run(work(worker))
             remote.close()
 
-        self._run(name, take_steps)
+        return self._run(name, take_steps)
 
-    def _run(self, name: str, target: Callable[[], None]) -> None:
+    def _run(self, name: str, target: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=target, name=f"{THREADS}-{name}", daemon=True)
         self._threads.append(thread)
         thread.start()
+        return thread
 
-    def _begin(self, name: str, work: Callable[[Worker], Steps[None]]) -> None:
+    def _begin(self, name: str, work: Callable[[Worker], Steps[None]]) -> asyncio.Task[None]:
         remote = AsyncRemote(self._options.resource)
         worker = self._worker(name, self._async_client, remote)
 
@@ -135,6 +147,7 @@ class ClientProcess:
         task = asyncio.create_task(take_steps(), name=name)
         task.add_done_callback(_check)
         self._tasks.append(task)
+        return task
 
     @contextlib.contextmanager
     def _closing_expected(self) -> Iterator[None]:
@@ -167,6 +180,17 @@ class ClientProcess:
             else:
                 yield from worker.release(kept)
 
+    def _prove(self, worker: Worker) -> Steps[None]:
+        kind = "task" if worker.is_async else "thread"
+        while True:
+            proof = yield from worker.acquire(
+                f"proof-{self._scribe.name}-{kind}", Mode.EX, Patience(10.0)
+            )
+            if proof is not None:
+                yield from worker.release(proof)
+                return
+            yield from worker.pause(0.1)
+
 
 def _check(task: asyncio.Task[None]) -> None:
     if error := task.exception():
@@ -185,6 +209,9 @@ async def obey(process: ClientProcess) -> None:
             match line.decode().strip():
                 case "go":
                     process.begin()
+                case "prove":
+                    await process.prove()
+                    print("proven", flush=True)
                 case "drain":
                     await process.drain()
                     print("drained", flush=True)
@@ -224,6 +251,9 @@ def main() -> None:
     parser.add_argument("--resource", type=Path, required=True)
     parser.add_argument("--locks", type=int, default=3)
     install()
+    # For whoever wonders what it is waiting for: see `Crew.__exit__`.
+    faulthandler.register(signal.SIGUSR1)
+    logging.getLogger("coordlock").setLevel(logging.DEBUG)
     # A child of a process whose threads are in gRPC may crash: see docs/backends/etcd.md.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:

@@ -19,6 +19,8 @@ __all__ = ["Crew", "ProcessFailed", "Talker"]
 
 #: Seconds in which a process starts, or does what it is asked, on a busy machine.
 _PATIENCE: Final = 120.0
+#: Seconds in which a process writes what it is doing.
+_WORDS: Final = 1.0
 
 
 class ProcessFailed(Exception):
@@ -227,5 +229,11 @@ class Crew:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if error is not None:
+            for client in self._clients.values():
+                with contextlib.suppress(ProcessFailed):
+                    client.check()
+                    client.signal(signal.SIGUSR1)  # it complains of what its threads are doing
+            time.sleep(_WORDS)
         for client in self._clients.values():
             client.kill()

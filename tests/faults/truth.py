@@ -24,6 +24,8 @@ __all__ = ["Truth", "TruthIncomplete", "observe"]
 _SETTLING = 30.0
 #: Seconds within which the record and the service agree. Somebody may come or go meanwhile.
 AGREEMENT = 10.0
+#: Seconds that closing may take to arrive; less than any time-to-live.
+_FAREWELL = 1.0
 
 
 class TruthIncomplete(Exception):
@@ -98,6 +100,25 @@ class Truth(ABC):
                 eventually(settled, within=_SETTLING)
         for what, count in counts.items():
             journal.log(Counted, what, count, baseline)
+
+    def count_left(self, journal: Journal) -> None:
+        """Log a `Counted` for what closed clients have left of `per_session`, which is to be none.
+
+        They end their sessions themselves: nothing has the time to die by its time-to-live.
+        """
+
+        left: dict[str, int] = {}
+
+        def settled() -> bool:
+            counts = self.counts()
+            left.update({what: counts[what] for what in self.per_session})
+            return not any(left.values())
+
+        with suppress(TimeoutError):
+            eventually(settled, within=_FAREWELL)
+        for what, count in left.items():
+            journal.log(Counted, f"{what} after all clients have closed", 0, True)
+            journal.log(Counted, f"{what} after all clients have closed", count, False)
 
     def __enter__(self) -> Self:
         try:
