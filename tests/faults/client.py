@@ -97,10 +97,15 @@ class ClientProcess:
 
     async def prove(self) -> None:
         """Be granted a lock that nobody else uses, with either client, however often it takes."""
-        thread = self._start("prover", self._prove)
+        loop, proven = asyncio.get_running_loop(), asyncio.Event()
+
+        def prove_and_tell(worker: Worker) -> Steps[None]:
+            yield from self._prove(worker)
+            loop.call_soon_threadsafe(proven.set)
+
+        self._start("prover", prove_and_tell)
         await self._begin("prover", self._prove)
-        while thread.is_alive():
-            await asyncio.sleep(0.01)
+        await proven.wait()
 
     async def drain(self) -> None:
         """Begin nothing new, and wait until all workers have ended."""
@@ -118,7 +123,7 @@ class ClientProcess:
         if self._kept is not None:
             self._kept.forget()
 
-    def _start(self, name: str, work: Callable[[Worker], Steps[None]]) -> threading.Thread:
+    def _start(self, name: str, work: Callable[[Worker], Steps[None]]) -> None:
         remote = Remote(self._options.resource)
         worker = self._worker(name, self._client, remote)
 
@@ -127,13 +132,12 @@ class ClientProcess:
                 run(work(worker))
             remote.close()
 
-        return self._run(name, take_steps)
+        self._run(name, take_steps)
 
-    def _run(self, name: str, target: Callable[[], None]) -> threading.Thread:
+    def _run(self, name: str, target: Callable[[], None]) -> None:
         thread = threading.Thread(target=target, name=f"{THREADS}-{name}", daemon=True)
         self._threads.append(thread)
         thread.start()
-        return thread
 
     def _begin(self, name: str, work: Callable[[Worker], Steps[None]]) -> asyncio.Task[None]:
         remote = AsyncRemote(self._options.resource)
