@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, TypeVar
 
 import coordlock
+from coordlock.driver import completion
 
 __all__ = ["Crowd"]
 
@@ -149,7 +150,9 @@ class Crowd:
         while True:
             await asyncio.sleep(0.2)
             with suppress(coordlock.BackendUnavailable):
-                found = await asyncio.wrap_future(backend.snapshot(name, None))
+                answer = backend.snapshot(name, None)
+                await completion(answer)
+                found = answer.result()
                 if len(found.contenders) + found.omitted > waiters:
                     return
 

@@ -7,15 +7,16 @@ driver, so whoever gives up has stopped it: nothing is granted to a caller that 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from coordlock.clock import Clock
 from coordlock.promise import Promise
 
-__all__ = ["DeadlineReached", "Steps", "run", "run_async", "run_in_background"]
+__all__ = ["DeadlineReached", "Steps", "completion", "run", "run_async", "run_in_background"]
 
 T = TypeVar("T")
 
@@ -39,8 +40,8 @@ def run(steps: Steps[T], clock: Clock, deadline: float | None = None) -> T:
         future = next(steps)
         while True:
             try:
-                while not future.done():
-                    concurrent.futures.wait([future], _remaining(clock, deadline))
+                if not future.done():
+                    _wait(future, clock, deadline)
                 outcome = future.result()
             except BaseException as error:
                 if isinstance(error, DeadlineReached):
@@ -62,8 +63,8 @@ async def run_async(steps: Steps[T], clock: Clock, deadline: float | None = None
         future = next(steps)
         while True:
             try:
-                while not future.done():
-                    await _done(future, _remaining(clock, deadline))
+                if not future.done():
+                    await _done(future, clock, deadline)
                 outcome = future.result()
             except BaseException as error:
                 if isinstance(error, DeadlineReached):
@@ -101,14 +102,41 @@ def run_in_background(steps: Steps[T]) -> Promise[T]:
     return promise
 
 
-async def _done(future: Future[Any], timeout: float) -> None:
-    # `wait` leaves the future alone when the task is cancelled; the wrapper is dropped quietly.
-    wrapper = asyncio.wrap_future(future)
-    try:
-        await asyncio.wait([wrapper], timeout=timeout)
-    finally:
-        if not wrapper.cancel():
-            wrapper.exception()
+def _wait(future: Future[Any], clock: Clock, deadline: float | None) -> None:
+    # One callback however long it takes: it cannot be taken off the future again.
+    gate = threading.Lock()
+    gate.acquire()
+    future.add_done_callback(lambda _: gate.release())
+    while not future.done():
+        gate.acquire(timeout=_remaining(clock, deadline))
+
+
+async def _done(future: Future[Any], clock: Clock, deadline: float | None) -> None:
+    completed = completion(future)
+    if deadline is None:
+        await completed
+    while not future.done():
+        await asyncio.wait([completed], timeout=_remaining(clock, deadline))
+
+
+def completion(future: Future[Any]) -> asyncio.Future[None]:
+    """What is kept in the running loop when ``future`` is done, however it ends.
+
+    Cancelling it leaves ``future`` alone, unlike `asyncio.wrap_future`.
+    """
+    loop = asyncio.get_running_loop()
+    completed: asyncio.Future[None] = loop.create_future()
+
+    def complete() -> None:
+        if not completed.done():  # its waiter was cancelled
+            completed.set_result(None)
+
+    def done(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(complete)
+
+    future.add_done_callback(done)
+    return completed
 
 
 def _resume(steps: Steps[T], future: Future[Any]) -> Future[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +14,7 @@ from typing import Final, Self, TypeVar
 from coordlock.claim import Claim
 from coordlock.clock import Clock, within
 from coordlock.contender import Contender
-from coordlock.driver import DeadlineReached, Steps, run, run_async
+from coordlock.driver import DeadlineReached, Steps, completion, run, run_async
 from coordlock.errors import (
     BackendUnavailable,
     ClientClosed,
@@ -63,6 +63,7 @@ class _Hold:
         self._link = link
         self._ticket = ticket
         self._released: bool | None = None
+        self._finished: threading.Event | None = None
         self._finished_in: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
 
     @property
@@ -216,7 +217,12 @@ class LossSignal(_Signal):
 
         A release ends the wait too, with False.
         """
-        concurrent.futures.wait([self._hold._ticket.finished], timeout)
+        hold = self._hold
+        if hold._finished is None:
+            # One for all waits, because what is called back is never forgotten before.
+            finished = hold._finished = threading.Event()
+            hold._ticket.finished.add_done_callback(lambda _: finished.set())
+        hold._finished.wait(timeout)
         return self.is_set()
 
 
@@ -228,12 +234,12 @@ class AsyncLossSignal(_Signal):
 
         Bound it with ``asyncio.timeout`` as any other wait.
         """
-        # One wrapper for all waits in this loop: a wrapper cannot be taken off the promise again.
+        # One for all waits in this loop, likewise.
         loop = asyncio.get_running_loop()
-        wrappers = self._hold._finished_in
-        if loop not in wrappers:
-            wrappers[loop] = asyncio.wrap_future(self._hold._ticket.finished)
-        await asyncio.wait([wrappers[loop]])
+        finished = self._hold._finished_in
+        if loop not in finished:
+            finished[loop] = completion(self._hold._ticket.finished)
+        await asyncio.wait([finished[loop]])
         return self.is_set()
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 __all__ = ["Promise", "copied", "failed", "resolved", "settled"]
+
+log = logging.getLogger("coordlock")
 
 T = TypeVar("T")
 
@@ -13,29 +18,116 @@ T = TypeVar("T")
 class Promise(Future[T]):
     """A future that is resolved once, by whoever comes first, and never cancelled.
 
-    It is marked running at creation: `asyncio.wrap_future` cancels the future of a cancelled
-    waiter, after which a plain future's ``set_result`` raises in the I/O thread.
+    A waiter keeps several, so they are small: a plain future's condition alone takes a kilobyte.
+    What makes them safe for threads is that Python appends to a list, and pops from it, in one
+    step: the first outcome is the outcome, and each callback is popped, and so called, once.
+
+    The functions of `concurrent.futures` and `asyncio.wrap_future` reach for that condition, and
+    cannot be used: see `coordlock.driver.completion`.
     """
 
+    __slots__ = ("_callbacks", "_outcomes")
+
     def __init__(self) -> None:
-        super().__init__()
-        self.set_running_or_notify_cancel()
+        self._outcomes: list[tuple[Any, BaseException | None]] = []
+        self._callbacks: list[Callable[[Future[T]], object]] = []
 
     def resolve(self, value: T) -> bool:
         """Complete with ``value``; False when something else came first."""
-        try:
-            self.set_result(value)
-        except InvalidStateError:
-            return False
-        return True
+        return self._settle((value, None))
 
     def fail(self, error: BaseException) -> bool:
         """Complete with ``error``; False when something else came first."""
-        try:
-            self.set_exception(error)
-        except InvalidStateError:
+        return self._settle((None, error))
+
+    def _settle(self, outcome: tuple[Any, BaseException | None]) -> bool:
+        self._outcomes.append(outcome)
+        if self._outcomes[0] is not outcome:
             return False
+        self._call_back()
         return True
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            try:
+                callback = self._callbacks.pop(0)
+            except IndexError:
+                return  # another thread was faster
+            try:
+                callback(self)
+            except Exception:
+                log.exception("a callback of a promise failed")
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call ``fn`` with this promise once it is complete: here and now, if it is."""
+        # If it is completed in between, whoever completes it may find `fn` there or not. Then
+        # both look, and one of them gets it.
+        self._callbacks.append(fn)
+        if self._outcomes:
+            self._call_back()
+
+    def done(self) -> bool:
+        """Whether it is complete."""
+        return bool(self._outcomes)
+
+    def running(self) -> bool:
+        """Whether it is not complete yet."""
+        return not self._outcomes
+
+    def cancel(self) -> bool:
+        """False: nobody can."""
+        return False
+
+    def cancelled(self) -> bool:
+        """False: nobody can."""
+        return False
+
+    def result(self, timeout: float | None = None) -> T:
+        """The value, or the error raised. Waits ``timeout`` seconds at most: TimeoutError."""
+        value: T
+        value, error = self._outcome(timeout)
+        if error is None:
+            return value
+        try:
+            raise error
+        finally:
+            del self, error  # its traceback refers to this frame
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error, or None. Waits ``timeout`` seconds at most: TimeoutError."""
+        return self._outcome(timeout)[1]
+
+    def _outcome(self, timeout: float | None) -> tuple[Any, BaseException | None]:
+        if not self._outcomes:
+            completed = threading.Event()
+            self.add_done_callback(lambda _: completed.set())
+            if not completed.wait(timeout):
+                raise TimeoutError
+        return self._outcomes[0]
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """True: it runs from the beginning."""
+        return True
+
+    def set_result(self, result: T) -> None:
+        """As `resolve`; raises InvalidStateError when something else came first."""
+        if not self.resolve(result):
+            self._refuse()
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """As `fail`; raises InvalidStateError when something else came first."""
+        if exception is None or not self.fail(exception):
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise InvalidStateError(f"{self!r} cannot be completed with that")
+
+    def __repr__(self) -> str:
+        if not self._outcomes:
+            return "<Promise: open>"
+        value, error = self._outcomes[0]
+        what = repr(value) if error is None else f"failed: {error!r}"
+        return f"<Promise: {what}>"
 
 
 def resolved(value: T) -> Promise[T]:

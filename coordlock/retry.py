@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Final, TypeVar
 
 import tenacity
 
@@ -20,27 +20,8 @@ log = logging.getLogger("coordlock")
 
 T = TypeVar("T")
 
-
-class _Attempts(tenacity.Retrying):
-    """The attempts of one request, whose steps may run on several threads in turn."""
-
-    def __init__(self, longest: float) -> None:
-        self._counters: dict[str, Any] = {}
-        self.delay = 0.0
-        super().__init__(
-            sleep=self._put_off,
-            wait=tenacity.wait_random_exponential(multiplier=0.1, max=longest),
-            retry=tenacity.retry_if_exception_type(BackendUnavailable),
-            reraise=True,
-        )
-
-    def _put_off(self, seconds: float) -> None:
-        self.delay = seconds
-
-    @property
-    def statistics(self) -> dict[str, Any]:
-        # tenacity keeps these per thread, and misses them on the next one.
-        return self._counters
+#: tenacity says how long to pause; it neither calls nor waits.
+_NOBODY: Final = tenacity.Retrying()
 
 
 def retried(
@@ -60,24 +41,22 @@ def retried(
     """
     pause = pause or partial(sleep, timers)
     last: BackendUnavailable | None = None
-    attempts = _Attempts(longest)
+    pauses = tenacity.wait_random_exponential(multiplier=0.1, max=longest)
+    attempt = tenacity.RetryCallState(_NOBODY, None, (), {})
     try:
-        for attempt in attempts:
-            if attempts.delay:
-                yield pause(attempts.delay)
-            with attempt:
-                try:
-                    answer: T = yield call()
-                    return answer
-                except BackendUnavailable as error:
-                    last = error
-                    if on_failure is not None:
-                        on_failure(error)
-                    log.debug("attempt %d: %s", attempt.retry_state.attempt_number, error)
-                    raise
+        while True:
+            try:
+                answer: T = yield call()
+                return answer
+            except BackendUnavailable as error:
+                last = error
+            if on_failure is not None:
+                on_failure(last)
+            log.debug("attempt %d: %s", attempt.attempt_number, last)
+            yield pause(pauses(attempt))
+            attempt.attempt_number += 1
     except DeadlineReached as late:
         raise late from last
-    raise GeneratorExit  # only when both generators are collected, and tenacity's was the first
 
 
 def removal(

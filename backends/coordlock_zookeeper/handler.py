@@ -2,8 +2,8 @@
 
 kazoo takes a handler object for its I/O; this one is the usual threading handler and also
 
-* tells the session timeout that the server granted, which kazoo keeps to itself,
-* never lets a caller block (see `_Wakeups`),
+* tells the session timeout that the server granted, which kazoo keeps to itself (see `Tap`),
+* never lets a caller block (see `Wakeups`), and spares system calls and turns of threads,
 * tells why connecting failed, and can be aborted at any moment,
 * verifies TLS with the host name, and serves responses that TLS has already decrypted.
 """
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import ssl
-import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,11 +23,14 @@ from typing import Any, Final
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from coordlock.clock import SYSTEM_CLOCK
+from coordlock_zookeeper.completions import Completions
+from coordlock_zookeeper.tap import Tap
+from coordlock_zookeeper.wakeups import Wakeups
 
 __all__ = ["Handler"]
 
-_HEAD: Final = struct.Struct("!iii")  # frame length, protocol version, session timeout in ms
-_LONGEST_HANDSHAKE: Final = 1024
+#: The function that kazoo's I/O thread runs.
+_LOOP: Final = "zk_loop"
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -44,6 +47,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self, timeout: float, context: ssl.SSLContext | None, failed: Callable[[], None]
     ) -> None:
         super().__init__()
+        # kazoo puts there what is to be called back; when it stops, it takes another one.
+        self._completions = self.completion_queue = Completions()
         self._timeout = timeout
         self._context = context
         self._failed = failed
@@ -61,6 +66,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def sleep_func(self, seconds: float) -> None:
         """Pause between rounds of attempts; kazoo calls this in steps of 0.1 s at most."""
+        self._completions.complete()
         self._failed()
         time.sleep(seconds)
 
@@ -68,8 +74,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """Start one of kazoo's threads. Its I/O thread raises at the end what it has logged."""
 
         def run() -> None:
+            if func.__name__ == _LOOP:
+                self._completions.settle()
             with contextlib.suppress(Exception):
                 func(*args, **kwargs)
+            self._completions.complete()
 
         thread = threading.Thread(target=run, name=f"coordlock-zookeeper-{func.__name__}")
         thread.daemon = True
@@ -88,8 +97,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, **_: Any
-    ) -> _Tap:
+    ) -> Tap:
         """A connection to ``address``, an IP address and a port; raises OSError."""
+        self._completions.complete()  # of the connection before
         self.dialled = SYSTEM_CLOCK.now()
         hostname = hostname or self._name_of(address)
         where = f"{hostname}:{address[1]}"
@@ -103,7 +113,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             f"{where} accepts connections but does not answer as ZooKeeper does; "
             f"is it the right port, and does it speak {'TLS' if self._context else 'plain TCP'}?"
         )
-        return _Tap(connection, self._greeted)
+        return Tap(connection, self._greeted)
 
     def dial(
         self, address: tuple[str, int], hostname: str, timeout: float, *, track: bool = False
@@ -151,87 +161,39 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         if not hasattr(os, "eventfd"):
             pair: tuple[Any, Any] = super().create_socket_pair()
             return pair
-        wakeups = _Wakeups()
+        wakeups = Wakeups()
         return wakeups, wakeups
 
     def select(
         self, rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Like ``select``, and a TLS socket with decrypted bytes left is readable."""
-        taps = [one for one in rlist if isinstance(one, _Tap)]
+        """Like ``select``, where a socket that was read ahead is readable."""
+        if rlist:
+            self._completions.complete()
+        taps = [one for one in rlist if isinstance(one, Tap)]
         ready = [one for one in taps if one.pending() > 0]
         if any(not one.greeted for one in taps) and timeout is not None:
             # A server that starts or hangs may never answer the handshake; kazoo would wait for
             # the session timeout, and the session would be over.
             timeout = min(timeout, self._timeout)
-        readable, writable, broken = super().select(rlist, wlist, xlist, 0 if ready else timeout)
-        return ready + [one for one in readable if one not in ready], writable, broken
+        readable, writable = _poll(rlist, wlist, 0 if ready else timeout)
+        for one in taps:
+            if one in readable and one not in ready:
+                one.read_ahead()
+        return ready + [one for one in readable if one not in ready], writable, []
 
 
-class _Tap:
-    """A socket that reads along the first frame, the server's half of the handshake."""
+def _poll(rlist: list[Any], wlist: list[Any], timeout: float | None) -> tuple[list[Any], list[Any]]:
+    """Those that are readable and those that are writable.
 
-    def __init__(self, connection: socket.socket, greeted: Callable[[int], None]) -> None:
-        self._connection = connection
-        self._greeted = greeted
-        self._head = b""
-        self.recv: Callable[[int], bytes] = self._receive_head
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    @property
-    def greeted(self) -> bool:
-        """Whether the server has answered the handshake."""
-        return len(self._head) >= _HEAD.size
-
-    def pending(self) -> int:
-        """How many decrypted bytes wait to be read."""
-        connection = self._connection
-        return connection.pending() if isinstance(connection, ssl.SSLSocket) else 0
-
-    def _receive_head(self, size: int) -> bytes:
-        data = self._connection.recv(size)
-        self._head += data
-        if self.greeted:
-            length, _, timeout_ms = _HEAD.unpack_from(self._head)
-            # Another protocol's text reads as a length of a gigabyte, which kazoo would wait for.
-            if not 0 < length <= _LONGEST_HANDSHAKE:
-                raise ConnectionError("the server does not speak ZooKeeper's protocol")
-            self._greeted(timeout_ms)
-            self.recv = self._connection.recv
-        return data
-
-
-class _Wakeups:
-    """Counts requests that wait to be sent; stands in for both ends of kazoo's socket pair.
-
-    kazoo writes a byte per request to a socket pair and reads one per request sent. The pair's
-    buffer holds 278 of them on Linux: the next caller blocks until the connection works again.
-    An eventfd that counts never fills.
+    By one system call, where kazoo's own makes an epoll, fills it and closes it, each time.
     """
-
-    def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._lock = threading.Lock()
-
-    def fileno(self) -> int:
-        return self._fd
-
-    def send(self, data: bytes) -> int:
-        # The lock keeps a late writer from a descriptor number that was closed and reused.
-        with self._lock:
-            if self._fd < 0:
-                raise OSError("the connection is closed")
-            os.eventfd_write(self._fd, len(data))
-        return len(data)
-
-    def recv(self, _: int) -> bytes:
-        os.eventfd_read(self._fd)
-        return b"\0"
-
-    def close(self) -> None:
-        with self._lock:
-            if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
+    poll = select.poll()
+    for one in rlist:
+        poll.register(one, select.POLLIN | select.POLLPRI)
+    for one in wlist:
+        poll.register(one, select.POLLOUT)
+    found = {descriptor for descriptor, _ in poll.poll(None if timeout is None else timeout * 1e3)}
+    return [one for one in rlist if one.fileno() in found], [
+        one for one in wlist if one.fileno() in found
+    ]

@@ -593,7 +593,7 @@ def test_waiting_for_a_loss_in_small_steps_gathers_nothing() -> None:
             for _ in range(50):
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(grant.lost.wait(), 0.001)
-            assert len(vars(grant._ticket.finished)["_done_callbacks"]) <= 2
+            assert len(grant._ticket.finished._callbacks) <= 2
             await grant.release()
             assert await grant.lost.wait() is False
 

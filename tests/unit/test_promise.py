@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from coordlock.driver import completion
 from coordlock.promise import Promise, copied, failed, resolved, settled
 
 
@@ -45,7 +46,7 @@ def test_a_cancelled_waiter_leaves_the_promise_alone() -> None:
 
     async def main() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.wrap_future(promise), 0.01)
+            await asyncio.wait_for(completion(promise), 0.01)
 
     asyncio.run(main())
     assert promise.resolve(1)

@@ -6,12 +6,13 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 
 import pytest
 from coordlock_zookeeper.container import CreateContainer
 from coordlock_zookeeper.handler import Handler
+from coordlock_zookeeper.tap import Tap
 from kazoo.protocol.serialization import Create2
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
@@ -89,3 +90,132 @@ def test_a_container_is_asked_for_as_kazoo_asks_for_other_nodes(acl: list[object
     ours = CreateContainer("/a/größe", acl)
     assert ours.serialize() == bytes(Create2("/a/größe", b"", acl, 4).serialize())
     assert ours.type == 19
+
+
+@pytest.fixture
+def pair(handler: Handler, listener: socket.socket) -> Iterator[tuple[Tap, socket.socket]]:
+    """A connection that has shaken hands, as kazoo has it, and the server's end of it."""
+    tap = handler.create_connection(listener.getsockname())
+    server, _ = listener.accept()
+    with server, closing(tap):
+        server.sendall(struct.pack("!iii", 37, 0, 4321))
+        tap.recv(12)
+        tap.setblocking(False)
+        yield tap, server
+
+
+def readable(handler: Handler, tap: Tap, timeout: float = 30.0) -> bool:
+    return handler.select([tap], [], [], timeout)[0] == [tap]
+
+
+def test_what_was_read_ahead_is_had_in_parts(
+    handler: Handler, pair: tuple[Tap, socket.socket]
+) -> None:
+    tap, server = pair
+    assert tap.pending() == 0
+    server.sendall(b"0123456789")
+    assert readable(handler, tap)
+    eventually(lambda: tap.pending() == 10)
+    server.sendall(b"abc")
+    assert readable(handler, tap, 0.0)
+    assert [tap.recv(4), tap.recv(4), tap.recv(4), tap.pending()] == [b"0123", b"4567", b"89", 0]
+    assert readable(handler, tap)
+    assert tap.recv(100) == b"abc"
+    assert not readable(handler, tap, 0.0)
+
+
+def test_the_end_of_a_connection_comes_after_what_was_sent_before(
+    handler: Handler, pair: tuple[Tap, socket.socket]
+) -> None:
+    tap, server = pair
+    server.sendall(b"last")
+    server.shutdown(socket.SHUT_WR)
+    assert readable(handler, tap)
+    assert tap.recv(100) == b"last"
+    for _ in range(2):
+        assert readable(handler, tap)
+        assert tap.recv(100) == b""
+
+
+def test_a_connection_that_was_reset_is_readable_and_says_so(
+    handler: Handler, pair: tuple[Tap, socket.socket]
+) -> None:
+    tap, server = pair
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    server.close()
+    assert readable(handler, tap)
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError):
+            tap.recv(100)
+
+
+def test_a_full_connection_is_not_writable_until_there_is_room(
+    handler: Handler, pair: tuple[Tap, socket.socket]
+) -> None:
+    tap, server = pair
+    assert handler.select([], [tap], [], 0)[1] == [tap]
+    with suppress(BlockingIOError):
+        while True:
+            tap.send(bytes(65536))
+    assert handler.select([], [tap], [], 0)[1] == []
+
+    def there_is_room() -> bool:
+        server.recv(1 << 20)
+        return handler.select([], [tap], [], 0)[1] == [tap]
+
+    eventually(there_is_room)
+
+
+def test_what_is_sent_before_and_after_waking_is_waited_for(
+    handler: Handler, pair: tuple[Tap, socket.socket]
+) -> None:
+    tap, server = pair
+    read, write = handler.create_socket_pair()
+    with closing(read):
+        write.send(b"\0")
+        assert handler.select([tap, read], [], [], 30)[0] == [read]
+        server.sendall(b"x")
+        assert readable(handler, tap)
+        assert handler.select([tap, read], [], [], 30)[0] == [tap, read]
+
+
+class Callbacks:
+    """Which threads called what."""
+
+    def __init__(self) -> None:
+        self.called: list[tuple[str, str]] = []
+
+    def one(self, name: str) -> Callable[[], None]:
+        return lambda: self.called.append((name, threading.current_thread().name))
+
+
+def test_answers_are_completed_in_the_io_thread_in_order_and_others_by_a_worker(
+    handler: Handler,
+) -> None:
+    callbacks = Callbacks()
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    def zk_loop() -> None:
+        queue = handler.completion_queue
+        queue.put(callbacks.one("first"))
+        queue.put(lambda: queue.put(callbacks.one("third")))
+        queue.put(fails)
+        queue.put(callbacks.one("second"))
+        callbacks.one("none before it waits")()
+        with closing(handler.create_socket_pair()[0]) as read:
+            handler.select([read], [], [], 0)
+        queue.put(callbacks.one("at the end"))
+
+    handler.start()
+    handler.completion_queue.put(callbacks.one("elsewhere"))
+    eventually(lambda: callbacks.called)
+    handler.spawn(zk_loop).join(30)
+    handler.stop()
+    worker, loop = "coordlock-zookeeper-_thread_worker", "coordlock-zookeeper-zk_loop"
+    assert callbacks.called == [
+        ("elsewhere", worker),
+        *((name, loop) for name in ("none before it waits", "first", "second", "third")),
+        ("at the end", loop),
+    ]

@@ -1,0 +1,50 @@
+"""What is to be done with the answers that have come."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+
+__all__ = ["Completions"]
+
+log = logging.getLogger("coordlock.zookeeper")
+
+
+class Completions(queue.Queue[Callable[[], object]]):
+    """kazoo's queue of callbacks for answers, without a thread's turn for each answer.
+
+    What the I/O thread puts here, it does itself when it has time: `complete`. Nothing that this
+    package does with an answer blocks. What other threads put goes the usual way, to a worker.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._home: int | None = None
+        self._here: deque[Callable[[], object]] = deque()
+
+    def settle(self) -> None:
+        """The calling thread is the I/O thread."""
+        self._home = threading.get_ident()
+
+    def put(
+        self, item: Callable[[], object], block: bool = True, timeout: float | None = None
+    ) -> None:
+        """Have ``item`` called."""
+        if threading.get_ident() == self._home:
+            self._here.append(item)
+        else:
+            super().put(item, block, timeout)
+
+    def complete(self) -> None:
+        """Call what the I/O thread has put here; nothing in any other thread."""
+        if threading.get_ident() != self._home:
+            return
+        while self._here:
+            callback = self._here.popleft()
+            try:
+                callback()
+            except Exception:
+                log.exception("a callback for an answer failed")
