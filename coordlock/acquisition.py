@@ -76,6 +76,7 @@ class _Acquisition:
                 raise QueueMismatch(self.queue, str(self.claim), str(other.claim), str(other))
             waiting_for = blockers(snapshot, me)
             if not waiting_for and not snapshot.omitted:
+                ticket.admitted = me
                 # Nobody enters before me, so nobody who is not in this snapshot can be in my way,
                 # and who has departed never returns. And I am still in the queue: see `_wait`.
                 ticket.check()
@@ -107,9 +108,13 @@ class _Acquisition:
         the backend tells the session; and what happened at once, as when my session ends and takes
         all of its contenders. So none of this client's own may be gone that was not withdrawn.
         """
+        nearest = waiting_for[-1]
+        predecessor = self.link.own(nearest)
         ticket.guard(snapshot.revision, at_once=True)
         yield ticket.departure(waiting_for, snapshot.revision)
         snapshot = snapshot.without(ticket.departed)
+        if nearest in ticket.departed and _hands_over(predecessor, nearest, me):
+            snapshot = snapshot.behind(nearest)
         doubtful = self.disruptions != ticket.session.disruptions
         doubtful = doubtful or any(self.link.holds(one) for one in ticket.departed)
         if doubtful or snapshot.omitted or blockers(snapshot, me):
@@ -139,6 +144,18 @@ class _Acquisition:
         waited = self.link.clock.now() - self.started
         ahead = None if self.ahead is None else str(self.ahead)
         return AcquireTimeout(self.queue, waited, self.position, ahead)
+
+
+def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:
+    """Whether ``nearest``, the contender of ``predecessor``, leaves me next when it goes.
+
+    It does where it was admitted and we ask for the same. For a mode: nobody was left then in its
+    way, and whoever is in my way and stands before it was in its way too. For a permit of n: fewer
+    than n were left before it, and so before me when it has gone. An id alone doesn't tell who was
+    admitted: a lost attempt may have left another contender of the same entry behind.
+    """
+    admitted = None if predecessor is None else predecessor.admitted
+    return admitted is not None and admitted.key == nearest.key and nearest.claim == me.claim
 
 
 def acquisition(link: Link, queue: str, claim: Claim, *, once: bool = False) -> Steps[Ticket]:

@@ -121,3 +121,8 @@ class Snapshot:
         """
         gone = {one.key for one in departed}
         return replace(self, contenders=tuple(c for c in self.contenders if c.key not in gone))
+
+    def behind(self, contender: Contender) -> Snapshot:
+        """This snapshot when ``contender`` and all before it do not matter any more."""
+        left = tuple(one for one in self.contenders if one.order > contender.order)
+        return replace(self, contenders=left, omitted=0)

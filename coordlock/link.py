@@ -102,9 +102,13 @@ class Link:
             ticket.lose(ClientClosed())
         return ticket
 
+    def own(self, contender: Contender) -> Ticket | None:
+        """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
+        return self._tickets.get(contender.id)
+
     def holds(self, contender: Contender) -> bool:
         """Whether ``contender`` is one of this client's own, not withdrawn."""
-        ticket = self._tickets.get(contender.id)
+        ticket = self.own(contender)
         return ticket is not None and not ticket.withdrawn
 
     def ask(self, request: Callable[[], Future[T]]) -> Steps[T]:

@@ -174,9 +174,7 @@ class AsyncLock(_Lock):
 
     def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         super().__init__(link, name, claim, timeout)
-        self._entered: weakref.WeakKeyDictionary[asyncio.Task[Any], list[AsyncGrant]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._entered: weakref.WeakKeyDictionary[asyncio.Task[Any], list[AsyncGrant]] | None = None
 
     async def acquire(self, timeout: Timeout = DEFAULT) -> AsyncGrant:
         """Wait for the lock, first come first served; the grant.
@@ -234,4 +232,6 @@ class AsyncLock(_Lock):
     def _grants(self) -> list[AsyncGrant]:
         task = asyncio.current_task()
         assert task is not None
+        if self._entered is None:  # most locks are made for one call of `acquire`
+            self._entered = weakref.WeakKeyDictionary()
         return self._entered.setdefault(task, [])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from copy import copy
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.clock import Timer, Timers, sleep
@@ -33,6 +33,8 @@ log = logging.getLogger("coordlock")
 
 T = TypeVar("T")
 
+_ANSWERED: Final[Promise[Any]] = resolved(None)
+
 #: A watch on the own contender is armed after this many seconds, so that short holds save its
 #: messages. It starts at a known revision, so nothing is missed; an eviction is only seen later.
 _GUARD_DELAY: Final = 0.2
@@ -46,6 +48,28 @@ class Ticket:
     ``loss`` is kept with the error by which its contender was lost: the session ended, somebody
     removed it, the client was closed.
     """
+
+    __slots__ = (
+        "_asked",
+        "_attempts",
+        "_backend",
+        "_guard",
+        "_in_flight",
+        "_lock",
+        "_on_withdrawn",
+        "_recovery",
+        "_timers",
+        "_waiting",
+        "_watches",
+        "_withdrawal",
+        "admitted",
+        "contender",
+        "departed",
+        "entry",
+        "finished",
+        "loss",
+        "session",
+    )
 
     def __init__(
         self,
@@ -62,6 +86,8 @@ class Ticket:
         #: Kept when the contender is lost or withdrawn.
         self.finished: Final[Promise[None]] = Promise()
         self.contender: Contender | None = None
+        #: The same once nobody is left in its way, which then is true for ever.
+        self.admitted: Contender | None = None
         #: The earlier contenders that were waited for and have departed.
         self.departed: frozenset[Contender] = frozenset()
         self._backend = backend
@@ -71,6 +97,7 @@ class Ticket:
         self._lock = threading.Lock()
         self._attempts = 0
         self._in_flight: Future[Snapshot] | None = None
+        self._asked: Promise[Any] | None = None
         self._waiting: Promise[None] | None = None
         self._watches: dict[Contender, Callable[[], None]] = {}
         self._guard: Callable[[], None] | None = None
@@ -88,6 +115,8 @@ class Ticket:
         except SessionLost as error:
             self.note_end(error)
             raise
+        self._in_flight = _ANSWERED  # what it answered is known, and need not be kept
+        self._asked = None
         self.contender = snapshot.find(self.entry.id)
         if self.contender is None:
             raise BackendError(self._backend.scheme, "the queue was read without the new contender")
@@ -98,7 +127,10 @@ class Ticket:
         if future.done():
             return future
         promise = copied(future)
-        self.loss.add_done_callback(lambda loss: promise.fail(loss.result()))
+        with self._lock:
+            self._asked = promise  # one at a time is waited for
+        if self.loss.done():
+            promise.fail(self.loss.result())
         return promise
 
     def check(self) -> None:
@@ -146,9 +178,10 @@ class Ticket:
         self.loss.resolve(error)
         self.finished.resolve(None)
         with self._lock:
-            waiting = self._waiting
-        if waiting is not None:
-            waiting.fail(error)
+            waiting = self._asked, self._waiting
+        for promise in waiting:
+            if promise is not None:
+                promise.fail(error)
 
     def removed(self) -> None:
         """The service says that the contender is not in the queue."""

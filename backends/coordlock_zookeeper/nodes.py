@@ -26,8 +26,8 @@ readers and writers share a path, kazoo's users need WriteLock.
 
 from __future__ import annotations
 
-import heapq
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
@@ -94,12 +94,12 @@ def is_spent(sequence: int) -> bool:
 
 
 def survey(children: Sequence[str]) -> list[tuple[int, str]]:
-    """The contenders among ``children`` as (order, name); without a sequence a child is none."""
-    return [
+    """The contenders among ``children`` as (order, name), in order; others have no sequence."""
+    return sorted(
         (order_of(sequence), child)
         for child in children
         if (sequence := sequence_of(child)) is not None
-    ]
+    )
 
 
 def contender(parent: str, child: str, *, only: str = "") -> Contender:
@@ -125,20 +125,21 @@ def contender(parent: str, child: str, *, only: str = "") -> Contender:
 def part(
     parent: str, places: Sequence[tuple[int, str]], upto: Contender | None
 ) -> tuple[tuple[Contender, ...], int]:
-    """The contenders of a `survey` in order, and how many are left out before the first.
+    """The contenders of a `survey`, and how many are left out before the first.
 
     All of them, or, given ``upto``, its window and itself if it is there. Only what is listed is
-    parsed, so that a long queue costs little.
+    looked at, so that a long queue costs little.
     """
     if upto is None:
-        return tuple(contender(parent, child) for _, child in sorted(places)), 0
+        return tuple(contender(parent, child) for _, child in places), 0
     own = upto.key.rpartition("/")[2]
-    earlier = [place for place in places if place[0] < upto.order]
-    nearest = heapq.nlargest(upto.claim.window, earlier)
-    listed = [contender(parent, child, only=own) for _, child in reversed(nearest)]
-    if (upto.order, own) in places:
+    earlier = bisect_left(places, (upto.order, ""))
+    omitted = max(0, earlier - upto.claim.window)
+    listed = [contender(parent, child, only=own) for _, child in places[omitted:earlier]]
+    place = bisect_left(places, (upto.order, own))
+    if place < len(places) and places[place] == (upto.order, own):
         listed.append(upto)
-    return tuple(listed), len(earlier) - len(nearest)
+    return tuple(listed), omitted
 
 
 def _claim(marker: str) -> Claim | None:

@@ -20,6 +20,7 @@ from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.container import CreateContainer
 from coordlock_zookeeper.errors import SERVICE, NodeExists, NoNode, NotEmpty, Unsupported
+from coordlock_zookeeper.listings import Listing, Listings
 from coordlock_zookeeper.session import Session, session_name
 
 __all__ = ["Queues"]
@@ -68,16 +69,18 @@ class Queues:
         self._unwanted = unwanted
         #: The queues' nodes that exist, as far as known, and "" for the root.
         self._known: set[str] = set()
+        self._listings = Listings(self._client)
         #: The entries that were sent, with the path of the contender where it is known.
         self._sent: dict[str, str | None] = {}
 
     def enqueue(self, entry: Entry) -> Steps[Snapshot]:
         """See `Backend.enqueue`. One round trip where the queue's node exists."""
         parent = self._path(entry.queue)
-        attempt = self._adopt if entry.id in self._sent else self._create
+        again = entry.id in self._sent
+        attempt = self._adopt if again else self._create
         for _ in range(_ATTEMPTS):
             try:
-                snapshot = yield from attempt(entry, parent)
+                snapshot = yield from attempt(entry, parent, again)
             except (BackendUnavailable, SessionLost):
                 raise  # the contender may exist: the entry stays in doubt
             except BackendError:
@@ -89,8 +92,11 @@ class Queues:
             attempt = self._create
         raise BackendUnavailable(SERVICE, f"{parent} is being deleted again and again")
 
-    def _create(self, entry: Entry, parent: str) -> Steps[Snapshot | None]:
-        """Send the entry; None when another attempt is needed."""
+    def _create(self, entry: Entry, parent: str, again: bool) -> Steps[Snapshot | None]:
+        """Send the entry, ``again`` when an attempt was left without an answer.
+
+        None when another attempt is needed.
+        """
         self._sent[entry.id] = None
         parents = self._create_parents(parent)
         created = promise_of(
@@ -103,7 +109,7 @@ class Queues:
                 include_data=True,
             )
         )
-        listed = promise_of(self._client.get_children_async(parent, include_data=True))
+        listed = self._listings.ask(parent)
         try:
             path, stat = yield created
         except NoNode:
@@ -118,13 +124,13 @@ class Queues:
             raise SessionLost(SERVICE, "the server expired the session")
         self._sent[entry.id] = path
         try:
-            children, parent_stat = yield listed
+            listing = yield listed
         except NoNode:
             return None  # somebody deleted the contender and its queue
-        return (yield from self._enqueued(entry, path, stat, children, parent_stat))
+        return (yield from self._enqueued(entry, path, stat, listing, again))
 
     def _enqueued(
-        self, entry: Entry, path: str, stat: Any, children: list[str], parent_stat: Any
+        self, entry: Entry, path: str, stat: Any, listing: Listing, again: bool
     ) -> Steps[Snapshot | None]:
         """The snapshot with the entry's contender ``path``; None when another one is needed."""
         parent, _, own = path.rpartition("/")
@@ -136,41 +142,41 @@ class Queues:
             return None
         if self._sequence_tokens and sequence == 0:
             return None  # tokens are positive, and the next sequence is 1
-        for child in children:
-            if nodes.has_id(child, entry.id) and child != own:
-                # An earlier attempt took effect late, after it had been looked for.
-                self.discard(f"{parent}/{child}")
+        if again:
+            for child in listing.children:
+                if nodes.has_id(child, entry.id) and child != own:
+                    # An earlier attempt took effect late, after it had been looked for.
+                    self.discard(f"{parent}/{child}")
         me = replace(
             nodes.contender(parent, own),
             token=self._token(own, stat),
             session=session_name(stat.ephemeralOwner),
             owner=entry.owner,
         )
-        contenders, omitted = nodes.part(parent, nodes.survey(children), me)
-        return Snapshot(entry.queue, contenders, parent_stat.pzxid, omitted)
+        contenders, omitted = nodes.part(parent, listing.places, me)
+        return Snapshot(entry.queue, contenders, listing.zxid, omitted)
 
-    def _adopt(self, entry: Entry, parent: str) -> Steps[Snapshot | None]:
+    def _adopt(self, entry: Entry, parent: str, again: bool) -> Steps[Snapshot | None]:
         """The snapshot with the contender that an attempt without answer made; None without one.
 
         One of an earlier session is no good: the server will remove it when that expires. kazoo's
         own recipe takes it, and believes to hold a lock that another client gets then.
         """
         synced = promise_of(self._client.sync_async(parent))
-        listed = promise_of(self._client.get_children_async(parent, include_data=True))
+        listed = self._listings.ask(parent)
         yield synced
         try:
-            children, parent_stat = yield listed
+            listing = yield listed
         except NoNode:
             return None
-        places = sorted(nodes.survey(children))
-        found = [child for _, child in places if nodes.has_id(child, entry.id)]
+        found = [child for _, child in listing.places if nodes.has_id(child, entry.id)]
         stats = [promise_of(self._client.exists_async(f"{parent}/{child}")) for child in found]
         for child, answer in zip(found, stats, strict=True):
             stat = yield answer
             if stat is not None and stat.ephemeralOwner == self._session.number:
                 # `_enqueued` removes the others.
                 path = f"{parent}/{child}"
-                return (yield from self._enqueued(entry, path, stat, children, parent_stat))
+                return (yield from self._enqueued(entry, path, stat, listing, again))
         for child in found:
             yield from self.delete(f"{parent}/{child}")
         return None
@@ -207,17 +213,17 @@ class Queues:
         # A server may lag behind others. Without `sync` a session still sees what it wrote itself,
         # so what stands before its own contender can only be too much.
         synced = promise_of(self._client.sync_async(parent)) if owners else None
-        listed = promise_of(self._client.get_children_async(parent, include_data=True))
+        listed = self._listings.ask(parent)
         if synced is not None:
             yield synced
         try:
-            children, parent_stat = yield listed
+            listing = yield listed
         except NoNode:
             return Snapshot(queue, ())
-        contenders, omitted = nodes.part(parent, nodes.survey(children), upto)
+        contenders, omitted = nodes.part(parent, listing.places, upto)
         if owners:
             contenders = yield from self._with_owners(contenders)
-        return Snapshot(queue, contenders, parent_stat.pzxid, omitted)
+        return Snapshot(queue, contenders, listing.zxid, omitted)
 
     def _with_owners(self, contenders: Sequence[Contender]) -> Steps[tuple[Contender, ...]]:
         answers = [promise_of(self._client.get_async(one.key)) for one in contenders]

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ class _Watched:
     def __init__(self) -> None:
         self.armed = False
         self.asked = 0
-        self.waiting: dict[object, Callable[[], None]] = {}
+        self.waiting: list[Callable[[], None]] = []
 
 
 class Watches:
@@ -56,7 +57,6 @@ class Watches:
 
     def add(self, path: str, departed: Callable[[], None]) -> Callable[[], None]:
         """Call ``departed`` once ``path`` has gone, soon if it has; returns what cancels that."""
-        key = object()
         with self._lock:
             if self._closed:
                 return _nothing
@@ -64,22 +64,22 @@ class Watches:
             if watched is None:
                 watched = self._table[path] = _Watched()
                 self._unset.add(_queue(path), path)
-            watched.waiting[key] = departed
+            watched.waiting.append(departed)
             # Without a connection `rearm` will ask.
             asking = not watched.armed and self._client.connected
             watched.armed = watched.armed or asking
         if asking:
             self._ask(path, watched)
 
-        def cancel() -> None:
-            with self._lock:
-                watched.waiting.pop(key, None)
-                if not watched.waiting and self._table.get(path) is watched:
-                    # kazoo cannot take a watch back: it fires some day, for nobody.
-                    del self._table[path]
-                    self._unset.discard(_queue(path), path)
+        return partial(self._cancel, path, watched, departed)
 
-        return cancel
+    def _cancel(self, path: str, watched: _Watched, departed: Callable[[], None]) -> None:
+        with self._lock, suppress(ValueError):  # cancelled before
+            watched.waiting.remove(departed)
+            if not watched.waiting and self._table.get(path) is watched:
+                # kazoo cannot take a watch back: it fires some day, for nobody.
+                del self._table[path]
+                self._unset.discard(_queue(path), path)
 
     def rearm(self, *, broken: bool = False) -> None:
         """Ask the server to tell, about all paths; only where asking failed if ``broken``."""
@@ -148,7 +148,7 @@ class Watches:
             watched = self._table.pop(path, None)
             self._unset.discard(_queue(path), path)
             in_order = in_order and _queue(path) not in self._unset
-            waiting = [] if watched is None else list(watched.waiting.values())
+            waiting = [] if watched is None else watched.waiting.copy()
         if waiting and not in_order:
             self._disordered()
         for departed in waiting:

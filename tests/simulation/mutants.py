@@ -21,7 +21,7 @@ from coordlock.promise import Promise
 from coordlock.retry import retried
 from coordlock.session import Session
 from coordlock.ticket import Ticket
-from tests.simulation.contention import Contention, Readers, TwoPermits
+from tests.simulation.contention import Contention, Modes, Readers, TwoPermits
 
 __all__ = ["MUTANTS", "Mutant"]
 
@@ -90,6 +90,24 @@ def any_departure_is_a_grant(patch: Patch) -> None:
         return replace(snapshot, contenders=(me,), omitted=0)
 
     patch.setattr(_Acquisition, "_wait", wait)
+
+
+@mutant()
+def a_predecessor_of_the_own_client_hands_over_even_when_it_gives_up(patch: Patch) -> None:
+    patch.setattr(acquisition, "_hands_over", lambda predecessor, *_: predecessor is not None)
+
+
+@mutant(Modes)
+def a_predecessor_in_any_mode_hands_over(patch: Patch) -> None:
+    def wrong(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:
+        return predecessor is not None and predecessor.admitted is not None
+
+    patch.setattr(acquisition, "_hands_over", wrong)
+
+
+@mutant(TwoPermits)
+def a_permit_that_gives_up_hands_over(patch: Patch) -> None:
+    patch.setattr(acquisition, "_hands_over", lambda predecessor, *_: predecessor is not None)
 
 
 @mutant(TwoPermits)

@@ -88,6 +88,50 @@ def test_waiters_further_back_read_once_when_their_turn_is_near(
     assert [reads(party) for party in parties] == [0] + [1] * (count - 1)
 
 
+def test_a_lock_goes_from_hand_to_hand_in_one_client_without_a_read(
+    world: World, other: Party, party: Party
+) -> None:
+    grant = other.held()
+    calls = []
+    for _ in range(5):
+        calls.append(party.acquire())
+        world.settle()
+    release(grant)
+    world.settle()
+    for call in calls:
+        assert call.result.contender == world.queue()[0]
+        release(party.grant(call.result))
+        world.settle()
+    assert reads(party) == 0
+
+
+def test_a_predecessor_of_the_same_client_that_gives_up_proves_nothing(
+    world: World, other: Party, party: Party
+) -> None:
+    other.held()
+    impatient = party.acquire()
+    world.settle()
+    patient = party.acquire()
+    world.settle()
+    impatient.cancel()
+    world.settle()
+    assert not patient.done
+    assert reads(party) == 1
+
+
+def test_a_reader_that_goes_lets_no_writer_of_its_client_pass_the_writer_before(
+    world: World, other: Party, party: Party
+) -> None:
+    other.held(claim=Mode.CR)
+    reader = party.acquire(claim=Mode.PR)
+    world.settle()
+    writer = party.acquire(claim=Mode.EX)
+    world.settle()
+    release(party.grant(reader.result))
+    world.settle()
+    assert not writer.done
+
+
 def test_a_release_wakes_one_waiter(world: World, other: Party) -> None:
     grant = other.held()
     parties = [world.party() for _ in range(20)]

@@ -165,9 +165,13 @@ class Withdrawn(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSent(Event):
-    """Before ``release`` is called, or the client that holds it closed."""
+    """Before ``release`` is called, or the client that holds it closed.
+
+    ``patience`` is how long it waits for the service's answer, in nanoseconds, if that is known.
+    """
 
     attempt: str
+    patience: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from enum import Enum
 from select import PIPE_BUF
 from sys import intern
@@ -45,7 +45,8 @@ def decode(line: bytes) -> Event:
     if kind is None:
         raise ValueError(f"no such event: {name!r}")
     decoders = _DECODERS[kind]
-    if found.keys() != decoders.keys():
+    # What has a default may be missing: it came to be known after some histories were written.
+    if not _REQUIRED[kind] <= found.keys() <= decoders.keys():
         raise ValueError(f"{name} has the fields {', '.join(decoders)}; found {', '.join(found)}")
     try:
         return kind(**{key: decoders[key](value) for key, value in found.items()})
@@ -126,3 +127,11 @@ def _decoders(kind: type[Event]) -> dict[str, Callable[[Any], Any]]:
 
 
 _DECODERS: Final = {kind: _decoders(kind) for kind in _KINDS.values()}
+_REQUIRED: Final = {
+    kind: {
+        field.name
+        for field in fields(kind)
+        if field.default is MISSING and field.default_factory is MISSING
+    }
+    for kind in _KINDS.values()
+}

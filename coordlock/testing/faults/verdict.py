@@ -16,6 +16,7 @@ from coordlock.testing.faults.linearizability import decides, linearizability
 from coordlock.testing.faults.liveness import liveness
 from coordlock.testing.faults.loss import loss
 from coordlock.testing.faults.register import register
+from coordlock.testing.faults.release import release
 from coordlock.testing.faults.tokens import tokens
 from coordlock.testing.faults.violation import Violation
 
@@ -27,6 +28,7 @@ CHECKERS: Final[dict[str, Callable[[History, Bounds], list[Violation]]]] = {
     "register": register,
     "exclusion": exclusion,
     "loss": loss,
+    "release": release,
     "fifo": fifo,
     "tokens": tokens,
     "liveness": liveness,
@@ -34,7 +36,7 @@ CHECKERS: Final[dict[str, Callable[[History, Bounds], list[Violation]]]] = {
     "linearizability": linearizability,
 }
 #: Those that the ground truth adds to.
-_WITH_TRUTH: Final = ("fifo", "tokens", "loss", "leaks")
+_WITH_TRUTH: Final = ("fifo", "tokens", "loss", "release", "leaks")
 
 
 @dataclass(frozen=True, slots=True)

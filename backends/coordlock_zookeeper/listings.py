@@ -1,0 +1,91 @@
+"""Lists of queues, each for all who want one at about the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Final
+
+from coordlock.promise import Promise
+from coordlock_zookeeper import nodes
+from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.errors import NoNode
+
+__all__ = ["Listing", "Listings"]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The children of a queue's node at one moment.
+
+    Attributes:
+        children: their names, in no order.
+        zxid: the transaction that last added or removed one.
+    """
+
+    children: Sequence[str]
+    zxid: int
+
+    @cached_property
+    def places(self) -> list[tuple[int, str]]:
+        """The contenders among them, in order; found once for all who share this."""
+        return nodes.survey(self.children)
+
+
+class Listings:
+    """The lists that one session asks for.
+
+    A list is as long as its queue, and so takes the server's, the network's and this process' time.
+    While one is under way, whoever wants another one of the same queue shares the next: a thousand
+    who come at once cost a few lists, and who comes alone waits for nobody.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        #: The queues' nodes of which a list is under way, and who wants the next one.
+        self._next: Final[dict[str, list[Promise[Listing]]]] = {}
+
+    def ask(self, parent: str) -> Promise[Listing]:
+        """The children of ``parent``, by a list that is sent now or later, not earlier.
+
+        It fails with `NoNode` and what `coordlock_zookeeper.errors.translate` makes of the rest.
+        """
+        promise: Promise[Listing] = Promise()
+        with self._lock:
+            waiting = self._next.get(parent)
+            if waiting is None:
+                self._next[parent] = []
+            else:
+                waiting.append(promise)
+        if waiting is None:
+            self._send(parent, [promise])
+        return promise
+
+    def _send(self, parent: str, wanted: list[Promise[Listing]]) -> None:
+        answer = promise_of(self._client.get_children_async(parent, include_data=True))
+        answer.add_done_callback(partial(self._answered, parent, wanted))
+
+    def _answered(self, parent: str, wanted: list[Promise[Listing]], answer: Future[Any]) -> None:
+        error = answer.exception()
+        with self._lock:
+            waiting = self._next.pop(parent)
+            if not (error is None or isinstance(error, NoNode)):
+                wanted += waiting  # there is no connection to ask once more
+                waiting = []
+            if waiting:
+                self._next[parent] = []
+        if waiting:
+            self._send(parent, waiting)
+        if error is not None:
+            for promise in wanted:
+                promise.fail(copy(error))  # each is raised, and collects tracebacks
+            return
+        children, stat = answer.result()
+        listing = Listing(children, stat.pzxid)
+        for promise in wanted:
+            promise.resolve(listing)
