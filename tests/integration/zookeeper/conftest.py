@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coordlock_zookeeper import ZookeeperBackend
+from coordlock_zookeeper import ZookeeperBackend, nodes
 
 from coordlock.backend import SessionInfo
 from coordlock.claim import Claim, Mode
 from coordlock.config import configure
 from coordlock.contender import Contender, Entry, Owner, Snapshot
+from coordlock.errors import BackendUnavailable
+from coordlock.testing.connection import Connection
+from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
@@ -136,3 +139,25 @@ def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
     """A server of the test's own, to stop, pause and restart."""
     with ZooKeeperServer(tmp_path / "server") as server:
         yield server
+
+
+def lose_a_request(
+    proxy: FaultProxy, party: Party, kazoo: Any, root: str
+) -> tuple[Entry, Future[str]]:
+    """Enqueue once in vain; the entry, and the path of its twin, to come.
+
+    The fault: what was sent first is looked for in vain, and takes effect before what replaces it.
+    """
+    entry = new_entry()
+    twin: Future[str] = Future()
+    proxy.on_request("create2", Connection.reset)
+    with pytest.raises(BackendUnavailable):
+        party.backend.enqueue(entry).result(BOUND)
+    party.recovers()
+
+    def arrive(connection: Connection, message: Message) -> None:
+        name = f"{root}/q/{nodes.stem(entry.id, entry.claim)}"
+        twin.set_result(kazoo.create(name, sequence=True, makepath=True))
+
+    proxy.on_request("create2", arrive)
+    return entry, twin

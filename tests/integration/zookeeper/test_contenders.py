@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordlock_zookeeper.nodes import stem
-
 from coordlock.claim import Mode, Permit
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from tests.integration.zookeeper.conftest import BOUND, OWNER, Parties, new_entry
+from tests.integration.zookeeper.conftest import BOUND, OWNER, Parties, lose_a_request, new_entry
 from tests.servers.zookeeper import ZooKeeper
 
 
@@ -59,11 +57,10 @@ def test_a_contender_that_a_lost_attempt_left_behind_goes_though_its_removal_is_
 ) -> None:
     party = parties(proxied)
     party.enqueue()
-    entry = new_entry()
-    # The fault: an attempt that took effect after it had been looked for in vain.
-    twin = kazoo.create(f"{root}/q/{stem(entry.id, entry.claim)}", sequence=True)
+    entry, late = lose_a_request(proxy, party, kazoo, root)
     trap = proxy.on_request("delete", Connection.lose_request)
     snapshot = party.backend.enqueue(entry).result(BOUND)
+    twin = late.result(BOUND)
     contender = snapshot.find(entry.id)
     assert contender is not None
     eventually(lambda: trap.sprung)

@@ -11,8 +11,13 @@ from coordlock.errors import BackendUnavailable
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from tests.integration.zookeeper.conftest import BOUND, Parties, Party, new_entry
-from tests.servers.zookeeper import ZooKeeper
+from tests.integration.zookeeper.conftest import (
+    BOUND,
+    Parties,
+    Party,
+    lose_a_request,
+    new_entry,
+)
 
 
 def lose_a_reply(proxy: FaultProxy, party: Party) -> Entry:
@@ -87,17 +92,15 @@ def test_a_contender_of_an_earlier_session_is_replaced(
 
 
 def test_a_late_twin_before_the_contender_is_removed(
-    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
 ) -> None:
     """A create that the server got late stands before the one that replaced it."""
-    party = parties(zookeeper.url_for(root))
-    entry = new_entry()
-    twin = kazoo.create(
-        f"{root}/q/{entry.id}__lock__", ephemeral=True, sequence=True, makepath=True
-    )
+    party = parties(proxied)
+    entry, late = lose_a_request(proxy, party, kazoo, root)
     snapshot = party.backend.enqueue(entry).result(BOUND)
     contender = snapshot.find(entry.id)
     assert contender is not None
+    twin = late.result(BOUND)
     assert [one.key for one in snapshot.contenders] == [twin, contender.key]
     eventually(lambda: kazoo.exists(twin) is None, "the twin to be removed")
     assert party.ids() == [entry.id]
