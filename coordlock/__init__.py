@@ -12,7 +12,7 @@
 package imports no backend; see the documentation for what a lock cannot promise.
 """
 
-from importlib.metadata import version as _version
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from coordlock.backend import ServiceInfo
 from coordlock.claim import Claim, Mode, Permit
@@ -46,8 +46,19 @@ from coordlock.settings import Settings
 from coordlock.standing import Standing
 from coordlock.transaction import AsyncTransaction, Stored, Transaction
 
-#: The version of the installed distribution.
-__version__ = _version("coordlock")
+if _TYPE_CHECKING:
+    #: The version of the installed distribution.
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        # Looked up when asked for: importlib.metadata takes half as long to import as all of this.
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version("coordlock")
+
 
 __all__ = [
     "DEFAULT",

@@ -104,6 +104,11 @@ def _foreign(history: History, attempts: list[Attempt]) -> Iterator[Violation]:
 
 
 def _truth(history: History) -> Iterator[Violation]:
+    """Where the service's tokens don't grow with its revisions.
+
+    It can only find something where the record tells them apart. Tokens of etcd and ZooKeeper are
+    revisions, and their records have them once; other services may number contenders on their own.
+    """
     newest: dict[str, Life] = {}
     for one in history.truth.lives:
         before = newest.setdefault(one.appeared.lock, one)
