@@ -18,7 +18,7 @@ _CLIENTS = "coordlock.clients"
 
 def schemes() -> tuple[str, ...]:
     """The schemes of the backends that are registered, in alphabetical order."""
-    return tuple(sorted({point.name for point in _points(group=_BACKENDS)}))
+    return tuple(sorted({point.name for point in _points(_BACKENDS)}))
 
 
 def backend_for_scheme(scheme: str) -> type[Backend]:
@@ -27,7 +27,7 @@ def backend_for_scheme(scheme: str) -> type[Backend]:
     Raises `MissingExtra` when its dependencies are not installed, `ConfigurationError` when there
     is none, naming those there are.
     """
-    for point in _points(group=_BACKENDS, name=scheme):
+    for point in _points(_BACKENDS).select(name=scheme):
         return _load(point)
     raise ConfigurationError(
         f"there is no backend for {scheme + '://'!r}; there are: "
@@ -41,19 +41,19 @@ def backend_for_client(client: object) -> type[Backend]:
     Raises `ConfigurationError` when there is none.
     """
     for kind in type(client).__mro__:
-        for point in _points(group=_CLIENTS, name=kind.__module__.partition(".")[0]):
+        for point in _points(_CLIENTS).select(name=kind.__module__.partition(".")[0]):
             return _load(point)
-    known = sorted({point.name for point in _points(group=_CLIENTS)})
+    known = sorted({point.name for point in _points(_CLIENTS)})
     raise ConfigurationError(
         f"client is a {type(client).__module__}.{type(client).__qualname__}; "
         f"clients of these libraries can be used: {', '.join(known)}"
     )
 
 
-def _points(group: str, **name: str) -> EntryPoints:
+def _points(group: str) -> EntryPoints:
     from importlib.metadata import entry_points  # not for those who only import coordlock
 
-    return entry_points(group=group, **name)
+    return entry_points(group=group)
 
 
 def _load(point: EntryPoint) -> type[Backend]:
