@@ -25,6 +25,8 @@ _PATIENCE: Final = 0.5
 class _Acquisition:
     """One call of acquire: what it knows of the queue, for the error that may end it."""
 
+    __slots__ = ("ahead", "claim", "disruptions", "link", "position", "queue", "started")
+
     def __init__(self, link: Link, queue: str, claim: Claim) -> None:
         self.link = link
         self.queue = queue
