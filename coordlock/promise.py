@@ -52,19 +52,25 @@ class Promise(Future[T]):
             try:
                 callback = self._callbacks.pop(0)
             except IndexError:
-                return  # another thread was faster
-            try:
-                callback(self)
-            except Exception:
-                log.exception("a callback of a promise failed")
+                return  # it was added just now, by somebody who calls it himself
+            self._call(callback)
+
+    def _call(self, callback: Callable[[Future[T]], object]) -> None:
+        try:
+            callback(self)
+        except Exception:
+            log.exception("a callback of a promise failed")
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call ``fn`` with this promise once it is complete: here and now, if it is."""
-        # If it is completed in between, whoever completes it may find `fn` there or not. Then
-        # both look, and one of them gets it.
         self._callbacks.append(fn)
         if self._outcomes:
-            self._call_back()
+            # Whoever completes it now may have seen `fn` there, or not: one of us takes it.
+            try:
+                self._callbacks.remove(fn)
+            except ValueError:
+                return
+            self._call(fn)
 
     def done(self) -> bool:
         """Whether it is complete."""

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final
 
-from coordlock.promise import Promise
+from coordlock.errors import BackendUnavailable
+from coordlock.promise import Promise, failed
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
-from coordlock_zookeeper.errors import NoNode
+from coordlock_zookeeper.errors import SERVICE, NoNode
 
 __all__ = ["Listing", "Listings"]
 
@@ -56,14 +57,19 @@ class Listings:
         It fails with `NoNode` and what `coordlock_zookeeper.errors.translate` makes of the rest.
         """
         promise: Promise[Listing] = Promise()
-        with self._lock:
-            waiting = self._next.get(parent)
-            if waiting is None:
+        try:
+            with self._lock:
+                waiting = self._next.get(parent)
+                if waiting is not None:
+                    waiting.append(promise)
+                    return promise
                 self._next[parent] = []
-            else:
-                waiting.append(promise)
-        if waiting is None:
             self._send(parent, [promise])
+        except BaseException:
+            # Ctrl-C, in the thread that asks: nobody shall wait for what was perhaps never sent.
+            interrupted = BackendUnavailable(SERVICE, "another request was interrupted")
+            self._answered(parent, [promise], failed(interrupted))
+            raise
         return promise
 
     def _send(self, parent: str, wanted: list[Promise[Listing]]) -> None:
@@ -73,7 +79,8 @@ class Listings:
     def _answered(self, parent: str, wanted: list[Promise[Listing]], answer: Future[Any]) -> None:
         error = answer.exception()
         with self._lock:
-            waiting = self._next.pop(parent)
+            # Nobody may be there after an interruption; then another list may be under way.
+            waiting = self._next.pop(parent, [])
             if not (error is None or isinstance(error, NoNode)):
                 wanted += waiting  # there is no connection to ask once more
                 waiting = []

@@ -35,6 +35,68 @@ def test_of_many_threads_one_resolves_it() -> None:
         assert promise.result(0) == won.index(True)
 
 
+def test_callbacks_are_called_in_order_once_and_whatever_they_raise(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    promise: Promise[int] = Promise()
+    called: list[str] = []
+    promise.add_done_callback(lambda _: called.append("first"))
+    promise.add_done_callback(lambda _: 1 / 0)
+    promise.add_done_callback(lambda one: called.append(f"second: {one.result(0)}"))
+    promise.resolve(7)
+    promise.add_done_callback(lambda _: called.append("at once"))
+    assert called == ["first", "second: 7", "at once"]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_who_comes_while_others_are_called_is_called_himself_and_nobody_else() -> None:
+    promise: Promise[int] = Promise()
+    called: list[str] = []
+
+    def first(_: object) -> None:
+        promise.add_done_callback(lambda _: called.append("within the first"))
+        called.append("first")
+
+    promise.add_done_callback(first)
+    promise.add_done_callback(lambda _: called.append("second"))
+    promise.resolve(1)
+    assert called == ["within the first", "first", "second"]
+
+
+def race(promise: Promise[int]) -> int:
+    """How many of 80 callbacks are called when four threads add them while another resolves."""
+    called: list[object] = []
+    start = threading.Barrier(5)
+
+    def add() -> None:
+        start.wait()
+        for _ in range(20):
+            promise.add_done_callback(called.append)
+
+    def resolve() -> None:
+        start.wait()
+        promise.resolve(1)
+
+    with ThreadPoolExecutor(5) as pool:
+        for done in [pool.submit(one) for one in (add, add, add, add, resolve)]:
+            done.result(30)
+    return len(called)
+
+
+def test_callbacks_that_race_with_the_completion_are_each_called_once() -> None:
+    assert {race(Promise()) for _ in range(50)} == {80}
+
+
+def test_a_result_is_waited_for() -> None:
+    promise: Promise[int] = Promise()
+    with pytest.raises(TimeoutError):
+        promise.result(0.01)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(promise.result, 30)
+        promise.resolve(7)
+        assert waiting.result(30) == 7
+
+
 def test_a_promise_cannot_be_cancelled() -> None:
     promise: Promise[int] = Promise()
     assert promise.cancel() is False

@@ -31,9 +31,12 @@ class Client:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Answer]] = []
+        self.interrupts: list[BaseException] = []
 
     def get_children_async(self, path: str, include_data: bool) -> Answer:
         assert include_data
+        if self.interrupts:
+            raise self.interrupts.pop()
         answer = Answer()
         self.asked.append((path, answer))
         return answer
@@ -101,3 +104,14 @@ def test_a_queue_that_was_not_there_may_be_by_the_next_list(
     assert isinstance(early.exception(0), NoNode)
     client.answer()
     assert late.result(0).children == []
+
+
+def test_an_interrupted_request_keeps_nobody_from_asking(
+    client: Client, listings: Listings
+) -> None:
+    client.interrupts.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        listings.ask("/q")
+    asked = listings.ask("/q")
+    client.answer()
+    assert asked.result(0).children == []

@@ -131,7 +131,7 @@ def _events(file: Path) -> Iterator[Event | None]:
         for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n"):
                 yield None
-                continue
+                return  # if more comes, it is being written right now
             try:
                 yield decode(line)
             except (ValueError, RecursionError) as error:
