@@ -117,7 +117,7 @@ def etcd(directory: Path) -> Iterator[Pair]:
         with client.lock("alice") as grant:
             yield Pair(
                 "etcd: a transaction with one put",
-                lambda: connection.call(rpc.TXN, put).result(),
+                lambda: connection.call(rpc.TXN, put, lambda reply: reply).result(),
                 lambda: grant.transaction().put("/guarded", b"on").commit(),
             )
 

@@ -118,6 +118,7 @@ class _Acquisition:
         if nearest in ticket.departed and _hands_over(predecessor, nearest, me):
             snapshot = snapshot.behind(nearest)
         doubtful = self.disruptions != ticket.session.disruptions
+        doubtful = doubtful or not self.link.backend.told_in_order(me)
         doubtful = doubtful or any(self.link.holds(one) for one in ticket.departed)
         if doubtful or snapshot.omitted or blockers(snapshot, me):
             return (yield from self._read(ticket, me))

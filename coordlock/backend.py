@@ -150,10 +150,18 @@ class Backend(ABC):
         session ended. Survives reconnects. Returns what cancels the watch; idempotent. All watches
         of a contender share one of the service's.
 
-        When a departure is told, those that happened before it, of contenders of the same queue
-        that were watched by then, have been told. Where that is not certain, the listener's
-        ``disordered`` or ``suspect`` was called before.
+        When a departure is told, those of the session's own contenders that happened before it, in
+        the same queue, have been told, if they were watched by then. Where that is not certain, the
+        listener's ``disordered`` or ``suspect`` was called before, or `told_in_order` is false.
         """
+
+    def told_in_order(self, contender: Contender) -> bool:
+        """Whether the departure of ``contender``, which is watched, would have been told by now.
+
+        That is, had it happened before any that was told. Asked of the session's own contenders,
+        after one was told. A backend that always calls ``disordered`` in time need not know.
+        """
+        return True
 
     @abstractmethod
     def withdraw(self, entry: Entry) -> Future[bool]:

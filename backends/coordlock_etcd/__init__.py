@@ -6,7 +6,10 @@
     requests      what is asked of etcd, and what its answers mean; pure
     keys          where contenders live; pure
     watcher       departures, over one stream for all
-    connection    calls with deadlines, logins and failover
+    progress      in which order they are told; pure
+    connection    logins, failover, and what calls share
+    call          one call, with a deadline, over several attempts
+    starter       the threads that make calls
     endpoints     the channels to the hosts
     tls           certificates
     interpreter   its end

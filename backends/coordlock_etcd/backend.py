@@ -15,15 +15,14 @@ import grpc
 from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
 from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
-from coordlock.promise import Promise, failed, resolved
+from coordlock.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings
 from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests, rpc
 from coordlock_etcd.connection import Connection
 from coordlock_etcd.endpoints import Endpoint, Endpoints
-from coordlock_etcd.errors import SERVICE
-from coordlock_etcd.futures import chained, mapped
+from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
 from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.status import status
@@ -98,9 +97,10 @@ class EtcdBackend(Backend, Transactions):
             forsaken, self._lease = self._lease, 0
             self._listener = None
             if forsaken:
-                self._connection.call(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=forsaken))
-            grant = self._connection.call(rpc.LEASE_GRANT, pb.LeaseGrantRequest(TTL=self._ttl))
-            self._opening = mapped(grant, partial(self._opened, listener))
+                self._revoke(forsaken)
+            request = pb.LeaseGrantRequest(TTL=self._ttl)
+            opened = partial(self._opened, listener)
+            self._opening = self._connection.call(rpc.LEASE_GRANT, request, opened)
             return self._opening
 
     def heartbeat(self) -> Future[float]:
@@ -110,16 +110,16 @@ class EtcdBackend(Backend, Transactions):
         request = pb.LeaseKeepAliveRequest(ID=lease)
         # A member that hangs is left in time for another one to be asked.
         timeout = min(self._connection.timeout, self._ttl / 3)
-        answer = self._connection.call(rpc.LEASE_KEEP_ALIVE, request, timeout=timeout)
-        return mapped(answer, partial(self._beaten, lease))
+        beaten = partial(self._beaten, lease)
+        return self._connection.call(rpc.LEASE_KEEP_ALIVE, request, beaten, timeout=timeout)
 
     def enqueue(self, entry: Entry) -> Future[Snapshot]:
         if not (lease := self._session):
             return failed(_no_session())
         request = requests.enqueue(self._layout, entry, lease)
-        answer = self._connection.call(rpc.TXN, request)
+        answer = self._connection.call(rpc.TXN, request, partial(self._enqueued, entry, lease))
         answer.add_done_callback(partial(self._notice_loss, lease))
-        return chained(answer, partial(self._enqueued, entry, lease))
+        return answer
 
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
@@ -131,26 +131,29 @@ class EtcdBackend(Backend, Transactions):
         else:
             limit = max(upto.claim.window + 1, _LISTED)
             request = requests.nearest(prefix, limit, upto.order)
-        return chained(self._connection.call(rpc.RANGE, request), partial(self._read, queue, upto))
+        return self._connection.call(rpc.RANGE, request, partial(self._read, queue, upto))
 
     def watch(
         self, contender: Contender, revision: int, departed: Callable[[], None]
     ) -> Callable[[], None]:
-        return self._watcher.watch(contender, revision, departed)
+        own = contender.session == requests.session(self._lease)
+        return self._watcher.watch(contender, revision, departed, own=own)
+
+    def told_in_order(self, contender: Contender) -> bool:
+        return self._watcher.told_in_order(contender)
 
     def withdraw(self, entry: Entry) -> Future[bool]:
         request = pb.DeleteRangeRequest(key=self._layout.key(entry))
-        answer = self._connection.call(rpc.DELETE_RANGE, request)
-        return mapped(answer, lambda reply: reply.deleted > 0)
+        return self._connection.call(rpc.DELETE_RANGE, request, _has_deleted)
 
     def queues(self) -> Future[list[str]]:
         request = requests.keys_under(self._layout.prefix)
-        return mapped(self._connection.call(rpc.RANGE, request), self._names)
+        return self._connection.call(rpc.RANGE, request, self._names)
 
     def evict(self, contender: Contender) -> Future[bool]:
         key = contender.key.encode("utf-8", "surrogateescape")
         request = requests.delete_created(key, contender.order)
-        return mapped(self._connection.call(rpc.TXN, request), lambda reply: reply.succeeded)
+        return self._connection.call(rpc.TXN, request, lambda reply: reply.succeeded)
 
     def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
         return self._guarded.fetch(contender, key)
@@ -206,16 +209,16 @@ class EtcdBackend(Backend, Transactions):
             if self._closing is not None:
                 raise _closed()
             self._listener = listener
-        return SessionInfo(id=f"{reply.ID:016x}", ttl=float(reply.TTL))
+        return SessionInfo(id=requests.session(reply.ID), ttl=float(reply.TTL))
 
     def _beaten(self, lease: int, reply: pb.LeaseKeepAliveResponse) -> float:
         if reply.TTL <= 0:
             raise self._lost(lease, "its lease has expired or was revoked")
         return float(reply.TTL)
 
-    def _notice_loss(self, lease: int, answer: Future[pb.TxnResponse]) -> None:
+    def _notice_loss(self, lease: int, answer: Future[Snapshot]) -> None:
         error = answer.exception()
-        if isinstance(error, SessionLost):
+        if isinstance(error, SessionLost) and error.reason == UNKNOWN_LEASE:
             self._lost(lease, error.reason)
 
     def _lost(self, lease: int, reason: str) -> SessionLost:
@@ -229,45 +232,47 @@ class EtcdBackend(Backend, Transactions):
             listener.lost(reason)
         return SessionLost(SERVICE, reason)
 
-    def _enqueued(self, entry: Entry, lease: int, reply: pb.TxnResponse) -> Future[Snapshot]:
+    def _enqueued(
+        self, entry: Entry, lease: int, reply: pb.TxnResponse
+    ) -> Snapshot | Future[Snapshot]:
         revision = reply.header.revision
         if reply.succeeded:
             found = reply.responses[1].response_range
-            omitted = found.count - len(found.kvs)
-            return resolved(
-                requests.snapshot(self._layout, entry.queue, found.kvs, revision, omitted)
-            )
+            return requests.enqueued(self._layout, entry, found, revision)
         mine = reply.responses[0].response_range.kvs[0]
         if mine.lease != lease:
             # An attempt of an earlier session: it dies with that session, so it can't be adopted.
-            removal = self._connection.call(
-                rpc.TXN, requests.delete_created(mine.key, mine.create_revision)
-            )
-            return mapped(removal, _refuse_other_lease)
+            removal = requests.delete_created(mine.key, mine.create_revision)
+            return self._connection.call(rpc.TXN, removal, _refuse_other_lease)
         # Others may stand behind it by now, so the end of the queue is not what is wanted.
         me = requests.snapshot(self._layout, entry.queue, [mine], revision).contenders[0]
         return self.snapshot(entry.queue, me)
 
     def _read(
         self, queue: str, upto: Contender | None, reply: pb.RangeResponse
-    ) -> Future[Snapshot]:
+    ) -> Snapshot | Future[Snapshot]:
         revision = reply.header.revision
         if upto is not None and revision < upto.order:
             # Servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause.
-            return failed(BackendUnavailable(SERVICE, "the answer is older than the contender"))
+            raise BackendUnavailable(SERVICE, "the answer is older than the contender")
         described = partial(requests.snapshot, self._layout, queue, reply.kvs, revision)
         if upto is None or not reply.more:
-            return resolved(described())
+            return described()
         # The count has no upper bound, so it includes those that stand behind.
         request = requests.behind(self._layout.queue(queue), upto.order, revision)
-        return mapped(
-            self._connection.call(rpc.RANGE, request),
+        return self._connection.call(
+            rpc.RANGE,
+            request,
             lambda others: described(reply.count - len(reply.kvs) - len(others.kvs)),
         )
 
     def _names(self, reply: pb.RangeResponse) -> list[str]:
         names = {self._layout.name(kv.key) for kv in reply.kvs}
         return [name for name in names if name is not None]
+
+    def _revoke(self, lease: int) -> Promise[None]:
+        request = pb.LeaseRevokeRequest(ID=lease)
+        return self._connection.call(rpc.LEASE_REVOKE, request, lambda _: None)
 
     def _leave(self) -> None:
         """End the session at the interpreter's end. The channels end with the process."""
@@ -286,10 +291,8 @@ class EtcdBackend(Backend, Transactions):
         try:
             if self._opening is not None:
                 self._opening.exception()  # a lease that is granted meanwhile is revoked as well
-            if lease := self._lease:
-                revoked = self._connection.call(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease))
-                if (error := revoked.exception()) is not None:
-                    log.warning("etcd: lease %x was not revoked and will expire: %s", lease, error)
+            if (lease := self._lease) and (error := self._revoke(lease).exception()) is not None:
+                log.warning("etcd: lease %x was not revoked and will expire: %s", lease, error)
             self._connection.close()
             self._watcher.join(self._connection.timeout)
         except Exception:
@@ -305,6 +308,10 @@ def _closed() -> BackendUnavailable:
 
 def _no_session() -> SessionLost:
     return SessionLost(SERVICE, "there is no session")
+
+
+def _has_deleted(reply: pb.DeleteRangeResponse) -> bool:
+    return reply.deleted > 0
 
 
 def _refuse_other_lease(_: pb.TxnResponse) -> Snapshot:

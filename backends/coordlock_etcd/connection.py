@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -15,8 +14,9 @@ from google.protobuf.message import Message
 from coordlock.errors import BackendUnavailable
 from coordlock.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.call import Call
 from coordlock_etcd.endpoints import Endpoint, Endpoints
-from coordlock_etcd.errors import SERVICE, had_no_effect, is_elsewhere, needs_login, translate
+from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.rpc import AUTHENTICATE, Method
 from coordlock_etcd.starter import Starter
@@ -27,6 +27,7 @@ log = logging.getLogger("coordlock")
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
+Result = TypeVar("Result")
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -58,7 +59,7 @@ class Connection:
         self.timeout: Final = timeout
         self.moved = moved
         self._login = login
-        self._foreign_token = token
+        self.foreign_token: Final = token
         self._lock = threading.Lock()
         self._token: Promise[str | None] | None = None
         self._calls: set[grpc.RpcContext] = set()
@@ -69,28 +70,36 @@ class Connection:
 
     def saw(self, revision: int) -> None:
         """Something shows the store at ``revision``, so that nothing asked later may be older."""
-        with self._lock:
-            self.revision = max(self.revision, revision)
+        if revision > self.revision:
+            with self._lock:
+                self.revision = max(self.revision, revision)
 
     def call(
         self,
         method: Method[Request, Reply],
         request: Request,
+        read: Callable[[Reply], Result | Future[Result]],
         *,
         timeout: float | None = None,
         at: Endpoint | None = None,
-    ) -> Promise[Reply]:
-        """Send ``request`` and promise the reply, within ``timeout`` seconds.
+    ) -> Promise[Result]:
+        """Send ``request``; what ``read`` makes of the reply, within ``timeout`` seconds.
 
+        That is what it returns, or what the future comes to that it returns, or what it raises.
         With ``at``, only to that endpoint, whether it has a leader or not. Methods that are streams
         for etcd may be called too: one request and one reply look the same on the wire.
         """
-        return _Call(self, method, request, timeout or self.timeout, at).start()
+        return Call(self, method, request, read, timeout or self.timeout, at).begin()
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether calls need a token that takes a login; else they have `foreign_token`."""
+        return self._login is not None
 
     def token(self) -> Future[str | None]:
         """The token to send, after a login where there was none; None when there is no need."""
         if self._login is None:
-            return resolved(self._foreign_token())
+            return resolved(self.foreign_token())
         with self._lock:
             if self._token is not None:
                 return self._token
@@ -98,8 +107,10 @@ class Connection:
             self._token = token
         user, password = self._login
         request = pb.AuthenticateRequest(name=user, password=password)
-        answer = _Call(self, AUTHENTICATE, request, self.timeout, None, anonymous=True).start()
-        answer.add_done_callback(lambda future: self._logged_in(token, future))
+        call = Call(
+            self, AUTHENTICATE, request, lambda reply: reply.token, self.timeout, anonymous=True
+        )
+        call.begin().add_done_callback(lambda future: self._logged_in(token, future))
         return token
 
     def forget(self, token: str | None) -> bool:
@@ -152,6 +163,7 @@ class Connection:
         self.cancel()
         self.starter.close()
         self.endpoints.close()
+        self.starter.join(self.timeout)
 
     def follow(self, call: grpc.RpcContext) -> None:
         """Let `close` end ``call``, on channels that are not ours too."""
@@ -191,12 +203,10 @@ class Connection:
             pairs.append(("token", token))
         return tuple(pairs)
 
-    def _logged_in(
-        self, token: Promise[str | None], answer: Future[pb.AuthenticateResponse]
-    ) -> None:
+    def _logged_in(self, token: Promise[str | None], answer: Future[str]) -> None:
         error = answer.exception()
         if error is None:
-            token.resolve(answer.result().token)
+            token.resolve(answer.result())
         elif _AUTH_IS_OFF in str(error):
             # As etcd's own client does: credentials don't hurt where nobody asks for them.
             log.warning("etcd: credentials are configured, but authentication is not enabled")
@@ -205,97 +215,3 @@ class Connection:
             with self._lock:
                 self._token = None
             token.fail(error)
-
-
-class _Call(Generic[Request, Reply]):
-    """One call, over as many attempts as it takes; advanced by gRPC's callbacks."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        method: Method[Request, Reply],
-        request: Request,
-        timeout: float,
-        at: Endpoint | None,
-        anonymous: bool = False,
-    ) -> None:
-        self._connection = connection
-        self._method = method
-        self._request = request
-        self._deadline = time.monotonic() + timeout
-        self._at = at
-        self._anonymous = anonymous
-        self._hosts_left = 1 if at else len(connection.endpoints.all)
-        self._may_log_in = not anonymous
-        self._promise: Promise[Reply] = Promise()
-
-    def start(self) -> Promise[Reply]:
-        self._log_in()
-        return self._promise
-
-    def _log_in(self) -> None:
-        nobody: Future[str | None] = resolved(None)
-        token = nobody if self._anonymous else self._connection.token()
-        token.add_done_callback(self._send)
-
-    def _send(self, token: Future[str | None]) -> None:
-        if (error := token.exception()) is not None:
-            self._promise.fail(error)
-            return
-        self._connection.starter.run(lambda: self._start(token.result()))
-
-    def _start(self, token: str | None) -> None:
-        try:
-            self._attempt(token)
-        except Exception as refused:
-            # ValueError on a closed channel, and what gRPC likes at the interpreter's end.
-            reason = "the client is closed" if self._connection.closed else str(refused)
-            self._promise.fail(BackendUnavailable(SERVICE, reason))
-
-    def _attempt(self, token: str | None) -> None:
-        connection, method = self._connection, self._method
-        endpoint = self._at or connection.endpoints.current
-        connection.check()
-        channel = endpoint.channel
-        call = channel.unary_unary(method.path, method.encode, method.decode).future(
-            self._request,
-            timeout=max(0.0, self._deadline - time.monotonic()),
-            metadata=connection.metadata(token, anywhere=self._at is not None),
-        )
-        connection.follow(call)
-        call.add_done_callback(lambda _: self._done(endpoint, channel, token, call))
-
-    def _done(
-        self, endpoint: Endpoint, channel: grpc.Channel, token: str | None, call: Any
-    ) -> None:
-        self._connection.forsake(call)
-        try:
-            self._judge(endpoint, channel, token, call)
-        except Exception as error:
-            self._promise.fail(BackendUnavailable(SERVICE, repr(error)))
-
-    def _judge(
-        self, endpoint: Endpoint, channel: grpc.Channel, token: str | None, call: Any
-    ) -> None:
-        code, details = call.code(), call.details() or ""
-        if code is grpc.StatusCode.OK:
-            reply = call.result()
-            self._connection.saw(reply.header.revision)
-            self._promise.resolve(reply)
-            return
-        if self._may_log_in and needs_login(code, details) and self._connection.forget(token):
-            # Refused before it did anything, so any request may be sent again.
-            self._may_log_in = False
-            self._log_in()
-            return
-        if self._at is None and is_elsewhere(code, details):
-            silent = code is grpc.StatusCode.DEADLINE_EXCEEDED
-            self._connection.leave(endpoint, channel, silent=silent)
-            self._hosts_left -= 1
-            if self._hosts_left and had_no_effect(code, details):
-                self._log_in()
-                return
-        if self._connection.closed:
-            self._promise.fail(BackendUnavailable(SERVICE, "the client is closed"))
-        else:
-            self._promise.fail(translate(code, details, endpoint.host))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import grpc
+
+from coordlock_etcd.rpc import Method
 
 __all__ = ["Endpoint", "Endpoints"]
 
@@ -49,20 +51,26 @@ class Endpoint:
         self._given = given
         self._lock = threading.Lock()
         self._own: grpc.Channel | None = None
+        # Of that channel, by method: gRPC takes its time to make one.
+        self._stubs: dict[str, Any] = {}
         self._retired: grpc.Channel | None = None
         self._closed = False
 
     @property
     def channel(self) -> grpc.Channel:
         """The channel; raises ValueError, as gRPC does, once it is closed."""
-        if self._given is not None:
-            return self._given
         with self._lock:
-            if self._closed:
-                raise ValueError("the channel is closed")
-            if self._own is None:
-                self._own = self._open()
-            return self._own
+            return self._opened()
+
+    def stub(self, method: Method[Any, Any]) -> tuple[grpc.Channel, Any]:
+        """The channel, and what calls ``method`` on it. Raises as `channel` does."""
+        with self._lock:
+            channel = self._opened()
+            stub = self._stubs.get(method.path)
+            if stub is None:
+                stub = channel.unary_unary(method.path, method.encode, method.decode)
+                self._stubs[method.path] = stub
+            return channel, stub
 
     def renew(self, silent: grpc.Channel) -> bool:
         """Use a new connection instead of ``silent``; False when that is not in use any more.
@@ -94,6 +102,15 @@ class Endpoint:
         for channel in channels:
             if channel is not None:
                 channel.close()
+
+    def _opened(self) -> grpc.Channel:
+        if self._given is not None:
+            return self._given
+        if self._closed:
+            raise ValueError("the channel is closed")
+        if self._own is None:
+            self._own, self._stubs = self._open(), {}
+        return self._own
 
     def _open(self) -> grpc.Channel:
         # The scheme is spelled out: a host named "unix" is a host.

@@ -13,9 +13,19 @@ from coordlock.errors import (
     SessionLost,
 )
 
-__all__ = ["SERVICE", "NoSpace", "had_no_effect", "is_elsewhere", "needs_login", "translate"]
+__all__ = [
+    "SERVICE",
+    "UNKNOWN_LEASE",
+    "NoSpace",
+    "had_no_effect",
+    "is_elsewhere",
+    "needs_login",
+    "translate",
+]
 
 SERVICE: Final = "etcd"
+#: Why a session is lost when etcd refuses its lease.
+UNKNOWN_LEASE: Final = "etcd does not know the lease any more"
 
 #: What gRPC says when no connection came about, so that nothing was sent.
 _UNSENT: Final = ("failed to connect", "errors resolving", "dns resolution", "name resolution")
@@ -82,7 +92,7 @@ def translate(code: StatusCode, details: str, host: str = "") -> BackendError:
     at = f"{host}: " if host else ""
     text = details.removeprefix("etcdserver: ") or code.name
     if "lease not found" in text:
-        return SessionLost(SERVICE, "etcd does not know the lease any more")
+        return SessionLost(SERVICE, UNKNOWN_LEASE)
     if needs_login(code, details) or "authentication failed" in text:
         return AuthenticationFailed(SERVICE, at + text)
     if code is StatusCode.PERMISSION_DENIED:

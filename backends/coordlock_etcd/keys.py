@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from coordlock.claim import Claim, Mode, parse_marker
@@ -25,6 +26,15 @@ def prefix_end(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
+def _prefix(root: str) -> bytes:
+    return f"{root.rstrip('/')}/".encode()
+
+
+@lru_cache(maxsize=1024)  # asked for several times in each acquisition
+def _queue(root: str, name: str) -> bytes:
+    return _prefix(root) + escape(name).encode() + b"/"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The keys below one root, which starts with a slash and does not end with one."""
@@ -34,14 +44,14 @@ class Layout:
     @property
     def prefix(self) -> bytes:
         """What the keys of all queues start with."""
-        return f"{self.root.rstrip('/')}/".encode()
+        return _prefix(self.root)
 
     def queue(self, name: str) -> bytes:
         """What the keys of the queue ``name`` start with.
 
         Escaped names hold no slash, so no queue lies inside another.
         """
-        return self.prefix + escape(name).encode() + b"/"
+        return _queue(self.root, name)
 
     def key(self, entry: Entry) -> bytes:
         """The key of ``entry``'s contender, the same for every attempt to create it."""

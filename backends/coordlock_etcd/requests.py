@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from coordlock.contender import Contender, Entry, Owner, Snapshot
@@ -15,11 +16,13 @@ __all__ = [
     "behind",
     "delete_created",
     "enqueue",
+    "enqueued",
     "guarded_read",
     "guarded_writes",
     "keys_under",
     "nearest",
     "presence",
+    "session",
     "snapshot",
     "unwatch",
     "watch",
@@ -90,13 +93,16 @@ def presence(keys: Sequence[bytes]) -> pb.TxnRequest:
     return pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in ranges])
 
 
-def watch(id: int, key: bytes, start: int) -> pb.WatchRequest:
-    """Watch ``key`` for deletions from the revision ``start`` on, that one included."""
+def watch(id: int, key: bytes, start: int, *, puts: bool = False) -> pb.WatchRequest:
+    """Watch ``key`` for deletions from the revision ``start`` on, that one included.
+
+    With ``puts``, for what is put there, too.
+    """
     return pb.WatchRequest(
         create_request=pb.WatchCreateRequest(
             key=key,
             start_revision=start,
-            filters=[pb.WatchCreateRequest.NOPUT],
+            filters=[] if puts else [pb.WatchCreateRequest.NOPUT],
             watch_id=id,
         )
     )
@@ -144,15 +150,42 @@ def snapshot(
     return Snapshot(queue, tuple(contenders), revision, omitted)
 
 
+def enqueued(layout: Layout, entry: Entry, found: pb.RangeResponse, revision: int) -> Snapshot:
+    """The queue's end in ``found``, just after ``entry`` was put there: it is the newest.
+
+    What is known of it is neither parsed nor kept again.
+    """
+    mine, *before = found.kvs
+    order = mine.create_revision
+    me = Contender(
+        id=entry.id,
+        key=mine.key.decode(),
+        claim=entry.claim,
+        order=order,
+        token=order,
+        session=session(mine.lease),
+        owner=entry.owner,
+    )
+    contenders = (*(_contender(layout, entry.queue, kv) for kv in reversed(before)), me)
+    return Snapshot(entry.queue, contenders, revision, found.count - len(contenders))
+
+
+@lru_cache(maxsize=256)  # kept once for all contenders of a client
+def session(lease: int) -> str:
+    """The id of the session that a lease is; empty where there is none."""
+    return f"{lease:016x}" if lease else ""
+
+
 def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
     id, claim = layout.contender(queue, kv.key)
+    order = kv.create_revision
     return Contender(
         id=id,
         key=kv.key.decode("utf-8", "surrogateescape"),
         claim=claim,
-        order=kv.create_revision,
-        token=kv.create_revision,
-        session=f"{kv.lease:016x}" if kv.lease else "",
+        order=order,
+        token=order,
+        session=session(kv.lease),
         owner=Owner.decode(kv.value),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -34,13 +35,15 @@ class Method(Generic[Request, Reply]):
     request: type[Request]
     reply: type[Reply]
 
-    def encode(self, request: Request) -> bytes:
-        """The bytes of ``request``."""
-        return request.SerializeToString()
+    @property
+    def encode(self) -> Callable[[Request], bytes]:
+        """What makes bytes of a request."""
+        return self.request.SerializeToString
 
-    def decode(self, data: bytes) -> Reply:
-        """The reply in ``data``."""
-        return self.reply.FromString(data)
+    @property
+    def decode(self) -> Callable[[bytes], Reply]:
+        """What makes a reply of bytes."""
+        return self.reply.FromString
 
 
 AUTHENTICATE: Final = Method(

@@ -1,44 +1,95 @@
-"""Where calls are started, so that Ctrl-C cannot strike inside of gRPC."""
+"""The threads in which calls are made, where Ctrl-C cannot strike inside of gRPC."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Final
 
 __all__ = ["Starter"]
 
+Action = Callable[[], None]
+
 
 class Starter:
-    """Runs in a thread of its own what the main thread would do in gRPC's code.
+    """Makes calls in threads of its own.
 
     Signal handlers run in the main thread, between any two steps of Python code. gRPC's Python code
     takes its channel's lock in such steps: a KeyboardInterrupt there leaves the lock taken, and all
     who need the channel waiting for good. Handing over is one step of C.
+
+    A call that blocks costs much less than one that is started: for that, gRPC starts a thread of
+    its own where no other call is under way, and hands the answer over to it. So the first call
+    blocks a thread that is there for it, and others are started while it does.
     """
 
     def __init__(self) -> None:
-        self._actions: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._calls: Final = _Thread("coordlock-etcd-call")
+        self._starts: Final = _Thread("coordlock-etcd-start")
+        #: Taken while a call is made in the thread for that. Should Ctrl-C strike between taking it
+        #: and handing over, it stays taken, and all calls are started.
+        self._calling: Final = threading.Lock()
+
+    def run(self, call: Callable[[], Action], start: Action) -> None:
+        """Make a call: either all of it and then what ``call`` returns, or just ``start``.
+
+        None of them raises anything. Never blocks, but in a thread other than the main one it may
+        ``start`` right here.
+        """
+        if self._calling.acquire(blocking=False):
+            if self._calls.do(lambda: self._call(call)):
+                return
+            self._calling.release()
+        if threading.current_thread() is threading.main_thread() and self._starts.do(start):
+            return
+        start()
+
+    def close(self) -> None:
+        """Let the threads end, after what was handed over."""
+        self._calls.close()
+        self._starts.close()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread in which a call may be under way, for up to ``timeout`` seconds."""
+        self._calls.join(timeout)
+
+    def _call(self, call: Callable[[], Action]) -> None:
+        finish = call()
+        # Whoever is told of the answer may want the thread next.
+        self._calling.release()
+        finish()
+
+
+class _Thread:
+    """A thread that starts with the first action."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._actions: SimpleQueue[Action | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def run(self, action: Callable[[], None]) -> None:
-        """Do ``action``, which raises nothing: now, or very soon if this is the main thread."""
-        if threading.current_thread() is threading.main_thread() and self._started():
-            self._actions.put(action)
-        else:
-            action()
+    def do(self, action: Action) -> bool:
+        """Do ``action`` very soon; False where there is no thread for it."""
+        if not self._started():
+            return False
+        self._actions.put(action)
+        return True
 
     def close(self) -> None:
-        """End the thread, after what was handed over."""
         self._closed = True
         self._actions.put(None)
+
+    def join(self, timeout: float) -> None:
+        if self._thread is not None:
+            self._thread.join(timeout)
 
     def _started(self) -> bool:
         if self._closed:
             return False
         if self._thread is None:
-            thread = threading.Thread(target=self._serve, name="coordlock-etcd-start", daemon=True)
+            thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # the interpreter ends, and starts no threads any more
@@ -49,3 +100,4 @@ class Starter:
     def _serve(self) -> None:
         while (action := self._actions.get()) is not None:
             action()
+            del action  # and the answer that it may have led to

@@ -20,7 +20,7 @@ _Answers = list[tuple[Endpoint, Future[pb.StatusResponse]]]
 def status(connection: Connection) -> Promise[ServiceInfo]:
     """Ask all endpoints for their status; fails when none answers."""
     answers: _Answers = [
-        (endpoint, connection.call(STATUS, pb.StatusRequest(), at=endpoint))
+        (endpoint, connection.call(STATUS, pb.StatusRequest(), _whole, at=endpoint))
         for endpoint in connection.endpoints.all
     ]
     promise: Promise[ServiceInfo] = Promise()
@@ -36,6 +36,10 @@ def status(connection: Connection) -> Promise[ServiceInfo]:
     for _, answer in answers:
         answer.add_done_callback(done)
     return promise
+
+
+def _whole(reply: pb.StatusResponse) -> pb.StatusResponse:
+    return reply
 
 
 def _describe(answers: _Answers) -> ServiceInfo:

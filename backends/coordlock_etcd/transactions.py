@@ -24,7 +24,6 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.connection import Connection
 from coordlock_etcd.errors import SERVICE, NoSpace
-from coordlock_etcd.futures import mapped
 from coordlock_etcd.rpc import TXN
 
 __all__ = ["GuardedData"]
@@ -40,24 +39,25 @@ class GuardedData:
         """See `Transactions.fetch`."""
         request = requests.guarded_read(_key(contender), contender.order, key)
         seen = self._connection.revision
-        return mapped(self._connection.call(TXN, request), partial(_fetched, contender, seen))
+        return self._connection.call(TXN, request, partial(_fetched, contender, seen))
 
     def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
         """See `Transactions.commit`."""
         request = requests.guarded_writes(_key(contender), contender.order, operations)
-        answer: Promise[pb.TxnResponse] = Promise()
+        promise: Promise[None] = Promise()
 
-        def answered(call: Future[pb.TxnResponse]) -> None:
-            error = call.exception()
+        def answered(answer: Future[None]) -> None:
+            error = answer.exception()
             if isinstance(error, NoSpace):
                 error = BackendUnavailable(SERVICE, f"{error.reason}; it may have been made")
             if error is None:
-                answer.resolve(call.result())
+                promise.resolve(None)
             else:
-                answer.fail(error)
+                promise.fail(error)
 
-        self._connection.call(TXN, request).add_done_callback(answered)
-        return mapped(answer, partial(_committed, contender, operations))
+        answer = self._connection.call(TXN, request, partial(_committed, contender, operations))
+        answer.add_done_callback(answered)
+        return promise
 
 
 def _fetched(contender: Contender, seen: int, reply: pb.TxnResponse) -> Stored | None:

@@ -6,13 +6,8 @@ cannot, because that history is compacted, the key itself is read. The contender
 and only if no key with its creation revision is there. Since servers have lost watch events, all
 watched keys are also read after every reconnect and now and then.
 
-In which order they are told. etcd sends what happens to all watches of a stream that have caught up
-in the order in which it happens. A watch that begins in the past catches up later, at no certain
-moment, and those that do are told in any order. The answer to its creation shows which it is: the
-store's revision at that moment (but for the instant between etcd's look at it and the filing of the
-watch). While a watch of the queue may be behind, and when a reading finds what no event has told,
-the listener hears that a departure may come out of order. What one transaction deletes is told in
-any order, and nothing shows that.
+In which order they are told: see `progress`. When a reading finds what no event has told, the
+listener hears that a departure may come out of order.
 """
 
 from __future__ import annotations
@@ -23,11 +18,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from coordlock.belated import Belated
 from coordlock.contender import Contender
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock_etcd import messages_pb2 as pb
@@ -35,8 +28,10 @@ from coordlock_etcd import requests
 from coordlock_etcd.connection import Connection
 from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.interpreter import starts_threads
+from coordlock_etcd.progress import Progress
 from coordlock_etcd.rpc import TXN
 from coordlock_etcd.stream import Stream
+from coordlock_etcd.watch import Callback, Watch
 
 __all__ = ["Observer", "Watcher"]
 
@@ -61,25 +56,6 @@ class Observer(Protocol):
         """The next departure may be told before an earlier one."""
 
 
-@dataclass(eq=False, slots=True)
-class _Watch:
-    """One contender's watch, shared by all who wait for it."""
-
-    key: bytes
-    order: int
-    #: Where the watch starts when it is next sent: the contender was there just before.
-    start: int
-    #: Its id on the current stream; 0 while it is on none.
-    id: int = 0
-    #: Where it was told to start on the current stream.
-    sent: int = 0
-    callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)
-
-    @property
-    def queue(self) -> bytes:
-        return self.key.rpartition(b"/")[0]
-
-
 class Watcher:
     """The watches of one client. Its thread starts with the first watch."""
 
@@ -89,10 +65,13 @@ class Watcher:
         # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._watches: dict[tuple[bytes, int], _Watch] = {}
-        self._by_id: dict[int, _Watch] = {}
-        self._behind: Belated[_Watch] = Belated()
+        self._watches: dict[tuple[str, int], Watch] = {}
+        self._by_id: dict[int, Watch] = {}
+        self._progress = Progress()
+        #: Before this revision, history is known to be gone.
+        self._compacted = 0
         self._ids = itertools.count(1)
+        self._cancelled = self._cancel  # one for all callbacks
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
         self._delay = _BACKOFF[0]
@@ -101,28 +80,39 @@ class Watcher:
         self._closed = False
 
     def watch(
-        self, contender: Contender, revision: int, departed: Callable[[], None]
+        self, contender: Contender, revision: int, departed: Callable[[], None], *, own: bool
     ) -> Callable[[], None]:
-        """Call ``departed`` when ``contender`` has left after ``revision``; what cancels that."""
-        key = contender.key.encode("utf-8", "surrogateescape")
-        place = (key, contender.order)
-        me = object()
+        """Call ``departed`` when ``contender`` has left after ``revision``; what cancels that.
+
+        ``own`` tells that it is this client's own contender.
+        """
         with self._lock:
             if self._closed:
                 return lambda: None
+            place = (contender.key, contender.order)
             watch = self._watches.get(place)
             if watch is None:
-                watch = self._watches[place] = _Watch(key, contender.order, revision + 1)
-                self._behind.add(watch.queue, watch)
+                watch = self._watches[place] = Watch(contender, own, revision + 1)
+                self._progress.unsent(watch)
                 self._send(watch)
                 self._changed.notify()
-            watch.callbacks[me] = departed
+            else:
+                self._progress.joined(watch)
+                self._witness()
+            callback = Callback(departed, watch, self._cancelled)
+            watch.callbacks.append(callback)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="coordlock-etcd-watch", daemon=True
                 )
                 self._thread.start()
-        return partial(self._cancel, watch, me)
+        return callback
+
+    def told_in_order(self, contender: Contender) -> bool:
+        """Whether the watch on ``contender``, one of our own, is known to have caught up."""
+        with self._lock:
+            watch = self._watches.get((contender.key, contender.order))
+            return watch is not None and watch in self._progress
 
     def recheck_when_due(self) -> None:
         """Read the watched keys if that was long ago. Never blocks."""
@@ -143,7 +133,8 @@ class Watcher:
         with self._lock:
             self._watches.clear()
             self._by_id.clear()
-            self._behind.clear()
+            self._progress.clear()
+            self._compacted = 0
             self._broken = False
             if self._stream is not None:
                 self._stream.cancel()
@@ -160,33 +151,55 @@ class Watcher:
         if self._thread is not None:
             self._thread.join(timeout)
 
-    def _cancel(self, watch: _Watch, me: object) -> None:
+    def _cancel(self, callback: Callback) -> None:
+        watch = callback.watch
         with self._lock:
-            watch.callbacks.pop(me, None)
+            if callback in watch.callbacks:
+                watch.callbacks.remove(callback)
             if not watch.callbacks:
                 self._remove(watch)
 
-    # The following four are called with the lock held.
+    # The following six are called with the lock held.
 
-    def _send(self, watch: _Watch) -> None:
+    def _send(self, watch: Watch) -> None:
         if self._stream is not None:
             watch.id, watch.sent = next(self._ids), watch.start
             self._by_id[watch.id] = watch
-            self._stream.send(requests.watch(watch.id, watch.key, watch.start))
+            self._progress.sent(watch)
+            self._stream.send(requests.watch(watch.id, watch.key, watch.sent))
 
-    def _unsent(self, watch: _Watch) -> None:
+    def _replay(self, watches: Sequence[Watch]) -> None:
+        """Watch them anew from their creation on, which they will be told when they catch up."""
+        for watch in watches:
+            if self._stream is not None and watch.order >= self._compacted:
+                del self._by_id[watch.id]
+                self._stream.send(requests.unwatch(watch.id))
+                watch.id, watch.sent = next(self._ids), watch.order
+                self._by_id[watch.id] = watch
+                self._progress.sent(watch)
+                self._stream.send(requests.watch(watch.id, watch.key, watch.sent, puts=True))
+
+    def _witness(self) -> None:
+        """Show whether an own watch was sent in time, where no other watch will."""
+        if (watch := self._progress.alone()) is not None and self._stream is not None:
+            id = next(self._ids)
+            self._progress.witness(id)
+            self._stream.send(requests.watch(id, watch.key, watch.start))
+            self._stream.send(requests.unwatch(id))
+
+    def _unsent(self, watch: Watch) -> None:
         self._by_id.pop(watch.id, None)
+        if self._is_live(watch):
+            self._progress.unsent(watch)
         watch.id = 0
-        if self._is_live(watch):
-            self._behind.add(watch.queue, watch)
 
-    def _is_live(self, watch: _Watch) -> bool:
-        return self._watches.get((watch.key, watch.order)) is watch
+    def _is_live(self, watch: Watch) -> bool:
+        return self._watches.get(watch.place) is watch
 
-    def _remove(self, watch: _Watch) -> None:
+    def _remove(self, watch: Watch) -> None:
         if self._is_live(watch):
-            del self._watches[watch.key, watch.order]
-            self._behind.discard(watch.queue, watch)
+            del self._watches[watch.place]
+            self._progress.ended(watch)
         if self._by_id.pop(watch.id, None) is not None and self._stream is not None:
             self._stream.send(requests.unwatch(watch.id))
 
@@ -262,13 +275,17 @@ class Watcher:
         if response.created:
             self._mend()
         with self._lock:
+            if response.created:
+                revision = response.header.revision
+                self._replay(self._progress.created(response.watch_id, revision))
+                self._witness()
             watch = self._by_id.get(response.watch_id)
             if watch is None:
                 return  # cancelled meanwhile
-            if response.created and 0 < response.header.revision < watch.sent:
-                # Nothing has happened that it would have to catch up with.
-                self._behind.discard(watch.queue, watch)
+            if response.events:
+                self._progress.told(watch)
             if response.canceled:
+                self._compacted = max(self._compacted, response.compact_revision)
                 self._unsent(watch)
                 # etcd 3.4 keeps what a compaction has cancelled until it is told, or to the
                 # stream's end.
@@ -280,38 +297,30 @@ class Watcher:
             self._connection.saw(deletions[-1].mod_revision)
             self._depart(watch)
 
-    def _depart(self, watch: _Watch, *, in_order: bool = True) -> None:
+    def _depart(self, watch: Watch, *, in_order: bool = True) -> None:
         with self._lock:
-            callbacks = list(watch.callbacks.values()) if self._is_live(watch) else []
+            callbacks = list(watch.callbacks) if self._is_live(watch) else []
             self._remove(watch)
-            in_order = in_order and watch.queue not in self._behind
         if callbacks and not in_order:
             self._observer.disordered()
-        for departed in callbacks:
+        for callback in callbacks:
             try:
-                departed()
+                callback.departed()
             except Exception:
                 log.exception("etcd: the callback of a watch failed")
 
     # Reading the keys, by calls whose answers come on gRPC's threads.
 
-    def _recheck(self, watches: Sequence[_Watch]) -> None:
+    def _recheck(self, watches: Sequence[Watch]) -> None:
         with self._lock:
             self._checked = time.monotonic()
         for start in range(0, len(watches), requests.MAX_OPERATIONS):
             batch = watches[start : start + requests.MAX_OPERATIONS]
             request = requests.presence([watch.key for watch in batch])
-            answer = self._connection.call(TXN, request)
-            answer.add_done_callback(partial(self._rechecked, batch))
+            answer = self._connection.call(TXN, request, partial(self._rechecked, batch))
+            answer.add_done_callback(partial(self._note_failure, batch))
 
-    def _rechecked(self, batch: Sequence[_Watch], answer: Future[pb.TxnResponse]) -> None:
-        if answer.exception() is not None:
-            with self._lock:
-                unwatched = any(self._is_live(watch) and not watch.id for watch in batch)
-            if unwatched:
-                self.restart()  # which sends them again, after a while
-            return
-        reply = answer.result()
+    def _rechecked(self, batch: Sequence[Watch], reply: pb.TxnResponse) -> None:
         revision = reply.header.revision
         for watch, operation in zip(batch, reply.responses, strict=True):
             kvs = operation.response_range.kvs
@@ -320,7 +329,14 @@ class Watcher:
             elif revision >= watch.start - 1:  # else the answer is older than the contender
                 self._depart(watch, in_order=False)
 
-    def _stays(self, watch: _Watch, revision: int) -> None:
+    def _note_failure(self, batch: Sequence[Watch], answer: Future[None]) -> None:
+        if answer.exception() is not None:
+            with self._lock:
+                unwatched = any(self._is_live(watch) and not watch.id for watch in batch)
+            if unwatched:
+                self.restart()  # which sends them again, after a while
+
+    def _stays(self, watch: Watch, revision: int) -> None:
         with self._lock:
             watch.start = max(watch.start, revision + 1)
             if self._is_live(watch) and not watch.id:

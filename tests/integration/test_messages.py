@@ -24,6 +24,8 @@ from tests.servers.zookeeper import ZooKeeper
 #: Sent at intervals, whatever the locks do.
 KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive"}
 
+CROWD = 30
+
 #: Of the queue; `getData` sets a watch on ZooKeeper.
 READS = {"Range", "getChildren", "getChildren2"}
 
@@ -122,7 +124,9 @@ def test_the_second_in_line_is_granted_without_a_read(wire: Wire, client: coordl
         waiting.result().release()
 
 
-def test_a_release_wakes_one_waiter_of_many(wire: Wire, client: coordlock.Client) -> None:
+def test_a_lock_goes_through_a_crowd_of_one_client_without_reads_or_herds(
+    wire: Wire, client: coordlock.Client
+) -> None:
     woken: list[int] = []
 
     async def wait(client: coordlock.AsyncClient, number: int) -> None:
@@ -130,12 +134,12 @@ def test_a_release_wakes_one_waiter_of_many(wire: Wire, client: coordlock.Client
             woken.append(number)
             await asyncio.sleep(0)
 
-    async def main() -> tuple[int, int]:
+    async def main() -> tuple[int, Counter[str]]:
         async with coordlock.connect_async(wire.url) as waiters:
             holding = await asyncio.to_thread(client.lock("orders").acquire)
             await waiters.lock("warm").try_acquire()
             tasks, threads = [], []
-            for number in range(30):
+            for number in range(CROWD):
                 tasks.append(asyncio.create_task(wait(waiters, number)))
                 queued = partial(length_is, client, number + 2)
                 await asyncio.to_thread(eventually, queued)
@@ -145,14 +149,34 @@ def test_a_release_wakes_one_waiter_of_many(wire: Wire, client: coordlock.Client
                 await asyncio.to_thread(holding.release)
                 await asyncio.gather(*tasks)
             # The first ones start what the client shares; gRPC adds threads for calls under way.
-            more = max(threads[10:]) - threads[10]
-            return more, sum(n for kind, n in sent.requests.items() if kind in READS)
+            return max(threads[10:]) - threads[10], sent.requests
 
-    more_threads, reads = asyncio.run(main())
+    more_threads, requests = asyncio.run(main())
     assert more_threads <= 4, "waiting tasks must not take threads"
-    assert woken == list(range(30))
+    assert woken == list(range(CROWD))
     # A herd would read the queue 30 + 29 + 28 + ... times.
-    assert reads <= 30 * 2
+    assert sum(n for kind, n in requests.items() if kind in READS) <= 1, requests
+    # One for each who leaves; etcd's client cancels watches, too, and ZooKeeper's cannot.
+    left = sum(n for kind, n in requests.items() if kind not in KEEPING_ALIVE | {"Watch"})
+    assert left <= CROWD + 2, requests
+
+
+@pytest.mark.parametrize("wire", ["zookeeper"], indirect=True)
+def test_a_crowd_that_comes_at_once_does_not_list_the_queue_for_each(wire: Wire) -> None:
+    async def main(other: coordlock.Client) -> int:
+        async with coordlock.connect_async(wire.url) as client:
+            await client.lock("warm").acquire()
+            with other.lock("orders"), wire.proxy.counting() as sent:
+                waiting = [asyncio.create_task(client.lock("orders").acquire()) for _ in range(300)]
+                all_wait = partial(length_is, other, 301)
+                await asyncio.to_thread(eventually, all_wait)
+                for task in waiting:
+                    task.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+        return sent.requests["getChildren2"]
+
+    with coordlock.connect(wire.direct) as other:
+        assert asyncio.run(main(other)) <= 100
 
 
 def test_waiting_sends_nothing_but_heartbeats(wire: Wire, client: coordlock.Client) -> None:

@@ -58,10 +58,25 @@ def test_a_snapshot_is_in_ascending_order_with_creation_revisions_as_tokens() ->
     assert (second.order, second.token, second.session) == (9, 9, "000000000000005c")
 
 
+def test_who_has_just_come_is_the_newest_and_known_already() -> None:
+    kvs = [
+        pb.KeyValue(key=f"/r/q/permit3-{GUID}".encode(), create_revision=9, lease=0x5C),
+        pb.KeyValue(key=b"/r/q/5d", create_revision=8),
+        pb.KeyValue(key=b"/r/q/5c", create_revision=4),
+    ]
+    entry = Entry("q", GUID, Permit(3), OWNER)
+    seen = requests.enqueued(LAYOUT, entry, pb.RangeResponse(kvs=kvs, count=7), 9)
+    assert (seen.queue, seen.revision, seen.omitted) == ("q", 9, 4)
+    assert [one.id for one in seen.contenders] == ["5c", "5d", GUID]
+    kvs[0].value = OWNER.encode()
+    assert seen == requests.snapshot(LAYOUT, "q", kvs, 9, omitted=4)
+
+
 def test_watches_are_for_deletions_from_a_revision_on() -> None:
     create = requests.watch(5, b"k", 8).create_request
     assert (create.watch_id, create.key, create.start_revision) == (5, b"k", 8)
     assert list(create.filters) == [pb.WatchCreateRequest.NOPUT]
+    assert not requests.watch(5, b"k", 8, puts=True).create_request.filters
     assert requests.unwatch(5).cancel_request.watch_id == 5
 
 

@@ -1,0 +1,108 @@
+"""Which of the own watches are told in order. No I/O.
+
+A waiter is granted by the departure of another, without a reading, only if its own departure would
+have been told before. etcd tells all watches of a stream that have caught up with the store what
+happens in the order in which it happens. A watch that begins in the past catches up within a tenth
+of a second, at no certain moment; until then it may be told last of what happened first. So the
+own watches have to have caught up; those on others may be told late, which delays a grant and
+proves nothing wrong. Two things show that an own watch has caught up:
+
+- The answer to the creation of a LATER watch carries a revision before the own watch's start. etcd
+  files the watches of a stream one after another and looks at the store before it files each. So
+  the own watch was filed when nothing had happened yet that it would have to catch up with. The
+  answer to its own creation would not do: something may happen between the look and the filing.
+- An event of its own. Where others write to etcd, the first seldom holds. Then it is created anew
+  from the contender's creation on, with that included: the first it is told is that creation, at
+  the moment at which it catches up.
+
+Nothing shows in which order the deletions of one transaction are told, nor that a client was so
+slow that etcd's buffer for its stream was full, after which etcd goes on in any order.
+"""
+
+from __future__ import annotations
+
+from coordlock_etcd.watch import Watch
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """What is known of the own watches on the current stream. Not safe for threads."""
+
+    def __init__(self) -> None:
+        self._behind: set[Watch] = set()
+        #: Sent and not yet known to have been filed in time, by id, and so in order of sending.
+        self._sent: dict[int, Watch] = {}
+        # The newest ids: of all that were sent, that were filed, and of the own one whose waiter
+        # waits for what was watched before.
+        self._newest = self._filed = self._alone = 0
+
+    def __contains__(self, watch: Watch) -> bool:
+        """Whether ``watch``, an own one, is known to have caught up."""
+        return watch not in self._behind
+
+    def sent(self, watch: Watch) -> None:
+        """``watch`` is on its way, as ``watch.id``, from ``watch.sent`` on."""
+        self._newest = watch.id
+        if watch.own:
+            self._behind.add(watch)
+            if watch.sent > watch.order:  # else its creation will be told
+                self._sent[watch.id] = watch
+
+    def created(self, id: int, revision: int) -> list[Watch]:
+        """The watch ``id`` is filed; the earlier ones that may have been filed too late.
+
+        ``revision`` is what etcd found the store at before it filed ``id``. Those who are returned
+        must begin at their creation to be known to have caught up.
+        """
+        late = []
+        while self._sent and (first := next(iter(self._sent))) < id:
+            watch = self._sent.pop(first)
+            if 0 < revision < watch.sent:
+                self._behind.discard(watch)
+            else:
+                late.append(watch)
+        self._filed = id
+        return late
+
+    def joined(self, shared: Watch) -> None:
+        """Somebody waits for ``shared``, which was sent before.
+
+        So it may be that no watch is sent after that on the waiter's own contender.
+        """
+        id = next(reversed(self._sent), 0)
+        if id and id == self._newest and self._sent[id] is not shared:
+            self._alone = id
+
+    def alone(self) -> Watch | None:
+        """An own watch that has been filed, and none after it that could show that it is in time.
+
+        Then one must be sent for that alone; see `witness`.
+        """
+        if self._alone == self._newest <= self._filed:
+            return self._sent.get(self._alone)
+        return None
+
+    def witness(self, id: int) -> None:
+        """A watch is on its way, as ``id``, for what the answer to its creation shows."""
+        self._newest = id
+
+    def told(self, watch: Watch) -> None:
+        """An event of ``watch`` has come."""
+        self._behind.discard(watch)
+
+    def unsent(self, watch: Watch) -> None:
+        """``watch`` is on no stream, but will be."""
+        self._sent.pop(watch.id, None)
+        if watch.own:
+            self._behind.add(watch)
+
+    def ended(self, watch: Watch) -> None:
+        """``watch`` is no more."""
+        self._sent.pop(watch.id, None)
+        self._behind.discard(watch)
+
+    def clear(self) -> None:
+        """All watches have ended."""
+        self._sent.clear()
+        self._behind.clear()
