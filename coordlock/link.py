@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import socket
 import threading
 import time
@@ -46,7 +45,6 @@ class Link:
         #: Runs the user's callbacks, so that no thread of ours ever does.
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
         self.recovery: Final = Recovery(self.timers)
-        self._ids: Final = random.Random()  # seeded by the system; a fork does not use it
         self._pid: Final = os.getpid()
         self._host: Final = socket.gethostname()
         self._lock = threading.Lock()
@@ -94,7 +92,7 @@ class Link:
     def ticket(self, session: Session, queue: str, claim: Claim) -> Ticket:
         """A new ticket for ``queue`` in ``session``; nothing is sent yet."""
         owner = Owner(self._host, self._pid, self.settings.label, time.time())
-        entry = Entry(queue, f"{self._ids.getrandbits(128):032x}", claim, owner)
+        entry = Entry(queue, os.urandom(16).hex(), claim, owner)
         ticket = Ticket(self.backend, self.timers, session, entry, self.recovery, self._forget)
         with self._lock:
             self._tickets[entry.id] = ticket

@@ -180,10 +180,13 @@ class Session:
         elif live and state == KazooState.CONNECTED:
             # On another thread: a given client blocks the sender of a few hundred requests until
             # this thread has passed them on.
-            self.client.handler.dispatch_callback(Callback("watch", self.watches.rearm, ()))
-            self._listener.recovered()
+            self.client.handler.dispatch_callback(Callback("watch", self._reconnected, ()))
         elif live:
             self._listener.suspect(_BROKEN)
+
+    def _reconnected(self) -> None:
+        self.watches.rearm()
+        self._listener.recovered()
 
     def _why_lost(self) -> BackendError:
         if (crash := self._connection.crash()) is not None:
