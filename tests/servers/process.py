@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Final, Self
+
+from tests.servers.guard import guarded
 
 __all__ = ["PortTaken", "ServerFailed", "ServerProcess"]
 
@@ -85,11 +86,7 @@ class ServerProcess(ABC):
         """Start the process without waiting for it."""
         if self._process is not None:
             raise ServerFailed(f"{self} was started twice")
-        # setpriv, not preexec_fn: running Python between fork and exec can deadlock when other
-        # threads (gRPC's, kazoo's) hold locks. The signal comes when the starting THREAD ends.
-        guard = shutil.which("setpriv")
-        prefix = [guard, "--pdeathsig", "KILL", "--"] if guard else []
-        command = prefix + self.command()
+        command = guarded(self.command())
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(

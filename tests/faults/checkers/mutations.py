@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
-from coordlock.testing.faults import History
 from coordlock.testing.faults.attempt import Attempt
 from coordlock.testing.faults.events import (
     ContenderAppeared,
@@ -23,8 +22,10 @@ from coordlock.testing.faults.events import (
     Kind,
     LossSignalled,
     OperationOffered,
+    ReleaseAcknowledged,
     ReleaseSent,
 )
+from coordlock.testing.faults.history import History
 from coordlock.testing.faults.operation import Operation
 from coordlock.testing.faults.overlap import conflict
 from tests.faults.checkers.reference import BOUNDS, MS
@@ -99,7 +100,7 @@ def quiet(history: History, one: Attempt) -> bool:
     return not {"PAUSED", "OPERATOR"} & set(reaches) and one.killed is None
 
 
-@mutation("HeldTogether", "NotLinearizable EarlyRemoval")
+@mutation("HeldTogether", "NotLinearizable EarlyRemoval FalselyHeld")
 def a_holder_that_goes_on_after_the_next_one_was_granted(
     history: History, chance: random.Random
 ) -> Events:
@@ -138,7 +139,7 @@ def a_grant_before_the_holders_release(history: History, chance: random.Random) 
 
 @mutation(
     "Overtaken DisorderedTokens RepeatedToken",
-    "NeverFirst NotLinearizable EarlyRemoval ForeignToken",
+    "NeverFirst NotLinearizable EarlyRemoval FalselyHeld ForeignToken",
 )
 def two_grants_that_have_changed_their_tokens(history: History, chance: random.Random) -> Events:
     one, other = pair_of(
@@ -153,7 +154,8 @@ def two_grants_that_have_changed_their_tokens(history: History, chance: random.R
 
 @mutation(
     "RepeatedToken",
-    "DisorderedTokens Overtaken NeverFirst NotLinearizable HeldTogether EarlyRemoval ForeignToken",
+    "DisorderedTokens Overtaken NeverFirst NotLinearizable HeldTogether EarlyRemoval FalselyHeld "
+    "ForeignToken",
 )
 def a_token_that_two_have(history: History, chance: random.Random) -> Events:
     one, other = pair_of(history, chance, lambda one, other: True)
@@ -270,7 +272,7 @@ def a_contender_that_is_left_over(history: History, chance: random.Random) -> Ev
     return swapped(history.events, one_of(gone, chance), None)
 
 
-@mutation("NeverFirst", "EarlyRemoval")
+@mutation("NeverFirst", "EarlyRemoval FalselyHeld")
 def a_grant_of_who_was_gone_before_its_turn(history: History, chance: random.Random) -> Events:
     def fits(one: Attempt, other: Attempt) -> bool:
         first, second = history.life(one), history.life(other)
@@ -317,6 +319,31 @@ def a_lease_that_is_left_over(history: History, chance: random.Random) -> Events
     counts = [one for one in history.events if isinstance(one, Counted) and not one.baseline]
     one: Counted = one_of(counts, chance)
     return swapped(history.events, one, replace(one, count=one.count + 1))
+
+
+@mutation("FalselyLost")
+def a_release_that_says_lost_of_what_was_held(history: History, chance: random.Random) -> Events:
+    answers = [
+        answer
+        for one in history.granted
+        if isinstance(answer := one.release_answer, ReleaseAcknowledged)
+        and answer.held
+        and one.granted
+        and (one.granted.deadline or 0) > answer.at
+        and not one.lost
+        # Whose contender an operator removed, nobody knows without the ground truth.
+        and (history.life(one) or not history.faults.all)
+    ]
+    untrue = one_of(answers, chance)
+    return swapped(history.events, untrue, replace(untrue, held=False))
+
+
+@mutation("FalselyHeld")
+def a_release_that_says_held_of_what_was_lost(history: History, chance: random.Random) -> Events:
+    lost = one_of([one.lost for one in history.granted if one.lost and not one.killed], chance)
+    sent = ReleaseSent(lost.at + 1, lost.process, lost.attempt)
+    answer = ReleaseAcknowledged(lost.at + 2, lost.process, lost.attempt, held=True)
+    return [*history.events, sent, answer]
 
 
 @mutation("UnjustRefusal")

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import count
 
 from coordlock.claim import Claim, Mode, Permit
-from coordlock.testing.faults import Bounds
+from coordlock.testing.faults.bounds import Bounds
 from coordlock.testing.faults.events import (
     AcquireFailed,
     AcquireInvoked,
@@ -45,6 +45,8 @@ from coordlock.testing.faults.events import (
 
 MS = 1_000_000
 TTL = 1000 * MS
+#: A release waits until it is answered, or its session is over.
+PATIENCE = 3600 * 1000 * MS
 #: How much later than the time-to-live says the service expires a session, at least.
 GRACE = 20 * MS
 BOUNDS = Bounds(signal=10 * MS, recovery=30_000 * MS)
@@ -339,7 +341,7 @@ class Reference:
             return
         client.state = "releasing"
         one = contender.attempt
-        self.log(ReleaseSent(self.now, client.name, one))
+        self.log(ReleaseSent(self.now, client.name, one, PATIENCE))
 
         def acknowledged(held: bool) -> None:
             if client.contender is contender and client.state == "releasing":

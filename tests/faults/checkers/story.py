@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordlock.claim import Claim, Mode
-from coordlock.testing.faults import Bounds, History, judge
+from coordlock.testing.faults.bounds import Bounds
 from coordlock.testing.faults.events import (
     AcquireFailed,
     AcquireInvoked,
@@ -31,6 +31,8 @@ from coordlock.testing.faults.events import (
     RunEnded,
     Surveyed,
 )
+from coordlock.testing.faults.history import History
+from coordlock.testing.faults.verdict import judge
 
 MS = 1_000_000
 #: A run of a second: a signal may be 10 ms late, everybody is told and answered within 200 ms.
@@ -79,6 +81,8 @@ class Story:
         deadline: int | None = None,
         released: int | None = None,
         acked: int | None = None,
+        held: bool | None = None,
+        patience: int | None = None,
         lost: int | None = None,
         deadline_then: int | None = None,
         gone: int | None = None,
@@ -87,7 +91,8 @@ class Story:
         """One acquire and what becomes of it.
 
         ``gone`` is the revision at which it leaves the queue; ``seen`` is when the observer sees
-        that, the end by default. A release is acknowledged one millisecond later.
+        that, the end by default. A release is acknowledged one millisecond later, and has ``held``
+        the lock unless it was ``lost``.
         """
         one = self.name("attempt")
         self.add(AcquireInvoked(invoked * MS, process, one, self.lock, claim))
@@ -98,9 +103,10 @@ class Story:
         if failed is not None:
             self.add(AcquireFailed(failed * MS, process, one, "AcquireTimeout"))
         if released is not None:
-            self.add(ReleaseSent(released * MS, process, one))
+            self.add(ReleaseSent(released * MS, process, one, _ns(patience)))
             at = released + 1 if acked is None else acked
-            self.add(ReleaseAcknowledged(at * MS, process, one, lost is None))
+            held = lost is None if held is None else held
+            self.add(ReleaseAcknowledged(at * MS, process, one, held))
         if lost is not None:
             self.add(LossSignalled(lost * MS, process, one, "expired", _ns(deadline_then)))
         if token is not None and self.truth:

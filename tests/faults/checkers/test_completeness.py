@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordlock.claim import Mode
-from coordlock.testing.faults import History, completeness
+from coordlock.testing.faults.completeness import completeness
 from coordlock.testing.faults.events import (
     AcquireFailed,
     AcquireInvoked,
@@ -34,6 +34,7 @@ from coordlock.testing.faults.events import (
     Surveyed,
     Withdrawn,
 )
+from coordlock.testing.faults.history import History
 from tests.faults.checkers.story import BOUNDS, END, MS, QUIET, Story, broken
 
 

@@ -6,9 +6,9 @@ from itertools import combinations
 import pytest
 
 from coordlock.claim import Claim, Mode, Permit
-from coordlock.testing.faults import exclusion, overlaps
 from coordlock.testing.faults.events import Reach
-from coordlock.testing.faults.exclusion import HeldTogether
+from coordlock.testing.faults.exclusion import HeldTogether, exclusion
+from coordlock.testing.faults.overlap import overlaps
 from tests.faults.checkers.story import BOUNDS, MS, Story, broken
 
 
@@ -42,8 +42,8 @@ def test_two_holders_at_a_time_are_found() -> None:
         "HeldTogether: a was held together by c1 (token 5), c2 (token 6), for 1.000 ms",
         "        0.010000 s  c1         Granted attempt=attempt1 token=5 deadline=None",
         "        0.021000 s  c2         Granted attempt=attempt2 token=6 deadline=None",
-        "        0.022000 s  c1         ReleaseSent attempt=attempt1",
-        "        0.030000 s  c2         ReleaseSent attempt=attempt2",
+        "        0.022000 s  c1         ReleaseSent attempt=attempt1 patience=None",
+        "        0.030000 s  c2         ReleaseSent attempt=attempt2 patience=None",
     ]
     assert broken(story) == ["HeldTogether", "NotLinearizable"]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordlock.testing.faults import completeness
+from coordlock.testing.faults.completeness import completeness
 from coordlock.testing.faults.events import FOREVER, FaultBegan, FaultHealed, Reach
 from coordlock.testing.faults.fault import Fault, Faults
 from tests.faults.checkers.story import BOUNDS, QUIET, Story

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from coordlock.claim import Claim, Mode, Permit
-from coordlock.testing.faults import fifo
 from coordlock.testing.faults.events import Reach
+from coordlock.testing.faults.fifo import fifo
 from tests.faults.checkers.story import BOUNDS, Story, broken
 
 

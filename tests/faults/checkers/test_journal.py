@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from select import PIPE_BUF
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 from coordlock.claim import Mode, Permit
 from coordlock.clock import SYSTEM_CLOCK
-from coordlock.testing.faults import Journal, MalformedHistory, events, read
+from coordlock.testing.faults import events
 from coordlock.testing.faults.events import (
     AcquireFailed,
     AcquireInvoked,
@@ -30,9 +32,11 @@ from coordlock.testing.faults.events import (
     OperationOffered,
     Quiesced,
     Reach,
+    ReleaseSent,
     RunBegan,
     Surveyed,
 )
+from coordlock.testing.faults.journal import Journal, MalformedHistory, read
 from coordlock.testing.faults.record import decode, encode
 from coordlock.testing.waiting import eventually
 from tests.faults.checkers.reference import MODES, PERMITS, Reference
@@ -94,6 +98,11 @@ def test_a_line_is_plain_json() -> None:
         "lock": "a",
         "claim": "permit3",
     }
+
+
+def test_what_has_a_default_may_be_missing() -> None:
+    sent = ReleaseSent(1, "c1", "c1-1")
+    assert decode(encode(sent).replace(b',"patience":null', b"")) == sent
 
 
 def test_long_texts_are_cut_and_what_is_too_long_otherwise_is_refused() -> None:
@@ -235,7 +244,7 @@ def test_a_reading_of_the_clocks_that_was_interrupted_is_repeated(tmp_path: Path
 WRITER = """
 import sys
 from pathlib import Path
-from coordlock.testing.faults import Journal
+from coordlock.testing.faults.journal import Journal
 from coordlock.testing.faults.events import AcquireFailed
 journal = Journal(Path(sys.argv[1]), sys.argv[2])
 number = 0
@@ -298,3 +307,17 @@ def test_a_whole_history_comes_back_as_it_was(
     assert sorted(map(repr, history.events)) == sorted(map(repr, written))
     assert [event.at for event in history.events] == sorted(event.at for event in written)
     assert FinalSet in map(type, history.events)
+
+
+def test_a_line_that_is_written_while_it_is_read_is_torn_and_ends_the_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Growing(io.BytesIO):
+        """A file to whose last line the rest is added when it was read half."""
+
+        def __iter__(self) -> Iterator[bytes]:
+            return iter([GOOD, GOOD[:9], GOOD[9:]])
+
+    monkeypatch.setattr(Path, "open", lambda *_: Growing())
+    history = read([tmp_path / "o.jsonl"])
+    assert (len(history.events), history.torn) == (1, ("o",))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordlock.claim import Claim, Mode, Permit
-from coordlock.testing.faults import linearizability
 from coordlock.testing.faults.events import Reach
+from coordlock.testing.faults.linearizability import linearizability
 from coordlock.testing.faults.mutex import Acquire, FencedMutex, Release
 from coordlock.testing.faults.search import Call, Decision, linearize
 from tests.faults.checkers.story import BOUNDS, Story, broken

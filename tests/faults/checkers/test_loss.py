@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordlock.testing.faults import loss
 from coordlock.testing.faults.events import Reach
-from coordlock.testing.faults.loss import LateSignal
+from coordlock.testing.faults.loss import LateSignal, loss
 from tests.faults.checkers.story import BOUNDS, MS, Story, broken
 
 

@@ -11,8 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from coordlock.claim import Claim
-from coordlock.testing.faults import History, judge, summary
 from coordlock.testing.faults.events import Reach
+from coordlock.testing.faults.figures import summary
+from coordlock.testing.faults.history import History
+from coordlock.testing.faults.verdict import judge
 from tests.faults.checkers.mutations import MUTATIONS, Impossible
 from tests.faults.checkers.reference import BOUNDS, EXCLUSIVE, MODES, PERMITS, Reference
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordlock.testing.faults import register
 from coordlock.testing.faults.events import Kind, OperationAccepted, Reach
+from coordlock.testing.faults.register import register
 from tests.faults.checkers.story import BOUNDS, MS, Story, broken
 
 

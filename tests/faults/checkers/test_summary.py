@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from coordlock.claim import Mode, Permit
-from coordlock.testing.faults import History, Summary, judge, summary
 from coordlock.testing.faults.events import Kind, Reach, RunBegan
+from coordlock.testing.faults.figures import Summary, summary
+from coordlock.testing.faults.history import History
+from coordlock.testing.faults.verdict import judge
 from tests.faults.checkers import reference
 from tests.faults.checkers.reference import EXCLUSIVE, Reference
 from tests.faults.checkers.story import BOUNDS, MS, Story

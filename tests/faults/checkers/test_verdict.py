@@ -3,8 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordlock.claim import Permit
-from coordlock.testing.faults import CHECKERS, History, judge
 from coordlock.testing.faults.events import Granted, Reach
+from coordlock.testing.faults.history import History
+from coordlock.testing.faults.verdict import CHECKERS, judge
 from coordlock.testing.faults.violation import Violation, shown, together
 from tests.faults.checkers.story import BOUNDS, MS, Story
 
@@ -39,6 +40,7 @@ def test_what_is_not_checked_is_named() -> None:
         "fifo, by the service's record",
         "tokens, by the service's record",
         "loss, by the service's record",
+        "release, by the service's record",
         "leaks, by the service's record",
     }
     assert "linearizability was not checked: clients stood still, or" in str(verdict)

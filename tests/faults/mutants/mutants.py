@@ -7,12 +7,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import coordlock_etcd.requests
 import coordlock_zookeeper.nodes
 import coordlock_zookeeper.transactions
+from coordlock_etcd import EtcdBackend
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.queues import Queues
 from coordlock_zookeeper.transactions import Step
@@ -27,12 +29,14 @@ from coordlock.claim import Mode, Permit
 from coordlock.contender import Contender, Snapshot
 from coordlock.errors import BackendUnavailable
 from coordlock.fencing.marks import Marks
+from coordlock.grant import _Hold
 from coordlock.promise import resolved
+from coordlock.retry import removal
 from coordlock.session import Session
 from coordlock.testing.faults.events import Kind
 from coordlock.ticket import Ticket
-from tests.faults.protocol import Answer, Request
-from tests.faults.resource import Resource
+from tests.faults.resource.protocol import Answer, Request
+from tests.faults.resource.resource import Resource
 
 __all__ = ["Mutation"]
 
@@ -81,7 +85,25 @@ def _wait_for_anything(
 
 takes_any_departure_for_its_turn = patched((_Acquisition, "_wait", _wait_for_anything))
 
-takes_departures_for_ordered = patched((Session, "disordered", nothing))
+_depart = Ticket._depart
+
+
+@contextmanager
+def misses_some_departures() -> Iterator[None]:
+    """The first one, and every third one after that."""
+    missed = itertools.cycle((True, False, False))
+
+    def depart(self: Ticket, contender: Contender) -> None:
+        if not next(missed):
+            _depart(self, contender)
+
+    with patched((Ticket, "_depart", depart))():
+        yield
+
+
+takes_departures_for_ordered = patched(
+    (Session, "disordered", nothing), (EtcdBackend, "told_in_order", lambda *_: True)
+)
 
 _blockers = coordlock.admission.blockers
 
@@ -110,6 +132,26 @@ lets_readers_pass_writers = patched((coordlock.admission, "_conflict", _reader_f
 
 
 # Withdrawing, and sending again.
+
+_release = _Hold._release
+
+
+def _held_anyway(self: _Hold, bound: float | None) -> Any:
+    yield from _release(self, bound)
+    return True
+
+
+says_held_whatever_has_happened = patched(
+    (Ticket, "removed", nothing), (_Hold, "_release", _held_anyway)
+)
+
+
+def _finds_nothing(*arguments: Any, **more: Any) -> Any:
+    yield from removal(*arguments, **more)
+    return False
+
+
+takes_its_own_removal_for_another_ones = patched((coordlock.ticket, "removal", _finds_nothing))
 
 
 def _remove_once(call: Callable[[], Any], *_: object, **__: object) -> Any:
@@ -161,7 +203,7 @@ does_not_hear_of_its_own_removal = patched((Ticket, "removed", nothing))
 _watch = coordlock_etcd.requests.watch
 
 watches_from_now_on = patched(
-    (coordlock_etcd.requests, "watch", lambda id, key, _: _watch(id, key, 0))
+    (coordlock_etcd.requests, "watch", lambda id, key, _, **more: _watch(id, key, 0, **more))
 )
 
 _snapshot = coordlock_etcd.requests.snapshot
@@ -194,11 +236,25 @@ def _name_as_order(child: str) -> int:
 
 
 def _survey_by_name(children: Any) -> list[tuple[int, str]]:
-    return [(_name_as_order(child), child) for _, child in _survey(children)]
+    return sorted((_name_as_order(child), child) for _, child in _survey(children))
 
 
 def _contender_by_name(parent: str, child: str, **options: Any) -> Contender:
     return replace(_contender(parent, child, **options), order=_name_as_order(child))
+
+
+class _Guids:
+    """In the place of each client's own random numbers: ``numbers``, for all clients."""
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self._numbers = numbers
+
+    def getrandbits(self, _: int) -> int:
+        return next(self._numbers)
+
+
+def _with_guids(numbers: Iterator[int]) -> tuple[object, str, object]:
+    return coordlock.link, "random", SimpleNamespace(Random=lambda: _Guids(numbers))
 
 
 @contextmanager
@@ -208,7 +264,7 @@ def orders_by_the_whole_name() -> Iterator[None]:
     with patched(
         (coordlock_zookeeper.nodes, "survey", _survey_by_name),
         (coordlock_zookeeper.nodes, "contender", _contender_by_name),
-        (uuid, "uuid4", lambda: uuid.UUID(int=next(guids))),
+        _with_guids(guids),
     )():
         yield
 
@@ -217,14 +273,12 @@ def _look_first(self: Queues, entry: Any) -> Any:
     """`Queues.enqueue` as it would be for whoever takes any node with the right GUID."""
     parent = self._path(entry.queue)
     try:
-        children, stat = yield promise_of(
-            self._client.get_children_async(parent, include_data=True)
-        )
+        listing = yield self._listings.ask(parent)
         found = next(
-            child for child in children if coordlock_zookeeper.nodes.has_id(child, entry.id)
+            child for child in listing.children if coordlock_zookeeper.nodes.has_id(child, entry.id)
         )
         mine = yield promise_of(self._client.exists_async(f"{parent}/{found}"))
-        snapshot = yield from self._enqueued(entry, f"{parent}/{found}", mine, children, stat)
+        snapshot = yield from self._enqueued(entry, f"{parent}/{found}", mine, listing, False)
     except (coordlock.BackendError, StopIteration):
         snapshot = yield from _enqueue(self, entry)
     return snapshot
@@ -245,7 +299,7 @@ def adopts_the_node_of_an_old_session() -> Iterator[None]:
     with patched(
         (Queues, "enqueue", _look_first),
         (Ticket, "withdraw", _stays_in_line),
-        (uuid, "uuid4", lambda: uuid.UUID(int=next(guids))),
+        _with_guids(guids),
     )():
         yield
 

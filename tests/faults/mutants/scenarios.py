@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from typing import Any
 from unittest.mock import patch
 
 from coordlock_zookeeper import ZookeeperBackend
@@ -13,7 +14,7 @@ from coordlock.promise import Promise
 from coordlock.testing.connection import Connection
 from coordlock.testing.faults.events import Kind, Reach
 from coordlock.testing.waiting import eventually
-from tests.faults.mutants.stage import Stage
+from tests.faults.mutants.stage import Player, Stage
 from tests.servers.etcd import EtcdServer
 from tests.servers.zookeeper import ZooKeeperServer
 
@@ -33,6 +34,14 @@ def settle(condition: Callable[[], bool]) -> None:
     """Give what must not happen a moment to happen."""
     with suppress(TimeoutError):
         eventually(condition, within=0.3)
+
+
+def _kazoo(player: Player) -> Any:
+    """The kazoo client of a player."""
+    backend = player.client._link.backend
+    assert isinstance(backend, ZookeeperBackend)
+    assert backend._current is not None
+    return backend._current.session.client
 
 
 def a_waiter_is_evicted(stage: Stage) -> None:
@@ -78,6 +87,16 @@ def a_holder_is_evicted(stage: Stage) -> None:
     held.told.wait(PATIENCE)
 
 
+def a_holder_is_evicted_and_releases(stage: Stage) -> None:
+    """Before it must have heard of that, but after somebody else was granted the lock."""
+    holder, other = stage.player(), stage.player()
+    held = holder.holding()
+    stage.evict(stage.queue()[0])
+    got = other.holding()
+    holder.release(held)
+    other.release(got)
+
+
 def a_holder_is_cut_off(stage: Stage) -> None:
     """Until its session has expired in the service, and longer."""
     proxy = stage.proxy()
@@ -120,9 +139,18 @@ def an_answer_to_a_heartbeat_is_late(stage: Stage) -> None:
     waiting = other.asking()
     stage.queued(2)
     with stage.fault():
-        proxy.replies.delay(late)
+        answered = proxy.on_reply(heartbeat, nothing)
+        if isinstance(stage.server, ZooKeeperServer):
+            # Until the heartbeat is sent, kazoo hears answers all the time, or it would hang up
+            # before this one comes.
+            proxy.replies.delay(1.0)
+            beaten = proxy.on_request(heartbeat, lambda *_: proxy.replies.delay(late))
+            kazoo = _kazoo(holder)
+            eventually(lambda: kazoo.exists_async("/") and beaten.sprung)
+        else:
+            proxy.replies.delay(late)
         # The service has heard of it, and will hear no more.
-        proxy.on_reply(heartbeat, nothing).wait()
+        answered.wait()
         proxy.requests.black_hole()
         got = waiting.result()
         held.told.wait(3)

@@ -15,7 +15,7 @@ import coordlock
 from coordlock.claim import Claim, Mode, Permit
 from coordlock.contender import Contender
 from coordlock.errors import CoordlockError
-from coordlock.testing.faults import Bounds, Journal, Verdict, judge, read
+from coordlock.testing.faults.bounds import Bounds
 from coordlock.testing.faults.events import (
     FaultBegan,
     FaultHealed,
@@ -28,18 +28,20 @@ from coordlock.testing.faults.events import (
     RunBegan,
     RunEnded,
 )
+from coordlock.testing.faults.journal import Journal, read
+from coordlock.testing.faults.verdict import Verdict, judge
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from coordlock.transaction import Stored
-from tests.faults.attempt import Attempt
-from tests.faults.etcd_truth import EtcdTruth
-from tests.faults.protocol import Request
-from tests.faults.resource import Resource
-from tests.faults.scribe import Scribe
-from tests.faults.truth import Truth
-from tests.faults.zookeeper_truth import ZooKeeperTruth
+from tests.faults.clients.attempt_log import AttemptLog
+from tests.faults.clients.scribe import Scribe
+from tests.faults.resource.protocol import Request
+from tests.faults.resource.resource import Resource
+from tests.faults.truth.etcd import EtcdObserver
+from tests.faults.truth.observer import Observer
+from tests.faults.truth.zookeeper import ZooKeeperObserver
 from tests.servers.endpoint import Endpoint
 from tests.servers.etcd import EtcdServer
 from tests.servers.zookeeper import ZooKeeperServer
@@ -51,6 +53,8 @@ Server = EtcdServer | ZooKeeperServer
 LOCK: Final = "a"
 #: Seconds for all that is to happen at once.
 _SOON: Final = 2.5
+#: Seconds that a release waits for the service.
+_PATIENCE: Final = 1.0
 
 
 class Player:
@@ -60,11 +64,11 @@ class Player:
         self.client: Final = coordlock.connect(url)
         self.journal: Final = journal
         #: Those that were granted and not released.
-        self.attempts: Final[list[Attempt]] = []
+        self.attempts: Final[list[AttemptLog]] = []
         self._scribe = Scribe(journal)
         self._pool = pool
 
-    def acquire(self, claim: Claim = Mode.EX, timeout: float = 30) -> Attempt | None:
+    def acquire(self, claim: Claim = Mode.EX, timeout: float = 30) -> AttemptLog | None:
         """The attempt, when it was granted."""
         client = self.client
         lock = (
@@ -82,13 +86,13 @@ class Player:
         self.attempts.append(attempt)
         return attempt
 
-    def holding(self, claim: Claim = Mode.EX) -> Attempt:
+    def holding(self, claim: Claim = Mode.EX) -> AttemptLog:
         """The attempt, which is granted."""
         attempt = self.acquire(claim)
         assert attempt is not None
         return attempt
 
-    def asking(self, claim: Claim = Mode.EX, timeout: float = 30) -> Future[Attempt | None]:
+    def asking(self, claim: Claim = Mode.EX, timeout: float = 30) -> Future[AttemptLog | None]:
         """The same in the background."""
         return self._pool.submit(self.acquire, claim, timeout)
 
@@ -96,14 +100,14 @@ class Player:
         """Acquire and release in the background."""
         return self._pool.submit(lambda: self.release(self.acquire()))
 
-    def release(self, attempt: Attempt | None) -> None:
+    def release(self, attempt: AttemptLog | None) -> None:
         """Release what was granted, unless it was lost."""
         if attempt is not None and not attempt.lost:
             self.attempts.remove(attempt)
-            attempt.releasing()
-            attempt.released(bool(attempt.grant.release(1)))
+            attempt.releasing(_PATIENCE)
+            attempt.released(bool(attempt.grant.release(_PATIENCE)))
 
-    def offer(self, attempt: Attempt, resource: Resource, kind: Kind) -> None:
+    def offer(self, attempt: AttemptLog, resource: Resource, kind: Kind) -> None:
         """Go to the resource with the token of ``attempt``."""
         value = None if kind is Kind.READ else self._scribe.value()
         operation, shared = self._scribe.operation(), attempt.shared
@@ -119,11 +123,11 @@ class Player:
         )
         resource.take(Request(operation, resource.name, attempt.token, shared, kind, value))
 
-    def read(self, attempt: Attempt, key: str) -> Stored:
+    def read(self, attempt: AttemptLog, key: str) -> Stored:
         """The list of values that the service keeps under ``key``, read by the grant."""
         return self._trusting(attempt).read(key) or Stored(b"[]", 0)
 
-    def add(self, attempt: Attempt, key: str, stored: Stored) -> None:
+    def add(self, attempt: AttemptLog, key: str, stored: Stored) -> None:
         """Write one value more than in ``stored``, guarded by the grant."""
         value, operation = self._scribe.value(), self._scribe.operation()
         offered = operation, key, attempt.name, attempt.token, False, Kind.ADD, value
@@ -137,7 +141,7 @@ class Player:
         else:
             self.journal.log(OperationAccepted, operation, stored.version + 1)
 
-    def _trusting(self, attempt: Attempt) -> coordlock.Grant:
+    def _trusting(self, attempt: AttemptLog) -> coordlock.Grant:
         """The grant, which leaves it to the service to say whether it is lost."""
         grant = attempt.grant
         assert isinstance(grant, coordlock.Grant)
@@ -159,7 +163,7 @@ class Stage:
         self._keeps_data = False
         self._journal = self._new_journal("runner")
         self._journal.log(RunBegan, 0, server.endpoint.scheme, truth=True)
-        self.truth: Final[Truth] = self._observer()
+        self.truth: Final[Observer] = self._observer()
         self._pool = self._stack.enter_context(ThreadPoolExecutor(16))
 
     def player(self, *proxies: FaultProxy, **options: object) -> Player:
@@ -254,12 +258,12 @@ class Stage:
         self._stack.callback(client.close)
         return client
 
-    def _observer(self) -> Truth:
+    def _observer(self) -> Observer:
         journal = self._new_journal("truth")
-        truth: Truth = (
-            EtcdTruth([self.server], self._root, journal)
+        truth: Observer = (
+            EtcdObserver([self.server], self._root, journal)
             if isinstance(self.server, EtcdServer)
-            else ZooKeeperTruth([self.server], self._root, journal)
+            else ZooKeeperObserver([self.server], self._root, journal)
         )
         return self._stack.enter_context(truth)
 

@@ -10,14 +10,16 @@ from typing import Final
 
 import pytest
 
-from coordlock.testing.faults import Bounds, Violation
+from coordlock.testing.faults.bounds import Bounds
 from coordlock.testing.faults.exclusion import HeldTogether
 from coordlock.testing.faults.fifo import NeverFirst, Overtaken
 from coordlock.testing.faults.leaks import Leaked
 from coordlock.testing.faults.liveness import Unanswered
 from coordlock.testing.faults.loss import EarlyRemoval, MissingSignal
 from coordlock.testing.faults.register import LostAdd, StaleAccepted
+from coordlock.testing.faults.release import FalselyHeld, FalselyLost
 from coordlock.testing.faults.tokens import ForeignToken, RepeatedToken
+from coordlock.testing.faults.violation import Violation
 from tests.faults.mutants import mutants, scenarios
 from tests.faults.mutants.mutants import Mutation
 from tests.faults.mutants.scenarios import Scenario
@@ -55,6 +57,11 @@ MUTANTS: Final = [
         mutants.takes_any_departure_for_its_turn, scenarios.one_in_the_middle_gives_up, HeldTogether
     ),
     Mutant(
+        mutants.misses_some_departures,
+        scenarios.the_first_of_two_leaves_a_semaphore,
+        Unanswered,
+    ),
+    Mutant(
         mutants.takes_departures_for_ordered,
         scenarios.a_waiter_is_evicted_before_it_hears_of_anything,
         NeverFirst,
@@ -79,6 +86,14 @@ MUTANTS: Final = [
         mutants.lets_readers_pass_writers,
         scenarios.a_reader_comes_behind_a_writer_who_waits,
         Overtaken,
+    ),
+    Mutant(
+        mutants.says_held_whatever_has_happened,
+        scenarios.a_holder_is_evicted_and_releases,
+        FalselyHeld,
+    ),
+    Mutant(
+        mutants.takes_its_own_removal_for_another_ones, scenarios.a_semaphore_is_full, FalselyLost
     ),
     Mutant(mutants.withdraws_once, scenarios.a_release_finds_no_server, Leaked),
     Mutant(

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from tests.faults.nemesis import clocks, links, nodes, operators, people
-from tests.faults.nemesis.fault import Fault
+from tests.faults.nemesis.fault_maker import FaultMaker
 
 __all__ = ["FAULTS"]
 
 #: By name.
-FAULTS: Final[Mapping[str, type[Fault]]] = {
+FAULTS: Final[Mapping[str, type[FaultMaker]]] = {
     fault.name: fault
     for module in (nodes, links, people, clocks, operators)
     for fault in (getattr(module, name) for name in module.__all__)

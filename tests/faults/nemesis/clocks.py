@@ -7,12 +7,12 @@ Neither ZooKeeper nor coordlock may measure durations by the wall clock. So thes
 from __future__ import annotations
 
 from coordlock.testing.faults.events import Reach
-from tests.faults.nemesis.fault import Area, Fault
+from tests.faults.nemesis.fault_maker import Area, FaultMaker
 
 __all__ = ["JumpClientClock", "JumpLeaderClock", "JumpServerClocks"]
 
 
-class _Jump(Fault):
+class _Jump(FaultMaker):
     reach = Reach.CLOCKS
     area = Area.CLOCKS
     # Processes notice within a second.

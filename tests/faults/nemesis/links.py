@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from coordlock.testing.faults.events import Reach
-from tests.faults.disturbance import Disturbance
-from tests.faults.nemesis.fault import Area, Fault, Ranges
+from tests.faults.nemesis.fault_maker import Area, FaultMaker, Ranges
+from tests.faults.network.disturbance import Disturbance
 
 __all__ = [
     "DeafenClient",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class _LinkFault(Fault):
+class _LinkFault(FaultMaker):
     """Disturbs the links of its one target."""
 
     reach = Reach.NETWORK
@@ -88,7 +88,7 @@ class _Muting(_LinkFault):
     def disturb(self, name: str) -> Iterator[Disturbance]:
         for node in self.system.nodes:
             if node != name:
-                yield self.system.network.cut(name, node)
+                yield self.system.network.silence(name, node)
 
 
 class _Deafening(_LinkFault):
@@ -97,7 +97,7 @@ class _Deafening(_LinkFault):
     def disturb(self, name: str) -> Iterator[Disturbance]:
         for node in self.system.nodes:
             if node != name:
-                yield self.system.network.cut(node, name)
+                yield self.system.network.silence(node, name)
 
 
 class _Slowness(_LinkFault):
@@ -138,8 +138,8 @@ class PartLeader(_OfLeader):
     def disturb(self, name: str) -> Iterator[Disturbance]:
         for node in self.system.nodes:
             if node != name:
-                yield self.system.network.cut(name, node)
-                yield self.system.network.cut(node, name)
+                yield self.system.network.silence(name, node)
+                yield self.system.network.silence(node, name)
 
 
 class MuteLeader(_Muting, _OfLeader):
@@ -190,7 +190,7 @@ class LossyClient(_Lossiness, _OfClient):
     name = "lossy-client"
 
 
-class ResetClient(Fault):
+class ResetClient(FaultMaker):
     """All connections of a client are reset."""
 
     name = "reset-client"

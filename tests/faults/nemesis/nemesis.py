@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import Final
 
-from coordlock.testing.faults import Journal
 from coordlock.testing.faults.events import FaultBegan, FaultHealed, Reach
+from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 from tests.faults.nemesis.catalogue import FAULTS
-from tests.faults.nemesis.fault import Clients, Fault, Scene
-from tests.faults.nemesis.schedule import Step, schedule
-from tests.faults.system import System, Unanswered
+from tests.faults.nemesis.fault_maker import Clients, FaultMaker, Scene
+from tests.faults.nemesis.schedule import Episode, schedule
+from tests.faults.systems.system import System, Uncertain
 
 __all__ = ["Nemesis"]
 
@@ -53,34 +53,34 @@ class Nemesis:
         self._crew = crew
         self._journal = journal
         self._scene = Scene(system, crew, root, journal, compactable or (lambda: 0))
-        self._steps = schedule(seed, names, system.name)
-        self._active: list[Fault] = []
+        self._episodes = schedule(seed, names, system.name)
+        self._active: list[FaultMaker] = []
 
     def run(self, seconds: float) -> None:
         """Fault after fault, for so long; the last one is cut short. May be called again."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            step = next(self._steps, None)
-            if step is None:
+            episode = next(self._episodes, None)
+            if episode is None:
                 _sleep_until(deadline)
                 return
             # One that has not recovered from the last fault is one too few for the next.
             while not self._is_well() and time.monotonic() < deadline:
                 time.sleep(_LOOK)
-            self._play(step, deadline)
-            _sleep_until(min(time.monotonic() + step.calm, deadline))
+            self._play(episode, deadline)
+            _sleep_until(min(time.monotonic() + episode.calm, deadline))
 
-    def _play(self, step: Step, deadline: float) -> None:
+    def _play(self, episode: Episode, deadline: float) -> None:
         start = time.monotonic()
-        ends: list[tuple[float, Fault]] = []
-        for planned in step.faults:
+        ends: list[tuple[float, FaultMaker]] = []
+        for planned in episode.faults:
             _sleep_until(min(start + planned.after, deadline))
             if time.monotonic() < deadline:
                 fault = FAULTS[planned.name](self._scene, Random(planned.seed))
                 self._active.append(fault)
                 try:
                     fault.begin()
-                except Unanswered:
+                except Uncertain:
                     # It may be done yet, so it is not over before `heal`.
                     continue
                 ends.append((time.monotonic() + planned.seconds, fault))

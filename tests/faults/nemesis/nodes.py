@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from coordlock.testing.faults.events import Reach
-from tests.faults.nemesis.fault import Area, Fault, Ranges
+from tests.faults.nemesis.fault_maker import Area, FaultMaker, Ranges
 
 __all__ = [
     "KillFollower",
@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-class _NodeFault(Fault):
+class _NodeFault(FaultMaker):
     reach = Reach.SERVERS
     area = Area.NODES
 

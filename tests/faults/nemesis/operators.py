@@ -7,13 +7,13 @@ other. One without an answer may be done yet: it is over when the nemesis has he
 from __future__ import annotations
 
 from coordlock.testing.faults.events import Reach
-from tests.faults.etcd_system import EtcdSystem
-from tests.faults.nemesis.fault import Area, Fault
+from tests.faults.nemesis.fault_maker import Area, FaultMaker
+from tests.faults.systems.etcd import EtcdSystem
 
 __all__ = ["Compact", "Defragment", "RemoveContender", "RemoveQueue", "RevokeSession"]
 
 
-class RemoveContender(Fault):
+class RemoveContender(FaultMaker):
     """Somebody's contender is deleted, whether it waits or holds."""
 
     name = "remove-contender"
@@ -28,7 +28,7 @@ class RemoveContender(Fault):
         self.system.remove(self.targets)
 
 
-class RemoveQueue(Fault):
+class RemoveQueue(FaultMaker):
     """All contenders of a lock are deleted, and in ZooKeeper their parent under the waiters."""
 
     name = "remove-queue"
@@ -67,7 +67,7 @@ class RemoveQueue(Fault):
             self.system.remove(self.targets)
 
 
-class _EtcdFault(Fault):
+class _EtcdFault(FaultMaker):
     area = Area.SERVICE
     systems = frozenset({"etcd"})
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from coordlock.testing.faults.events import Reach
-from tests.faults.nemesis.fault import Area, Fault
+from tests.faults.nemesis.fault_maker import Area, FaultMaker
 
 __all__ = ["KillClient", "PauseClient"]
 
 
-class PauseClient(Fault):
+class PauseClient(FaultMaker):
     """A client stands still, for less or for longer than its session lives."""
 
     name = "pause-client"
@@ -26,7 +26,7 @@ class PauseClient(Fault):
         self.scene.clients.resume(self.targets[0])
 
 
-class KillClient(Fault):
+class KillClient(FaultMaker):
     """A client is killed; another one comes."""
 
     name = "kill-client"

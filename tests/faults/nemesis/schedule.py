@@ -8,9 +8,9 @@ from random import Random
 from typing import Final
 
 from tests.faults.nemesis.catalogue import FAULTS
-from tests.faults.nemesis.fault import Fault
+from tests.faults.nemesis.fault_maker import FaultMaker
 
-__all__ = ["Planned", "Step", "schedule"]
+__all__ = ["Episode", "Planned", "schedule"]
 
 #: How often a second fault comes during the first.
 _PAIRS: Final = 0.3
@@ -23,7 +23,7 @@ class Planned:
 
     Attributes:
         name: in the catalogue.
-        after: seconds from the beginning of its step.
+        after: seconds from the beginning of its episode.
         seconds: how long it lasts.
         seed: of all that it chooses itself.
     """
@@ -35,15 +35,15 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Episode:
     """Faults that overlap, and the seconds of calm that follow."""
 
     faults: tuple[Planned, ...]
     calm: float
 
 
-def schedule(seed: int, names: Collection[str], system: str) -> Iterator[Step]:
-    """Steps without end; none, where no fault in ``names`` is for the ``system``.
+def schedule(seed: int, names: Collection[str], system: str) -> Iterator[Episode]:
+    """Episodes without end; none, where no fault in ``names`` is for the ``system``.
 
     Each fault comes once before any comes again.
     """
@@ -51,7 +51,7 @@ def schedule(seed: int, names: Collection[str], system: str) -> Iterator[Step]:
     fitting = sorted(name for name in names if system in FAULTS[name].systems)
     deck: list[str] = []
 
-    def draw(others: list[type[Fault]]) -> str | None:
+    def draw(others: list[type[FaultMaker]]) -> str | None:
         areas = {other.area for other in others}
         return next((name for name in reversed(deck) if FAULTS[name].area not in areas), None)
 
@@ -67,4 +67,4 @@ def schedule(seed: int, names: Collection[str], system: str) -> Iterator[Step]:
                 seconds = random.uniform(*random.choice(lasts)) if lasts else 0.0
                 after = random.uniform(0, faults[0].seconds) if faults else 0.0
                 faults.append(Planned(name, after, seconds, random.getrandbits(32)))
-        yield Step(tuple(faults), random.uniform(*_CALM))
+        yield Episode(tuple(faults), random.uniform(*_CALM))

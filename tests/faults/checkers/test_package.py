@@ -1,0 +1,27 @@
+"""What the package shows of itself."""
+
+from __future__ import annotations
+
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from coordlock.testing import faults
+
+
+def test_the_example_of_the_docstring_runs_as_it_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert faults.__doc__ is not None
+    _, _, rest = faults.__doc__.partition("::\n\n")
+    example, _, _ = rest.partition("\nWhat is to be logged")
+    exec(compile(textwrap.dedent(example), "example", "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_no_public_name_hides_a_module() -> None:
+    modules = {file.stem for file in Path(faults.__file__).parent.glob("*.py")}
+    assert modules & set(faults.__all__) == {"events"}

@@ -1,0 +1,1 @@
+"""What runs in a client process, and its workloads."""

@@ -1,0 +1,29 @@
+"""A mutant in the client processes of a run: the run fails, though nobody plays to its weakness."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.faults.soak.crew import ProcessFailed
+from tests.faults.soak.plan import Plan
+from tests.faults.soak.run import BOUNDS, run
+from tests.faults.systems import SYSTEMS
+
+#: Who waits for good also waits for less than a run gives it, and the test need not wait for more.
+BOUNDED: Final = replace(BOUNDS, recovery=15_000_000_000)
+
+
+@pytest.mark.parametrize(
+    "service", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in SYSTEMS]
+)
+def test_a_run_fails_whose_clients_miss_some_departures(service: str, tmp_path: Path) -> None:
+    plan = Plan("register", 1, seconds=3.0, faults=(), mutant="misses_some_departures")
+    with (
+        SYSTEMS[service](tmp_path / "cluster") as system,
+        pytest.raises(ProcessFailed, match="did not say 'drained' within"),
+    ):
+        run(system, plan, tmp_path / "run", BOUNDED)

@@ -1,0 +1,1 @@
+"""All links among the nodes and from clients to nodes, each direction for itself."""

@@ -1,0 +1,1 @@
+"""What runs in the resource's process, and how clients talk to it."""

@@ -1,0 +1,71 @@
+"""Violations that are the server's own: a defect of its version that is known and mended upstream.
+
+They are recorded apart, by this one rule, so that no invariant has to be weaker for them.
+
+etcd up to 3.4.30, and 3.5.0 to 3.5.12: a leader that was paused and goes on, deposed meanwhile,
+revokes leases whose time had run out on its own clock, though the new leader has kept them alive
+(https://github.com/etcd-io/etcd/issues/12528, https://github.com/etcd-io/etcd/issues/15247).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordlock.testing.faults.events import ReleaseAcknowledged
+from coordlock.testing.faults.exclusion import HeldTogether
+from coordlock.testing.faults.history import History
+from coordlock.testing.faults.linearizability import NotLinearizable
+from coordlock.testing.faults.loss import EarlyRemoval
+from coordlock.testing.faults.release import FalselyLost
+from coordlock.testing.faults.violation import Violation
+
+__all__ = ["is_the_servers"]
+
+#: How long after it goes on a deposed leader may still revoke, in nanoseconds.
+_AFTERMATH: Final = 1_000_000_000
+_PAUSE: Final = "pause-leader"
+_MENDED: Final = {(3, 4): 31, (3, 5): 13}
+
+
+def is_the_servers(history: History, violation: Violation) -> bool:
+    """Whether ``violation`` comes of leases that a resumed leader revoked, as its version does."""
+    if not isinstance(violation, EarlyRemoval | FalselyLost | HeldTogether | NotLinearizable):
+        return False
+    if not _revokes_live_leases(history):
+        return False
+    revoked = _revoked(history)
+    attempts = {getattr(event, "attempt", None) for event in violation.events}
+    involved = [one for one in history.granted if one.name in attempts]
+    if not isinstance(violation, EarlyRemoval | FalselyLost):
+        # Whoever came last has done nothing but to be granted.
+        involved = sorted(involved, key=lambda one: one.token or 0)[:-1]
+    return any(one.name in revoked for one in involved)
+
+
+def _revokes_live_leases(history: History) -> bool:
+    version = history.began.versions.get("etcd") if history.began else None
+    if version is None:
+        return False
+    major, minor, patch = (int(part) for part in version.split("-")[0].split("."))
+    return patch < _MENDED.get((major, minor), 0)
+
+
+def _revoked(history: History) -> set[str]:
+    """The attempts whose contenders went before their time, just after a paused leader went on."""
+    resumed = [fault.ends for fault in history.faults if fault.began.kind == _PAUSE]
+    revoked: set[str] = set()
+    for attempt in history.granted:
+        life = history.life(attempt)
+        if life is None or life.disappeared is None:
+            continue
+        gone = life.disappeared.at
+        told = (attempt.granted, attempt.lost)
+        deadline = max((one.deadline or 0 for one in told if one is not None), default=0)
+        sent, answer = attempt.release_sent, attempt.release_answer
+        found_nothing = isinstance(answer, ReleaseAcknowledged) and not answer.held
+        released = sent is not None and sent.at < gone and not found_nothing
+        evicted = history.eviction(attempt, gone)
+        just_after = any(at <= gone <= at + _AFTERMATH for at in resumed)
+        if just_after and gone < deadline and not released and not evicted:
+            revoked.add(attempt.name)
+    return revoked

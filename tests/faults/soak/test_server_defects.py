@@ -1,0 +1,110 @@
+"""What is the server's own defect, and what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coordlock.testing.faults.events import Event, FaultBegan, Reach, RunBegan
+from coordlock.testing.faults.history import History
+from coordlock.testing.faults.release import FalselyLost
+from coordlock.testing.faults.verdict import judge
+from coordlock.testing.faults.violation import Violation
+from tests.faults.checkers.story import BOUNDS, Story
+from tests.faults.soak.server_defects import is_the_servers
+
+
+def story(resumed: int = 40) -> Story:
+    """A holder whose contender is removed at 50 ms, 40 ms before its deadline."""
+    story = Story()
+    story.attempt(
+        "c1", 5, invoked=1, granted=10, deadline=90, lost=51, deadline_then=90, gone=7, seen=50
+    )
+    story.fault(Reach.SERVERS, 20, resumed, "n1")
+    return story
+
+
+def history(story: Story, version: str = "3.4.23", kind: str = "pause-leader") -> History:
+    def told(event: Event) -> Event:
+        match event:
+            case RunBegan():
+                return replace(event, versions={"etcd": version})
+            case FaultBegan():
+                return replace(event, kind=kind)
+        return event
+
+    return History([told(event) for event in story.history().events])
+
+
+def only_violation(history: History) -> Violation:
+    [violation] = judge(history, BOUNDS).all()
+    return violation
+
+
+@pytest.mark.parametrize("version", ["3.4.23", "3.4.30", "3.5.12"])
+def test_a_resumed_leader_of_an_old_etcd_revokes_leases(version: str) -> None:
+    found = history(story(), version)
+    assert is_the_servers(found, only_violation(found))
+
+
+@pytest.mark.parametrize("version", ["3.4.31", "3.5.13", "3.6.0"])
+def test_a_mended_etcd_is_not_excused(version: str) -> None:
+    found = history(story(), version)
+    assert not is_the_servers(found, only_violation(found))
+
+
+def test_another_fault_is_no_excuse() -> None:
+    found = history(story(), kind="kill-leader")
+    assert not is_the_servers(found, only_violation(found))
+
+
+def test_a_removal_before_the_leader_went_on_is_not_excused() -> None:
+    found = history(story(resumed=60))
+    assert not is_the_servers(found, only_violation(found))
+
+
+def test_a_removal_long_after_the_leader_went_on_is_not_excused() -> None:
+    late = Story()
+    late.attempt(
+        "c1", 5, invoked=1, granted=10, deadline=890, lost=889, deadline_then=895, gone=7, seen=888
+    )
+    late.fault(Reach.SERVERS, 2, 3, "n1")
+    found = history(late)
+    assert is_the_servers(found, only_violation(found))  # within a second
+    shifted = History([replace(e, at=e.at * 3) for e in found.events])
+    violations = judge(shifted, BOUNDS).all()
+    assert violations
+    assert not any(is_the_servers(shifted, one) for one in violations)
+
+
+def test_what_two_did_whose_leases_were_kept_is_not_excused() -> None:
+    both = story()
+    both.attempt("c2", 8, invoked=100, granted=110, released=150, gone=10, seen=151)
+    both.attempt("c3", 9, invoked=100, granted=120, released=160, gone=11, seen=161)
+    found = history(both)
+    together = judge(found, BOUNDS).violations["exclusion"]
+    assert together
+    assert not any(is_the_servers(found, one) for one in together)
+
+
+def test_a_release_that_found_its_lease_revoked_is_excused_and_another_one_is_not() -> None:
+    for seen, excused in ((50, True), (39, False)):
+        told = Story()
+        told.attempt(
+            "c1",
+            5,
+            invoked=1,
+            granted=10,
+            deadline=90,
+            released=38,
+            acked=60,
+            held=False,
+            gone=7,
+            seen=seen,
+        )
+        told.fault(Reach.SERVERS, 20, 40, "n1")
+        found = history(told)
+        violation = only_violation(found)
+        assert isinstance(violation, FalselyLost)
+        assert is_the_servers(found, violation) == excused

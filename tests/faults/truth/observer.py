@@ -1,0 +1,131 @@
+"""The observer of a run: which contenders the service had, by the service's own record.
+
+It goes past the network that the nemesis breaks, with the service's own tools, and shares no code
+with the clients but the names of keys: what coordlock does to learn the same is what is tested.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from types import TracebackType
+from typing import ClassVar, Self
+
+from coordlock.testing.faults.events import Counted
+from coordlock.testing.faults.journal import Journal
+from coordlock.testing.waiting import eventually
+
+__all__ = ["Observer", "TruthIncomplete"]
+
+#: Seconds for what dies by its time-to-live. An election starts that anew.
+_SETTLING = 30.0
+#: Seconds within which the record and the service agree. Somebody may come or go meanwhile.
+AGREEMENT = 10.0
+#: Seconds that closing may take to arrive; less than any time-to-live.
+_FAREWELL = 1.0
+
+
+class TruthIncomplete(Exception):
+    """The service's record has a gap, or contradicts what the service holds now."""
+
+
+class Observer(ABC):
+    """The observer of one root in one service; a context manager that starts and closes it.
+
+    Args:
+        root: under which all locks of the run live. Nothing was below it before.
+        journal: where `ContenderAppeared`, `ContenderDisappeared` and `Surveyed` go.
+    """
+
+    #: Of what is counted, that of which each session has one.
+    per_session: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, root: str, journal: Journal) -> None:
+        self._root = root
+        self._journal = journal
+        self._baseline: dict[str, int] = {}
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin to observe. Everything under the root that comes later will be logged."""
+
+    @abstractmethod
+    def seen(self) -> int:
+        """The revision up to which history is needed no more, so that it may be compacted away."""
+
+    @abstractmethod
+    def survey(self) -> None:
+        """Log everything up to a revision that is current when this is called, then `Surveyed`.
+
+        For after quiescence: the servers must be well. It ends the observing: what comes then is no
+        part of the run. Raises `TruthIncomplete`.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End observing. Idempotent."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """How many there are now, in the service, of what clients can leave behind."""
+
+    def count(self, journal: Journal, baseline: bool, sessions: int = 0) -> None:
+        """Log a `Counted` for each of `counts`.
+
+        So many ``sessions`` are no leak, because there are clients for them: on a busy machine one
+        may just have been lost. Sessions of the dead, and what belongs to them, go only when they
+        expire. So what is more than at the baseline gets half a minute for that.
+        """
+
+        def counted() -> dict[str, int]:
+            return {
+                what: max(count, sessions if what in self.per_session else 0)
+                for what, count in self.counts().items()
+            }
+
+        counts = counted()
+
+        def settled() -> bool:
+            nonlocal counts
+            counts = counted()
+            return all(count <= self._baseline.get(what, 0) for what, count in counts.items())
+
+        if baseline:
+            self._baseline = counts
+        else:
+            with suppress(TimeoutError):
+                eventually(settled, within=_SETTLING)
+        for what, count in counts.items():
+            journal.log(Counted, what, count, baseline)
+
+    def count_left(self, journal: Journal) -> None:
+        """Log a `Counted` for what closed clients have left of `per_session`, which is to be none.
+
+        They end their sessions themselves: nothing has the time to die by its time-to-live.
+        """
+
+        def left() -> dict[str, int]:
+            counts = self.counts()
+            return {what: counts[what] for what in self.per_session}
+
+        with suppress(TimeoutError):
+            eventually(lambda: not any(left().values()), within=_FAREWELL)
+        for what, count in left().items():
+            journal.log(Counted, f"{what} after all clients have closed", 0, True)
+            journal.log(Counted, f"{what} after all clients have closed", count, False)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
