@@ -21,6 +21,8 @@ __all__ = ["DeadlineReached", "Steps", "completion", "run", "run_async", "run_in
 T = TypeVar("T")
 
 _LONGEST_WAIT: Final = 5.0
+#: A task that has no deadline wakes up for its future, and now and then lest that be forgotten.
+_LONGEST_SLEEP: Final = 60.0
 
 #: A protocol with a result of type T.
 Steps = Generator[Future[Any], Any, T]
@@ -113,10 +115,9 @@ def _wait(future: Future[Any], clock: Clock, deadline: float | None) -> None:
 
 async def _done(future: Future[Any], clock: Clock, deadline: float | None) -> None:
     completed = completion(future)
-    if deadline is None:
-        await completed
     while not future.done():
-        await asyncio.wait([completed], timeout=_remaining(clock, deadline))
+        seconds = _LONGEST_SLEEP if deadline is None else _remaining(clock, deadline)
+        await asyncio.wait([completed], timeout=seconds)
 
 
 def completion(future: Future[Any]) -> asyncio.Future[None]:

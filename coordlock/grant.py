@@ -220,8 +220,9 @@ class LossSignal(_Signal):
         hold = self._hold
         if hold._finished is None:
             # One for all waits, because what is called back is never forgotten before.
-            finished = hold._finished = threading.Event()
+            finished = threading.Event()
             hold._ticket.finished.add_done_callback(lambda _: finished.set())
+            hold._finished = finished
         hold._finished.wait(timeout)
         return self.is_set()
 

@@ -164,6 +164,7 @@ class Ticket:
 
     def guard(self, revision: int, *, at_once: bool = False) -> None:
         """Watch the own contender from ``revision`` on, after a moment or ``at_once``."""
+        self._asked = None  # it has been answered, and need not be kept
         if self._guard is not None:
             return
         if at_once:
@@ -261,7 +262,8 @@ class Ticket:
             if not self._attempts:
                 promise.resolve(False)
                 return
-            if self._in_flight is not None:  # else Ctrl-C came while it was sent
+            # Ctrl-C may have come while it was sent.
+            if self._in_flight is not None and not self._in_flight.done():
                 yield settled(self._in_flight)
             promise.resolve((yield from self._remove()))
             # A request whose reply was lost may still take effect, even after the removal.

@@ -17,7 +17,8 @@ class Completions(queue.Queue[Callable[[], object]]):
     """kazoo's queue of callbacks for answers, without a thread's turn for each answer.
 
     What the I/O thread puts here, it does itself when it has time: `complete`. Nothing that this
-    package does with an answer blocks. What other threads put goes the usual way, to a worker.
+    package does with an answer blocks. What other threads put, because an answer was there before
+    they asked to be called, goes the usual way, to a worker.
     """
 
     def __init__(self) -> None:
@@ -25,9 +26,14 @@ class Completions(queue.Queue[Callable[[], object]]):
         self._home: int | None = None
         self._here: deque[Callable[[], object]] = deque()
 
-    def settle(self) -> None:
-        """The calling thread is the I/O thread."""
+    def serve(self, loop: Callable[[], object]) -> None:
+        """Run ``loop``, the I/O thread's, here, and complete what is left when it ends."""
         self._home = threading.get_ident()
+        try:
+            loop()
+        finally:
+            self.complete()
+            self._home = None
 
     def put(
         self, item: Callable[[], object], block: bool = True, timeout: float | None = None

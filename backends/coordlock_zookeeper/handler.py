@@ -11,7 +11,6 @@ kazoo takes a handler object for its I/O; this one is the usual threading handle
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import ssl
@@ -74,11 +73,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """Start one of kazoo's threads. Its I/O thread raises at the end what it has logged."""
 
         def run() -> None:
-            if func.__name__ == _LOOP:
-                self._completions.settle()
             with contextlib.suppress(Exception):
-                func(*args, **kwargs)
-            self._completions.complete()
+                if func.__name__ == _LOOP:
+                    self._completions.serve(lambda: func(*args, **kwargs))
+                else:
+                    func(*args, **kwargs)
 
         thread = threading.Thread(target=run, name=f"coordlock-zookeeper-{func.__name__}")
         thread.daemon = True
@@ -158,9 +157,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_socket_pair(self) -> tuple[Any, Any]:
         """What wakes the I/O thread, and what it is woken by."""
-        if not hasattr(os, "eventfd"):
-            pair: tuple[Any, Any] = super().create_socket_pair()
-            return pair
         wakeups = Wakeups()
         return wakeups, wakeups
 
@@ -190,7 +186,7 @@ def _poll(rlist: list[Any], wlist: list[Any], timeout: float | None) -> tuple[li
     """
     poll = select.poll()
     for one in rlist:
-        poll.register(one, select.POLLIN | select.POLLPRI)
+        poll.register(one, select.POLLIN)
     for one in wlist:
         poll.register(one, select.POLLOUT)
     found = {descriptor for descriptor, _ in poll.poll(None if timeout is None else timeout * 1e3)}

@@ -45,7 +45,8 @@ class _State(Enum):
 class Session:
     """A session and the requests that belong to it.
 
-    kazoo tells of its states on the thread that does its I/O, and answers requests on another.
+    kazoo tells of its states on the thread that does its I/O, and answers requests there or on
+    another.
     Neither may wait for anything here: the lock is held for moments, and never while something
     outside is called.
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,19 @@ __all__ = ["Watches"]
 log = logging.getLogger("coordlock.zookeeper")
 
 
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """Somebody who waits. Calling it cancels that."""
+
+    path: str
+    watched: _Watched
+    departed: Callable[[], None]
+    cancel: Callable[[_Waiting], None]
+
+    def __call__(self) -> None:
+        self.cancel(self)
+
+
 class _Watched:
     """Who waits for a path to go, and whether the server was asked to tell."""
 
@@ -30,7 +44,7 @@ class _Watched:
     def __init__(self) -> None:
         self.armed = False
         self.asked = 0
-        self.waiting: list[Callable[[], None]] = []
+        self.waiting: list[_Waiting] = []
 
 
 class Watches:
@@ -40,9 +54,9 @@ class Watches:
     when the connection breaks, and so does kazoo; `rearm` sets them again.
 
     In which order they are told: the events of a session come in the order in which things happen,
-    for watches whose setting was acknowledged. kazoo brings events and answers on two threads. So
-    ``disordered`` is called before a departure while another watch of its queue is being set, and
-    where an answer shows it.
+    for watches whose setting was acknowledged. kazoo brings events and answers on threads of their
+    own. So ``disordered`` is called before a departure while another watch of its queue is being
+    set, and where an answer shows it.
 
     The callbacks run on kazoo's threads, and never under the lock.
     """
@@ -54,6 +68,7 @@ class Watches:
         self._table: dict[str, _Watched] = {}
         self._unset: Belated[str] = Belated()
         self._closed = False
+        self._cancelled = self._cancel  # one for all who wait
 
     def add(self, path: str, departed: Callable[[], None]) -> Callable[[], None]:
         """Call ``departed`` once ``path`` has gone, soon if it has; returns what cancels that."""
@@ -64,18 +79,20 @@ class Watches:
             if watched is None:
                 watched = self._table[path] = _Watched()
                 self._unset.add(_queue(path), path)
-            watched.waiting.append(departed)
+            waiting = _Waiting(path, watched, departed, self._cancelled)
+            watched.waiting.append(waiting)
             # Without a connection `rearm` will ask.
             asking = not watched.armed and self._client.connected
             watched.armed = watched.armed or asking
         if asking:
             self._ask(path, watched)
 
-        return partial(self._cancel, path, watched, departed)
+        return waiting
 
-    def _cancel(self, path: str, watched: _Watched, departed: Callable[[], None]) -> None:
+    def _cancel(self, waiting: _Waiting) -> None:
+        path, watched = waiting.path, waiting.watched
         with self._lock, suppress(ValueError):  # cancelled before
-            watched.waiting.remove(departed)
+            watched.waiting.remove(waiting)
             if not watched.waiting and self._table.get(path) is watched:
                 # kazoo cannot take a watch back: it fires some day, for nobody.
                 del self._table[path]
@@ -151,9 +168,9 @@ class Watches:
             waiting = [] if watched is None else watched.waiting.copy()
         if waiting and not in_order:
             self._disordered()
-        for departed in waiting:
+        for one in waiting:
             try:
-                departed()
+                one.departed()
             except Exception:
                 log.exception("a callback for a departure failed")
 

@@ -34,6 +34,9 @@ def test_any_number_of_wakeups_fits(handler: Handler) -> None:
     assert not select.select([read], [], [], 0)[0]
     with pytest.raises(BlockingIOError):
         read.recv(1)
+    write.send(b"\0\0")
+    assert read.recv(1) + read.recv(1) == b"\0\0"
+    assert not select.select([read], [], [], 0)[0]
     read.close()
     write.close()
     with pytest.raises(OSError, match="closed"):
