@@ -15,7 +15,6 @@ from coordlock.clock import Timer, Timers, sleep
 from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.driver import Steps, run_in_background
 from coordlock.errors import (
-    BackendError,
     BackendUnavailable,
     ClientClosed,
     CoordlockError,
@@ -119,7 +118,7 @@ class Ticket:
         self._asked = None
         self.contender = snapshot.find(self.entry.id)
         if self.contender is None:
-            raise BackendError(self._backend.scheme, "the queue was read without the new contender")
+            raise Evicted(self.entry.queue)  # before the queue was read
         return snapshot
 
     def unless_lost(self, future: Future[T]) -> Future[T]:

@@ -57,37 +57,47 @@ class Listings:
         It fails with `NoNode` and what `coordlock_zookeeper.errors.translate` makes of the rest.
         """
         promise: Promise[Listing] = Promise()
+        mine: list[Promise[Listing]] = []
         try:
             with self._lock:
-                waiting = self._next.get(parent)
-                if waiting is not None:
+                waiting = self._next.setdefault(parent, mine)
+                if waiting is not mine:
                     waiting.append(promise)
                     return promise
-                self._next[parent] = []
-            self._send(parent, [promise])
+            self._send(parent, [promise], mine)
         except BaseException:
             # Ctrl-C, in the thread that asks: nobody shall wait for what was perhaps never sent.
             interrupted = BackendUnavailable(SERVICE, "another request was interrupted")
-            self._answered(parent, [promise], failed(interrupted))
+            self._answered(parent, [promise], mine, failed(interrupted))
             raise
         return promise
 
-    def _send(self, parent: str, wanted: list[Promise[Listing]]) -> None:
+    def _send(
+        self, parent: str, wanted: list[Promise[Listing]], waiting: list[Promise[Listing]]
+    ) -> None:
         answer = promise_of(self._client.get_children_async(parent, include_data=True))
-        answer.add_done_callback(partial(self._answered, parent, wanted))
+        answer.add_done_callback(partial(self._answered, parent, wanted, waiting))
 
-    def _answered(self, parent: str, wanted: list[Promise[Listing]], answer: Future[Any]) -> None:
+    def _answered(
+        self,
+        parent: str,
+        wanted: list[Promise[Listing]],
+        waiting: list[Promise[Listing]],
+        answer: Future[Any],
+    ) -> None:
         error = answer.exception()
+        after: list[Promise[Listing]] = []
         with self._lock:
-            # Nobody may be there after an interruption; then another list may be under way.
-            waiting = self._next.pop(parent, [])
+            # After an interruption another list may be under way.
+            if self._next.get(parent) is waiting:
+                del self._next[parent]
             if not (error is None or isinstance(error, NoNode)):
                 wanted += waiting  # there is no connection to ask once more
                 waiting = []
             if waiting:
-                self._next[parent] = []
+                after = self._next.setdefault(parent, after)
         if waiting:
-            self._send(parent, waiting)
+            self._send(parent, waiting, after)
         if error is not None:
             for promise in wanted:
                 promise.fail(copy(error))  # each is raised, and collects tracebacks

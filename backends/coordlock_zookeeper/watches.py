@@ -85,8 +85,11 @@ class Watches:
             asking = not watched.armed and self._client.connected
             watched.armed = watched.armed or asking
         if asking:
-            self._ask(path, watched)
-
+            try:
+                self._ask(path, watched)
+            except BaseException:
+                waiting()
+                raise
         return waiting
 
     def _cancel(self, waiting: _Waiting) -> None:
@@ -125,8 +128,12 @@ class Watches:
             number = watched.asked
             if self._table.get(path) is watched:
                 self._unset.add(_queue(path), path)
-        answer = promise_of(self._client.get_async(path, watch=self._fired))
-        answer.add_done_callback(partial(self._answered, path, watched, number))
+        try:
+            answer = promise_of(self._client.get_async(path, watch=self._fired))
+            answer.add_done_callback(partial(self._answered, path, watched, number))
+        except BaseException:  # Ctrl-C, in the thread of somebody who waits: others may, too
+            watched.armed = False
+            raise
 
     def _answered(self, path: str, watched: _Watched, number: int, answer: Future[Any]) -> None:
         error = answer.exception()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from coordlock_memory import Fault
@@ -16,6 +17,7 @@ from coordlock.errors import (
     SessionLost,
 )
 from coordlock.grant import Grant, GrantState
+from coordlock.promise import resolved
 from tests.simulation.world import TTL, Party, World
 
 
@@ -333,6 +335,22 @@ def test_an_evicted_waiter_is_told(world: World, party: Party, other: Party) -> 
     assert isinstance(call.error, Evicted)
     assert party.link._session is not None
     assert party.link._session.ended is None
+
+
+def test_a_contender_that_is_gone_when_the_queue_is_read_was_evicted(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party.held("other")
+    real = party.link.backend.enqueue
+    monkeypatch.setattr(
+        party.link.backend,
+        "enqueue",
+        lambda entry: resolved(replace(real(entry).result(0), contenders=())),
+    )
+    call = party.acquire()
+    world.settle()
+    assert isinstance(call.error, Evicted)
+    assert world.queue() == ()
 
 
 def test_a_waiter_whose_eviction_is_told_after_a_later_departure_is_not_granted(

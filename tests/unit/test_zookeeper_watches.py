@@ -1,0 +1,64 @@
+"""Who is told of a departure, without a server."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from coordlock_zookeeper.watches import Watches
+
+
+class Client:
+    """Connected, and asked for nodes; nothing is answered."""
+
+    connected = True
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.interrupts: list[BaseException] = []
+
+    def get_async(self, path: str, watch: Any) -> Any:
+        if self.interrupts:
+            raise self.interrupts.pop()
+        self.asked.append(path)
+        return SimpleNamespace(rawlink=lambda callback: None)
+
+
+def test_an_interrupted_request_keeps_nobody_from_being_told() -> None:
+    client = Client()
+    watches = Watches(client, lambda: None)
+    client.interrupts.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        watches.add("/q/first", lambda: None)
+    watches.add("/q/first", lambda: None)
+    assert client.asked == ["/q/first"]
+
+
+def test_who_shares_an_interrupted_request_is_asked_for_by_the_next_heartbeat() -> None:
+    client = Client()
+    watches = Watches(client, lambda: None)
+    client.connected = False
+    watches.add("/q/first", lambda: None)
+    client.connected = True
+    client.interrupts.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        watches.add("/q/first", lambda: None)
+    watches.rearm(broken=True)
+    assert client.asked == ["/q/first"]
+
+
+def test_cancelling_twice_takes_nobody_elses_place() -> None:
+    client = Client()
+    told: list[str] = []
+    watches = Watches(client, lambda: None)
+
+    def departed() -> None:
+        told.append("departed")
+
+    cancel = watches.add("/q/first", departed)
+    watches.add("/q/first", departed)
+    cancel()
+    cancel()
+    watches._fired(SimpleNamespace(type="DELETED", path="/q/first"))
+    assert told == ["departed"]
