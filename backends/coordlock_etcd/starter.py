@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Final
 
 __all__ = ["Starter"]
@@ -75,6 +76,8 @@ class _Thread:
         if not self._started():
             return False
         self._actions.put(action)
+        if self._closed:  # meanwhile, and the thread perhaps ended before
+            self._drain()
         return True
 
     def close(self) -> None:
@@ -84,6 +87,13 @@ class _Thread:
     def join(self, timeout: float) -> None:
         if self._thread is not None:
             self._thread.join(timeout)
+
+    def _drain(self) -> None:
+        with suppress(Empty):
+            while True:
+                if (action := self._actions.get_nowait()) is not None:
+                    action()
+        self._actions.put(None)
 
     def _started(self) -> bool:
         if self._closed:

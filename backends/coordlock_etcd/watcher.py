@@ -41,6 +41,8 @@ log = logging.getLogger("coordlock")
 _BACKOFF: Final = (0.1, 2.0)
 #: Seconds after which the watched keys are read, whatever the stream says.
 _RECHECK: Final = 60.0
+#: So many own watches are replayed at a time.
+_REPLAYS: Final = 32
 
 
 class Observer(Protocol):
@@ -68,6 +70,9 @@ class Watcher:
         self._watches: dict[tuple[str, int], Watch] = {}
         self._by_id: dict[int, Watch] = {}
         self._progress = Progress()
+        #: Own watches that are to be replayed, in order, and those that are.
+        self._late: dict[Watch, None] = {}
+        self._replayed: set[Watch] = set()
         #: Before this revision, history is known to be gone.
         self._compacted = 0
         self._ids = itertools.count(1)
@@ -134,6 +139,8 @@ class Watcher:
             self._watches.clear()
             self._by_id.clear()
             self._progress.clear()
+            self._late.clear()
+            self._replayed.clear()
             self._compacted = 0
             self._broken = False
             if self._stream is not None:
@@ -159,7 +166,7 @@ class Watcher:
             if not watch.callbacks:
                 self._remove(watch)
 
-    # The following six are called with the lock held.
+    # The following seven are called with the lock held.
 
     def _send(self, watch: Watch) -> None:
         if self._stream is not None:
@@ -169,15 +176,29 @@ class Watcher:
             self._stream.send(requests.watch(watch.id, watch.key, watch.sent))
 
     def _replay(self, watches: Sequence[Watch]) -> None:
-        """Watch them anew from their creation on, which they will be told when they catch up."""
-        for watch in watches:
-            if self._stream is not None and watch.order >= self._compacted:
+        """Watch them anew from their creation on, which they will be told when they catch up.
+
+        A few at a time: etcd keeps no more than 128 answers for a stream, and what does not fit is
+        told later, in any order.
+        """
+        self._late.update(dict.fromkeys(watches))
+        while self._late and len(self._replayed) < _REPLAYS:
+            watch = next(iter(self._late))
+            del self._late[watch]
+            if self._stream is not None and watch.id and watch.order >= self._compacted:
+                self._replayed.add(watch)
                 del self._by_id[watch.id]
                 self._stream.send(requests.unwatch(watch.id))
                 watch.id, watch.sent = next(self._ids), watch.order
                 self._by_id[watch.id] = watch
                 self._progress.sent(watch)
                 self._stream.send(requests.watch(watch.id, watch.key, watch.sent, puts=True))
+
+    def _replays_no_more(self, watch: Watch) -> None:
+        self._late.pop(watch, None)
+        if watch in self._replayed:
+            self._replayed.remove(watch)
+            self._replay(())
 
     def _witness(self) -> None:
         """Show whether an own watch was sent in time, where no other watch will."""
@@ -188,6 +209,7 @@ class Watcher:
             self._stream.send(requests.unwatch(id))
 
     def _unsent(self, watch: Watch) -> None:
+        self._replays_no_more(watch)
         self._by_id.pop(watch.id, None)
         if self._is_live(watch):
             self._progress.unsent(watch)
@@ -197,6 +219,7 @@ class Watcher:
         return self._watches.get(watch.place) is watch
 
     def _remove(self, watch: Watch) -> None:
+        self._replays_no_more(watch)
         if self._is_live(watch):
             del self._watches[watch.place]
             self._progress.ended(watch)
@@ -274,6 +297,7 @@ class Watcher:
             raise BackendUnavailable(SERVICE, response.cancel_reason or "the watch was refused")
         if response.created:
             self._mend()
+        deletions = [one.kv for one in response.events if one.type == pb.Event.DELETE]
         with self._lock:
             if response.created:
                 revision = response.header.revision
@@ -282,15 +306,15 @@ class Watcher:
             watch = self._by_id.get(response.watch_id)
             if watch is None:
                 return  # cancelled meanwhile
-            if response.events:
+            if response.events and not deletions:  # else it ends, and must not vouch before
                 self._progress.told(watch)
+                self._replays_no_more(watch)
             if response.canceled:
                 self._compacted = max(self._compacted, response.compact_revision)
                 self._unsent(watch)
                 # etcd 3.4 keeps what a compaction has cancelled until it is told, or to the
                 # stream's end.
                 stream.send(requests.unwatch(response.watch_id))
-        deletions = [one.kv for one in response.events if one.type == pb.Event.DELETE]
         if response.canceled:
             self._recheck([watch])
         elif deletions:
@@ -299,7 +323,8 @@ class Watcher:
 
     def _depart(self, watch: Watch, *, in_order: bool = True) -> None:
         with self._lock:
-            callbacks = list(watch.callbacks) if self._is_live(watch) else []
+            callbacks = watch.callbacks if self._is_live(watch) else []
+            watch.callbacks = []  # who cancels now has nothing to look for
             self._remove(watch)
         if callbacks and not in_order:
             self._observer.disordered()
