@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from coordlock_etcd import EtcdBackend, requests, rpc
 from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.watcher import _REPLAYS
 
 import coordlock
 from coordlock.testing.grpc_frames import GrpcFrames
@@ -115,3 +116,22 @@ def test_a_waiter_that_is_evicted_before_its_turn_is_not_granted_on_a_busy_etcd(
             assert party.backend.evict(waiter).result(30)
             holding.release()
             assert isinstance(waiting.exception(30), coordlock.Evicted)
+
+
+def test_a_crowd_on_a_busy_etcd_is_seen_to_catch_up_a_few_at_a_time(
+    etcd: Etcd, root: str, busy: None, join: Join
+) -> None:
+    party = join(etcd.url_for(root))
+    for number in range(200):
+        _, contender, snapshot = party.enqueue(f"q{number}")
+        party.backend.watch(contender, snapshot.revision, lambda: None)
+    assert isinstance(party.backend, EtcdBackend)
+    watcher, under_way = party.backend._watcher, set[int]()
+
+    def all_but_the_last_have_caught_up() -> bool:
+        with watcher._lock:
+            under_way.add(len(watcher._replayed))
+            return sum(one in watcher._progress for one in watcher._watches.values()) >= 199
+
+    eventually(all_but_the_last_have_caught_up)
+    assert max(under_way) <= _REPLAYS
