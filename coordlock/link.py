@@ -92,7 +92,7 @@ class Link:
     def ticket(self, session: Session, queue: str, claim: Claim) -> Ticket:
         """A new ticket for ``queue`` in ``session``; nothing is sent yet."""
         owner = Owner(self._host, self._pid, self.settings.label, time.time())
-        entry = Entry(queue, os.urandom(16).hex(), claim, owner)
+        entry = Entry(queue, _guid(), claim, owner)
         ticket = Ticket(self.backend, self.timers, session, entry, self.recovery, self._forget)
         with self._lock:
             self._tickets[entry.id] = ticket
@@ -239,6 +239,11 @@ class Link:
             # need not wait for its release. In the timers' thread, because anybody's may be here.
             with suppress(ClientClosed):
                 self.timers.call_at(self.clock.now(), partial(_withdraw, tickets))
+
+
+def _guid() -> str:
+    # Of the system's: a generator's state would be the same in copies of a virtual machine.
+    return os.urandom(16).hex()
 
 
 def _withdraw(tickets: Iterable[Ticket]) -> None:

@@ -85,7 +85,9 @@ class Call(Generic[Request, Reply, Result]):
             self._attempt()
 
     def _attempt(self) -> None:
-        self._connection.starter.run(self._block, self._start)
+        # Closing leaves a given channel alone, and so can cancel only what was started.
+        given = self._connection.endpoints.current.is_given
+        self._connection.starter.run(None if given else self._block, self._start)
 
     def _block(self) -> Callable[[], None]:
         try:

@@ -90,6 +90,11 @@ class Endpoint:
                 ).start()
         return True
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the channel is the application's."""
+        return self._given is not None
+
     def close(self) -> None:
         """Close the channels, unless given; their calls end as cancelled.
 

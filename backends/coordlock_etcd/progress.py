@@ -15,8 +15,10 @@ proves nothing wrong. Two things show that an own watch has caught up:
   from the contender's creation on, with that included: the first it is told is that creation, at
   the moment at which it catches up.
 
-Nothing shows in which order the deletions of one transaction are told, nor that a client was so
-slow that etcd's buffer for its stream was full, after which etcd goes on in any order.
+Nothing shows in which order the deletions of one transaction are told, nor that etcd's buffer of
+128 answers for a stream was full, after which it goes on in any order: because a client is slow, or
+because so much happens at once. So that this is not of our own making, the watcher has only a few
+watches created anew at a time.
 """
 
 from __future__ import annotations

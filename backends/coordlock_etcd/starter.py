@@ -32,13 +32,13 @@ class Starter:
         #: and handing over, it stays taken, and all calls are started.
         self._calling: Final = threading.Lock()
 
-    def run(self, call: Callable[[], Action], start: Action) -> None:
-        """Make a call: either all of it and then what ``call`` returns, or just ``start``.
+    def run(self, call: Callable[[], Action] | None, start: Action) -> None:
+        """Make a call: all of it and then what ``call`` returns, if it is given, or just ``start``.
 
         None of them raises anything. Never blocks, but in a thread other than the main one it may
         ``start`` right here.
         """
-        if self._calling.acquire(blocking=False):
+        if call is not None and self._calling.acquire(blocking=False):
             if self._calls.do(lambda: self._call(call)):
                 return
             self._calling.release()

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -243,18 +242,9 @@ def _contender_by_name(parent: str, child: str, **options: Any) -> Contender:
     return replace(_contender(parent, child, **options), order=_name_as_order(child))
 
 
-class _Guids:
-    """In the place of each client's own random numbers: ``numbers``, for all clients."""
-
-    def __init__(self, numbers: Iterator[int]) -> None:
-        self._numbers = numbers
-
-    def getrandbits(self, _: int) -> int:
-        return next(self._numbers)
-
-
 def _with_guids(numbers: Iterator[int]) -> tuple[object, str, object]:
-    return coordlock.link, "random", SimpleNamespace(Random=lambda: _Guids(numbers))
+    """In the place of random ones: ``numbers``, for all clients."""
+    return coordlock.link, "_guid", lambda: f"{next(numbers):032x}"
 
 
 @contextmanager

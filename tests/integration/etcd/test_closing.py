@@ -12,7 +12,9 @@ import pytest
 from coordlock_etcd import EtcdBackend
 
 from coordlock.config import configure
+from coordlock.errors import BackendUnavailable
 from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.proxy import FaultProxy
 from tests.servers.etcd import Etcd
 
 #: Ends as scripts do, with a session, a watch on its own contender, and heartbeats under way.
@@ -31,8 +33,8 @@ class EtcdClient:
     The library itself cannot be installed beside a current protobuf; the install matrix has it.
     """
 
-    def __init__(self, etcd: Etcd) -> None:
-        self.channel = grpc.insecure_channel(f"{etcd.host}:{etcd.port}")
+    def __init__(self, etcd: Etcd, port: int | None = None) -> None:
+        self.channel = grpc.insecure_channel(f"{etcd.host}:{port or etcd.port}")
         self.metadata = None
 
 
@@ -60,6 +62,22 @@ def test_a_given_clients_channel_is_used_and_not_closed(
         assert told.wait(BOUND)
         party.backend.close().result(BOUND)
         assert party.info.id not in leases(etcd)
+
+
+def test_a_call_on_a_given_channel_to_a_silent_server_does_not_hold_up_closing(
+    etcd: Etcd, root: str, no_leaks: None
+) -> None:
+    settings = configure(f"etcd://ignored{root}?request_timeout=60s")
+    with FaultProxy(etcd.host, etcd.port) as proxy:
+        client = EtcdClient(etcd, proxy.port)
+        backend = EtcdBackend.configure(settings, client)
+        Party(backend).enqueue("q")
+        proxy.black_hole()
+        unanswered = backend.snapshot("q")
+        backend._lease = 0  # nothing to revoke, which would be waited for
+        backend.close().result(BOUND)
+        assert isinstance(unanswered.exception(BOUND), BackendUnavailable)
+        client.channel.close()
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.2, 1.5])
