@@ -54,6 +54,6 @@ async def _warm_up(
             with contextlib.suppress(coordlock.AcquireTimeout):
                 await (await other.lock(mine).acquire(_MOMENT)).release()
             # A request that comes during another one may start what that had no need of.
-            await asyncio.gather(other.queues(), other.queues())
+            await asyncio.gather(*(other.queues() for _ in range(20)))
             census = Census(journal, (client.settings, other.settings))
             return census if held.state is also_held.state is GrantState.HELD else None
