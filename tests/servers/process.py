@@ -123,7 +123,10 @@ class ServerProcess(ABC):
 
     def pause(self) -> None:
         """Freeze the server (SIGSTOP): connections stay open and nothing is answered."""
-        self._running().send_signal(signal.SIGSTOP)
+        process = self._running()
+        process.send_signal(signal.SIGSTOP)
+        # Its threads stop one by one.
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Continue a paused server."""
