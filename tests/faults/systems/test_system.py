@@ -146,7 +146,7 @@ def test_nodes_reach_each_other_through_the_network_only(system: System) -> None
     for name in system.nodes:
         system.network.reset(name)
     eventually(system.is_well)
-    assert len({frozenset(pair) for pair in links()}) == 3
+    eventually(lambda: len({frozenset(pair) for pair in links()}) == 3, "all are linked again")
     assert not direct()
 
 
