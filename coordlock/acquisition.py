@@ -107,8 +107,9 @@ class _Acquisition:
         still there, the watch on my own contender tells: it was set before, and departures are told
         in the order in which they happen. Two things can be told in any order, and then the queue
         is read: what happened while the connection was broken or while a watch was being set, which
-        the backend tells the session; and what happened at once, as when my session ends and takes
-        all of its contenders. So none of this client's own may be gone that was not withdrawn.
+        the backend tells the session, or me when asked; and what happened at once, as when my
+        session ends and takes all of its contenders. So none of this client's own may be gone that
+        was not withdrawn.
         """
         nearest = waiting_for[-1]
         predecessor = self.link.own(nearest)

@@ -6,6 +6,7 @@
     requests      what is asked of etcd, and what its answers mean; pure
     keys          where contenders live; pure
     watcher       departures, over one stream for all
+    watch         one of them: on whom, and who is told
     progress      in which order they are told; pure
     connection    logins, failover, and what calls share
     call          one call, with a deadline, over several attempts
