@@ -14,16 +14,13 @@ from coordlock.promise import Promise
 from coordlock.testing.connection import Connection
 from coordlock.testing.faults.events import Kind, Reach
 from coordlock.testing.waiting import eventually
-from tests.faults.mutants.stage import Player, Stage
+from tests.faults.mutants.stage import PATIENCE, Player, Stage
 from tests.servers.etcd import EtcdServer
 from tests.servers.zookeeper import ZooKeeperServer
 
 __all__ = ["Scenario"]
 
 Scenario = Callable[[Stage], None]
-
-#: Seconds that waiters wait at most: more than the bound of the run allows.
-PATIENCE = 3.7
 
 
 def nothing(*_: object) -> None:
@@ -48,12 +45,12 @@ def a_waiter_is_evicted(stage: Stage) -> None:
     """The one in the middle of three; then the holder releases."""
     holder, evicted, last = (stage.player() for _ in range(3))
     held = holder.holding()
-    waiting = evicted.asking(timeout=PATIENCE)
+    waiting = evicted.asking()
     stage.queued(2)
     stage.evict(stage.queue()[1])
     stage.queued(1)
     holder.release(held)
-    got = waiting.result()
+    got = evicted.patient(waiting)
     last.release(last.holding())
     if got is not None:
         evicted.release(got)
@@ -67,14 +64,14 @@ def a_waiter_is_evicted_before_it_hears_of_anything(stage: Stage) -> None:
         held = holder.holding()
         with stage.fault():
             trap = proxy.on_request("Watch", Connection.black_hole)
-            waiting = waiter.asking(timeout=PATIENCE)
+            waiting = waiter.asking()
             trap.wait()
             stage.queued(2)
             stage.evict(stage.queue()[1])
             holder.release(held)
             stage.queued(0)
             proxy.heal()
-        if waiting.result() is not None:
+        if waiter.patient(waiting) is not None:
             break
 
 
@@ -117,12 +114,12 @@ def heartbeats_find_no_leader(stage: Stage) -> None:
     """But a server that keeps the session. So only the client counts it as lost."""
     holder, other = stage.player(ttl="2s"), stage.player()
     held = holder.holding()
-    waiting = other.asking(timeout=2 + PATIENCE)
+    waiting = other.asking()
     stage.queued(2)
     unanswered = patch.object(holder.client._link.backend, "heartbeat", Promise[float])
     with stage.fault(), unanswered:
         held.told.wait(PATIENCE)
-    other.release(waiting.result())
+    other.release(other.patient(waiting))
 
 
 def an_answer_to_a_heartbeat_is_late(stage: Stage) -> None:
@@ -166,13 +163,13 @@ def a_watch_is_set_late(stage: Stage) -> None:
     held = holder.holding()
     with stage.fault():
         trap = proxy.on_request("Watch", Connection.black_hole)
-        waiting = waiter.asking(timeout=PATIENCE)
+        waiting = waiter.asking()
         trap.wait()
         stage.queued(2)
         holder.release(held)
         stage.queued(1)
         proxy.heal()
-    waiter.release(waiting.result())
+    waiter.release(waiter.patient(waiting))
 
 
 def a_waiter_changes_its_connection(stage: Stage) -> None:
@@ -180,7 +177,7 @@ def a_waiter_changes_its_connection(stage: Stage) -> None:
     proxy = stage.proxy()
     holder, waiter = stage.player(), stage.player(proxy)
     held = holder.holding()
-    waiting = waiter.asking(timeout=PATIENCE)
+    waiting = waiter.asking()
     stage.queued(2)
     with stage.fault():
         session = waiter.client._link._session
@@ -190,7 +187,7 @@ def a_waiter_changes_its_connection(stage: Stage) -> None:
         eventually(lambda: session.disruptions > disruptions)
         eventually(lambda: session.suspicion is None)
     holder.release(held)
-    waiter.release(waiting.result())
+    waiter.release(waiter.patient(waiting))
 
 
 def a_release_finds_no_server(stage: Stage) -> None:
@@ -231,13 +228,13 @@ def the_answer_to_a_create_is_lost(stage: Stage) -> None:
     player.release(player.holding())
     with stage.fault():
         trap = proxy.on_request(create, Connection.lose_reply)
-        waiting = player.asking(timeout=PATIENCE)
+        waiting = player.asking()
         trap.wait()
         proxy.refuse()
         stage.queued(1)
         with other.client.lock("another"):
             proxy.heal()
-    player.release(waiting.result())
+    player.release(player.patient(waiting))
 
 
 def a_session_is_lost_with_a_create(stage: Stage) -> None:
@@ -383,10 +380,10 @@ def the_first_of_two_leaves_a_semaphore(stage: Stage) -> None:
     """And the second stays, so that there is room for the third."""
     first, second, third = (stage.player() for _ in range(3))
     held, kept = first.holding(Permit(2)), second.holding(Permit(2))
-    waiting = third.asking(Permit(2), timeout=PATIENCE)
+    waiting = third.asking(Permit(2))
     stage.queued(3)
     first.release(held)
-    got = waiting.result()
+    got = third.patient(waiting)
     second.release(kept)
     third.release(got)
 

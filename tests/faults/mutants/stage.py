@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -46,15 +46,17 @@ from tests.servers.endpoint import Endpoint
 from tests.servers.etcd import EtcdServer
 from tests.servers.zookeeper import ZooKeeperServer
 
-__all__ = ["LOCK", "Player", "Server", "Stage"]
+__all__ = ["LOCK", "PATIENCE", "Player", "Server", "Stage"]
 
 Server = EtcdServer | ZooKeeperServer
 
 LOCK: Final = "a"
+#: Seconds that nobody waits longer for: more than the bound of the run allows.
+PATIENCE: Final = 3.7
 #: Seconds for all that is to happen at once.
 _SOON: Final = 2.5
 #: Seconds that a release waits for the service.
-_PATIENCE: Final = 1.0
+_AT_MOST: Final = 1.0
 
 
 class Player:
@@ -96,6 +98,13 @@ class Player:
         """The same in the background."""
         return self._pool.submit(self.acquire, claim, timeout)
 
+    def patient(self, waiting: Future[AttemptLog | None]) -> AttemptLog | None:
+        """Wait for it from now on; a client that is closed is what answers it in the end."""
+        wait([waiting], PATIENCE)
+        if not waiting.done():
+            self.client.close()
+        return waiting.result()
+
     def visiting(self) -> Future[None]:
         """Acquire and release in the background."""
         return self._pool.submit(lambda: self.release(self.acquire()))
@@ -104,8 +113,8 @@ class Player:
         """Release what was granted, unless it was lost."""
         if attempt is not None and not attempt.lost:
             self.attempts.remove(attempt)
-            attempt.releasing(_PATIENCE)
-            attempt.released(bool(attempt.grant.release(_PATIENCE)))
+            attempt.releasing(_AT_MOST)
+            attempt.released(bool(attempt.grant.release(_AT_MOST)))
 
     def offer(self, attempt: AttemptLog, resource: Resource, kind: Kind) -> None:
         """Go to the resource with the token of ``attempt``."""
