@@ -25,14 +25,14 @@ _PATIENCE: Final = 0.5
 class _Acquisition:
     """One call of acquire: what it knows of the queue, for the error that may end it."""
 
-    __slots__ = ("ahead", "claim", "disruptions", "link", "position", "queue", "started")
+    __slots__ = ("ahead", "claim", "disorders", "link", "position", "queue", "started")
 
     def __init__(self, link: Link, queue: str, claim: Claim) -> None:
         self.link = link
         self.queue = queue
         self.claim = claim
         self.started = link.clock.now()
-        self.disruptions = 0
+        self.disorders = 0
         self.position: int | None = None
         self.ahead: Contender | None = None
 
@@ -69,7 +69,7 @@ class _Acquisition:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
-        self.disruptions = ticket.session.disruptions
+        self.disorders = ticket.session.disorders
         snapshot = yield from ticket.enqueue()
         me = ticket.contender
         assert me is not None
@@ -118,7 +118,7 @@ class _Acquisition:
         snapshot = snapshot.without(ticket.departed)
         if nearest in ticket.departed and _hands_over(predecessor, nearest, me):
             snapshot = snapshot.behind(nearest)
-        doubtful = self.disruptions != ticket.session.disruptions
+        doubtful = self.disorders != ticket.session.disorders
         doubtful = doubtful or not self.link.backend.told_in_order(me)
         doubtful = doubtful or any(self.link.holds(one) for one in ticket.departed)
         if doubtful or snapshot.omitted or blockers(snapshot, me):
@@ -127,7 +127,7 @@ class _Acquisition:
 
     def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
         backend, timers = self.link.backend, self.link.timers
-        self.disruptions = ticket.session.disruptions
+        self.disorders = ticket.session.disorders
         snapshot = yield from retried(
             lambda: ticket.unless_lost(backend.snapshot(self.queue, upto)), timers
         )

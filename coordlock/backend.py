@@ -152,7 +152,8 @@ class Backend(ABC):
 
         When a departure is told, those of the session's own contenders that happened before it, in
         the same queue, have been told, if they were watched by then. Where that is not certain, the
-        listener's ``disordered`` or ``suspect`` was called before, or `told_in_order` is false.
+        listener's ``disordered`` was called before, or `told_in_order` is false. After a
+        connection broke it is certain again when the service is known to have the watch.
         """
 
     def told_in_order(self, contender: Contender) -> bool:

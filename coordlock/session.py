@@ -50,8 +50,8 @@ class Session:
         self.shared = False
         #: The service itself said that the session is gone, and its contenders with it.
         self.gone = False
-        #: How often departures may have been told out of order, as after a broken connection.
-        self.disruptions = 0
+        #: How often departures may have been told out of order.
+        self.disorders = 0
         self._backend = backend
         self._timers = timers
         self._on_end = on_end
@@ -102,7 +102,6 @@ class Session:
     def suspect(self, reason: str) -> None:
         """The connection is gone: in doubt until a heartbeat is acknowledged."""
         with self._lock:
-            self.disruptions += 1
             if self._suspicion is not None or self._end is not None:
                 return
             self._suspicion = reason
@@ -111,7 +110,7 @@ class Session:
     def disordered(self) -> None:
         """The next departure may be told before an earlier one."""
         with self._lock:
-            self.disruptions += 1
+            self.disorders += 1
 
     def recovered(self) -> None:
         """The connection is back: a heartbeat settles the doubt."""

@@ -143,6 +143,10 @@ class ZookeeperBackend(Backend, Transactions):
             return lambda: None
         return current.session.watches.add(contender.key, departed)
 
+    def told_in_order(self, contender: Contender) -> bool:
+        current = self._current
+        return current is not None and current.session.watches.certain(contender.key)
+
     def withdraw(self, entry: Entry) -> Future[bool]:
         return self._submit(lambda now: now.queues.withdraw(entry))
 

@@ -63,7 +63,7 @@ class Session:
         self.client: Final = connection.client
         self.opened: Final[Promise[SessionInfo]] = Promise()
         self.stopped: Final[Promise[None]] = Promise()
-        self.watches: Final = Watches(connection.client, listener.disordered)
+        self.watches: Final = Watches(connection.client)
         self.number = 0
         self.breaks = 0
         self._touches = Touches(born=0.0)

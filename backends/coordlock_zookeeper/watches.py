@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kazoo.protocol.states import EventType
+from kazoo.protocol.states import Callback, EventType
 
-from coordlock.belated import Belated
 from coordlock.errors import AuthenticationFailed
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import NoNode
@@ -37,14 +36,27 @@ class _Waiting:
 
 
 class _Watched:
-    """Who waits for a path to go, and whether the server was asked to tell."""
+    """Who waits for a path to go.
 
-    __slots__ = ("armed", "asked", "waiting")
+    Attributes:
+        armed: whether the server was asked to tell, so that only a new connection asks again.
+        asked: how often it was asked, or might have been.
+        certain: whether it is known to have the watch.
+        waiting: who is told.
+    """
+
+    __slots__ = ("armed", "asked", "certain", "waiting")
 
     def __init__(self) -> None:
-        self.armed = False
+        self.armed = self.certain = False
         self.asked = 0
         self.waiting: list[_Waiting] = []
+
+    def doubt(self) -> int:
+        """It is not certain any more. The number that the answer must have to make it so."""
+        self.certain = False
+        self.asked += 1
+        return self.asked
 
 
 class Watches:
@@ -54,19 +66,19 @@ class Watches:
     when the connection breaks, and so does kazoo; `rearm` sets them again.
 
     In which order they are told: the events of a session come in the order in which things happen,
-    for watches whose setting was acknowledged. kazoo brings events and answers on threads of their
-    own. So ``disordered`` is called before a departure while another watch of its queue is being
-    set, and where an answer shows it.
+    for watches that the server has. Events and answers are completed in different threads, so a
+    departure that an answer shows is told like an event, behind those that came before. That a
+    watch was set proves that its path was there, however late the answer is looked at. So who asks
+    `certain` of a path after another's departure was told, and hears that it is, has been told of
+    the path's own departure if that came first.
 
     The callbacks run on kazoo's threads, and never under the lock.
     """
 
-    def __init__(self, client: Any, disordered: Callable[[], None]) -> None:
+    def __init__(self, client: Any) -> None:
         self._client = client
-        self._disordered = disordered
         self._lock = threading.Lock()
         self._table: dict[str, _Watched] = {}
-        self._unset: Belated[str] = Belated()
         self._closed = False
         self._cancelled = self._cancel  # one for all who wait
 
@@ -78,7 +90,6 @@ class Watches:
             watched = self._table.get(path)
             if watched is None:
                 watched = self._table[path] = _Watched()
-                self._unset.add(_queue(path), path)
             waiting = _Waiting(path, watched, departed, self._cancelled)
             watched.waiting.append(waiting)
             # Without a connection `rearm` will ask.
@@ -99,14 +110,17 @@ class Watches:
             if not watched.waiting and self._table.get(path) is watched:
                 # kazoo cannot take a watch back: it fires some day, for nobody.
                 del self._table[path]
-                self._unset.discard(_queue(path), path)
+
+    def certain(self, path: str) -> bool:
+        """Whether somebody waits for ``path`` and the server has the watch."""
+        with self._lock:
+            watched = self._table.get(path)
+            return watched is not None and watched.certain
 
     def rearm(self, *, broken: bool = False) -> None:
         """Ask the server to tell, about all paths; only where asking failed if ``broken``."""
         with self._lock:
             asking = [one for one in self._table.items() if not (broken and one[1].armed)]
-            for path, _ in asking:
-                self._unset.add(_queue(path), path)
         for path, watched in asking:
             # When the connection has gone again, the next one asks. A given client would block.
             watched.armed = self._client.connected
@@ -118,16 +132,12 @@ class Watches:
         with self._lock:
             self._closed = True
             self._table.clear()
-            self._unset.clear()
 
     def _ask(self, path: str, watched: _Watched) -> None:
         # `get`, because `exists` would leave a watch on a path that has gone, for good. It is
         # always the same bound method: kazoo and the server keep equal watches of a path once.
         with self._lock:
-            watched.asked += 1
-            number = watched.asked
-            if self._table.get(path) is watched:
-                self._unset.add(_queue(path), path)
+            number = watched.doubt()
         try:
             answer = promise_of(self._client.get_async(path, watch=self._fired))
             answer.add_done_callback(partial(self._answered, path, watched, number))
@@ -139,10 +149,9 @@ class Watches:
         error = answer.exception()
         if error is None:
             with self._lock:
-                if self._table.get(path) is watched and watched.asked == number:
-                    self._unset.discard(_queue(path), path)
+                watched.certain = watched.certain or watched.asked == number
         elif isinstance(error, NoNode):
-            self._depart(path, in_order=False)
+            self._gone(path)
         elif isinstance(error, AuthenticationFailed):
             # Of somebody's node that we may not read the server tells no events (CVE-2024-23944),
             # but whether it exists. Each heartbeat asks.
@@ -155,7 +164,11 @@ class Watches:
 
     def _found(self, path: str, answer: Future[Any]) -> None:
         if answer.exception() is None and answer.result() is None:
-            self._depart(path, in_order=False)
+            self._gone(path)
+
+    def _gone(self, path: str) -> None:
+        # In the thread for events, behind those that have come.
+        self._client.handler.dispatch_callback(Callback("watch", self._depart, (path,)))
 
     def _fired(self, event: Any) -> None:
         # After a disconnect kazoo calls with EventType.NONE and no path.
@@ -167,23 +180,15 @@ class Watches:
             if watched is not None:
                 self._ask(event.path, watched)
 
-    def _depart(self, path: str, *, in_order: bool = True) -> None:
+    def _depart(self, path: str) -> None:
         with self._lock:
             watched = self._table.pop(path, None)
-            self._unset.discard(_queue(path), path)
-            in_order = in_order and _queue(path) not in self._unset
             waiting = [] if watched is None else watched.waiting.copy()
-        if waiting and not in_order:
-            self._disordered()
         for one in waiting:
             try:
                 one.departed()
             except Exception:
                 log.exception("a callback for a departure failed")
-
-
-def _queue(path: str) -> str:
-    return path.rpartition("/")[0]
 
 
 def _nothing() -> None:

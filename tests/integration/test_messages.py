@@ -14,6 +14,7 @@ from functools import partial
 import pytest
 
 import coordlock
+from coordlock.contender import Contender
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -159,6 +160,40 @@ def test_a_lock_goes_through_a_crowd_of_one_client_without_reads_or_herds(
     # One for each who leaves; etcd's client cancels watches, too, and ZooKeeper's cannot.
     left = sum(n for kind, n in requests.items() if kind not in KEEPING_ALIVE | {"Watch"})
     assert left <= CROWD + 2, requests
+
+
+def test_a_crowd_whose_connection_broke_does_not_read_for_each(wire: Wire) -> None:
+    async def wait(client: coordlock.AsyncClient) -> None:
+        async with client.lock("orders"):
+            pass
+
+    def in_order(client: coordlock.AsyncClient, contenders: list[Contender]) -> int:
+        return sum(client._link.backend.told_in_order(one) for one in contenders)
+
+    def watches() -> int:
+        sent = wire.proxy.counts().requests
+        return sent["Watch"] + sent["getData"]
+
+    async def main(other: coordlock.Client) -> Counter[str]:
+        async with coordlock.connect_async(wire.url) as client:
+            await client.lock("warm").acquire()
+            holding = other.lock("orders").acquire()
+            waiting = [asyncio.create_task(wait(client)) for _ in range(CROWD)]
+            await asyncio.to_thread(eventually, partial(length_is, other, CROWD + 1))
+            crowd = [one.contender for one in other.contenders("orders")][1:]
+            await asyncio.to_thread(eventually, lambda: in_order(client, crowd) >= CROWD - 1)
+            before = watches()
+            wire.proxy.drop_connections()
+            await asyncio.to_thread(eventually, lambda: watches() > before + CROWD)
+            await asyncio.to_thread(eventually, lambda: in_order(client, crowd) >= CROWD - 1)
+            with wire.proxy.counting() as sent:
+                await asyncio.to_thread(holding.release)
+                await asyncio.gather(*waiting)
+        return sent.requests
+
+    with coordlock.connect(wire.direct) as other:
+        requests = asyncio.run(main(other))
+    assert sum(n for kind, n in requests.items() if kind in READS) <= 2, requests
 
 
 @pytest.mark.parametrize("wire", ["zookeeper"], indirect=True)

@@ -27,7 +27,7 @@ class Client:
 
 def test_an_interrupted_request_keeps_nobody_from_being_told() -> None:
     client = Client()
-    watches = Watches(client, lambda: None)
+    watches = Watches(client)
     client.interrupts.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         watches.add("/q/first", lambda: None)
@@ -37,7 +37,7 @@ def test_an_interrupted_request_keeps_nobody_from_being_told() -> None:
 
 def test_who_shares_an_interrupted_request_is_asked_for_by_the_next_heartbeat() -> None:
     client = Client()
-    watches = Watches(client, lambda: None)
+    watches = Watches(client)
     client.connected = False
     watches.add("/q/first", lambda: None)
     client.connected = True
@@ -51,7 +51,7 @@ def test_who_shares_an_interrupted_request_is_asked_for_by_the_next_heartbeat() 
 def test_cancelling_twice_takes_nobody_elses_place() -> None:
     client = Client()
     told: list[str] = []
-    watches = Watches(client, lambda: None)
+    watches = Watches(client)
 
     def departed() -> None:
         told.append("departed")

@@ -14,6 +14,7 @@ import coordlock_etcd.requests
 import coordlock_zookeeper.nodes
 import coordlock_zookeeper.transactions
 from coordlock_etcd import EtcdBackend
+from coordlock_zookeeper import ZookeeperBackend
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.queues import Queues
 from coordlock_zookeeper.transactions import Step
@@ -101,7 +102,9 @@ def misses_some_departures() -> Iterator[None]:
 
 
 takes_departures_for_ordered = patched(
-    (Session, "disordered", nothing), (EtcdBackend, "told_in_order", lambda *_: True)
+    (Session, "disordered", nothing),
+    (EtcdBackend, "told_in_order", lambda *_: True),
+    (ZookeeperBackend, "told_in_order", lambda *_: True),
 )
 
 _blockers = coordlock.admission.blockers

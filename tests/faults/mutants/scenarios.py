@@ -182,9 +182,8 @@ def a_waiter_changes_its_connection(stage: Stage) -> None:
     with stage.fault():
         session = waiter.client._link._session
         assert session is not None
-        disruptions = session.disruptions
         proxy.drop_connections()
-        eventually(lambda: session.disruptions > disruptions)
+        eventually(lambda: session.suspicion)
         eventually(lambda: session.suspicion is None)
     holder.release(held)
     waiter.release(waiter.patient(waiting))

@@ -1,0 +1,245 @@
+"""Whose departure would have been told, against a model of a server, kazoo and its threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from coordlock_zookeeper.watches import Watches
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+from kazoo.exceptions import ConnectionLoss, NoNodeError
+from kazoo.protocol.states import Callback
+
+NODES = ("/q/1", "/q/2")
+
+
+class Turn(Enum):
+    """Who does what is next for it."""
+
+    SERVER = "the server answers a request"
+    INPUT = "kazoo hears what the server said"
+    EVENTS = "kazoo's thread for events calls back"
+    ANSWERS = "kazoo's thread for answers calls back"
+
+
+class Result:
+    """kazoo's, as far as it is used; it calls back in a thread for answers."""
+
+    def __init__(self, completions: deque[Callable[[], object]]) -> None:
+        self.value: Any = None
+        self.exception: Exception | None = None
+        self._completions = completions
+        self._callback: Callable[[Any], object] = lambda _: None
+
+    def rawlink(self, callback: Callable[[Any], object]) -> None:
+        self._callback = callback
+
+    def set(self, exception: Exception | None) -> None:
+        self.exception = exception
+        self._completions.append(lambda: self._callback(self))
+
+
+class Kazoo:
+    """One connection at a time to a server on which nodes are written and deleted.
+
+    What is asked arrives in order. What is said, answers and events, comes in the order in which
+    the server did it, and is then completed by two threads.
+    """
+
+    def __init__(self) -> None:
+        self.connected = True
+        self.handler = SimpleNamespace(dispatch_callback=self.dispatch)
+        self.nodes = dict.fromkeys(NODES)
+        #: In the order in which they were deleted.
+        self.deleted: list[str] = []
+        self.asked: deque[tuple[str, Any, Result]] = deque()
+        self.said: deque[Callable[[], object]] = deque()
+        self.events: deque[Callable[[], object]] = deque()
+        self.answers: deque[Callable[[], object]] = deque()
+        self._set: set[str] = set()  # on the server
+        self._kept: dict[str, Any] = {}  # by kazoo
+        self._unanswered: list[Result] = []
+
+    def get_async(self, path: str, watch: Any) -> Result:
+        result = Result(self.answers)
+        self.asked.append((path, watch, result))
+        self._unanswered.append(result)
+        return result
+
+    def dispatch(self, callback: Callback) -> None:
+        self.events.append(partial(callback.func, *callback.args))
+
+    def _serve(self) -> None:
+        path, watch, result = self.asked.popleft()
+        if path in self.nodes:
+            self._set.add(path)
+        self.said.append(partial(self._answer, path, watch, result, path in self.nodes))
+
+    def write(self, path: str) -> None:
+        self._say("CHANGED", path)
+
+    def delete(self, path: str) -> None:
+        del self.nodes[path]
+        self.deleted.append(path)
+        self._say("DELETED", path)
+
+    def go_on(self, turn: Turn) -> bool:
+        """Whether there was something to do."""
+        match turn:
+            case Turn.SERVER if self.asked:
+                self._serve()
+            case Turn.INPUT if self.said:
+                self.said.popleft()()
+            case Turn.EVENTS if self.events:
+                self.events.popleft()()
+            case Turn.ANSWERS if self.answers:
+                self.answers.popleft()()
+            case _:
+                return False
+        return True
+
+    def forget(self) -> None:
+        """The connection breaks: what is under way is lost."""
+        self.asked.clear()
+        self.said.clear()
+        self._set.clear()
+        self._kept.clear()
+        for result in self._unanswered:
+            result.set(ConnectionLoss())
+        self._unanswered.clear()
+
+    def _answer(self, path: str, watch: Any, result: Result, found: bool) -> None:
+        self._unanswered.remove(result)
+        if found:
+            self._kept[path] = watch
+        result.set(None if found else NoNodeError())
+
+    def _say(self, kind: str, path: str) -> None:
+        if path in self._set:
+            self._set.remove(path)
+            self.said.append(partial(self._event, kind, path))
+
+    def _event(self, kind: str, path: str) -> None:
+        if (watch := self._kept.pop(path, None)) is not None:
+            event = SimpleNamespace(type=kind, path=path)
+            self.dispatch(Callback("watch", watch, (event,)))
+
+
+class Watching(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kazoo = Kazoo()
+        self.watches = Watches(self.kazoo)
+        self.waiting: set[str] = set()
+        self.told: list[str] = []
+
+    @rule()
+    def the_first_is_waited_for(self) -> None:
+        self.wait_for(NODES[0])
+
+    @rule()
+    def the_second_is_waited_for(self) -> None:
+        self.wait_for(NODES[1])
+
+    def wait_for(self, path: str) -> None:
+        if path not in self.waiting:
+            self.waiting.add(path)
+            self.watches.add(path, partial(self.departed, path))
+
+    def departed(self, path: str) -> None:
+        self.told.append(path)
+        self.look()
+
+    def look(self) -> None:
+        """Who is certain has been told if its path went before another that was told."""
+        for place, mine in enumerate(self.kazoo.deleted):
+            if mine in self.waiting and (mine not in self.told or mine == self.told[-1]):
+                later = set(self.kazoo.deleted[place:])
+                assert not (later & set(self.told) and self.watches.certain(mine))
+
+    @rule(turns=st.permutations(list(Turn)), most=st.sampled_from((1, 2, 9)))
+    def they_take_turns(self, turns: list[Turn], most: int) -> None:
+        for turn in turns:
+            for _ in range(most):
+                self.kazoo.go_on(turn)
+                self.look()
+
+    @rule()
+    def all_comes_to_rest(self) -> None:
+        while any(self.kazoo.go_on(turn) for turn in Turn):
+            self.look()
+
+    @rule(paths=st.lists(st.sampled_from(NODES), min_size=1, unique=True))
+    def somebody_deletes(self, paths: list[str]) -> None:
+        for path in paths:
+            if path in self.kazoo.nodes:
+                self.kazoo.delete(path)
+
+    @rule(path=st.sampled_from(NODES))
+    def somebody_writes(self, path: str) -> None:
+        if path in self.kazoo.nodes:
+            self.kazoo.write(path)
+
+    @rule()
+    def the_connection_breaks_or_is_back(self) -> None:
+        self.kazoo.connected = not self.kazoo.connected
+        if self.kazoo.connected:
+            self.kazoo.dispatch(Callback("watch", self.watches.rearm, ()))
+        else:
+            self.kazoo.forget()
+
+    @rule()
+    def a_heartbeat_is_due(self) -> None:
+        self.watches.rearm(broken=True)
+
+    def teardown(self) -> None:
+        """In the end everybody is told, and who stays is certain."""
+        if not self.kazoo.connected:
+            self.the_connection_breaks_or_is_back()
+        self.all_comes_to_rest()
+        self.a_heartbeat_is_due()
+        self.all_comes_to_rest()
+        assert sorted(self.told) == sorted(self.waiting & set(self.kazoo.deleted))
+        assert all(self.watches.certain(one) for one in self.waiting & set(self.kazoo.nodes))
+
+
+TestWatching = Watching.TestCase
+TestWatching.settings = settings(max_examples=500, stateful_step_count=15)
+
+
+def test_an_answer_that_shows_a_departure_is_told_behind_the_events_that_came_before() -> None:
+    kazoo, told = Kazoo(), list[str]()
+    mine, other = NODES
+    watches = Watches(kazoo)
+    watches.add(mine, partial(told.append, mine))
+    kazoo.go_on(Turn.SERVER)
+    kazoo.delete(mine)
+    kazoo.delete(other)
+    watches.add(other, partial(told.append, other))
+    for turn in (Turn.SERVER, Turn.INPUT, Turn.INPUT, Turn.INPUT, Turn.ANSWERS, Turn.ANSWERS):
+        assert kazoo.go_on(turn)
+    assert watches.certain(mine)
+    assert not told
+    assert all(kazoo.go_on(Turn.EVENTS) for _ in NODES)
+    assert told == [mine, other]
+
+
+def test_a_late_answer_of_the_connection_before_makes_nothing_certain() -> None:
+    kazoo = Kazoo()
+    mine, _ = NODES
+    watches = Watches(kazoo)
+    watches.add(mine, print)
+    kazoo.go_on(Turn.SERVER)
+    kazoo.go_on(Turn.INPUT)
+    kazoo.forget()
+    watches.rearm()
+    assert kazoo.go_on(Turn.ANSWERS)
+    assert not watches.certain(mine)
+    assert all(kazoo.go_on(turn) for turn in (Turn.SERVER, Turn.INPUT, Turn.ANSWERS))
+    assert watches.certain(mine)
