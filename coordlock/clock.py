@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -89,6 +90,8 @@ class SystemTimers:
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
+        #: When the thread looks at the timers again, unless it is woken.
+        self._until = -math.inf
         self._closed = False
 
     def call_at(self, when: float, action: Callable[[], object]) -> Timer:
@@ -102,7 +105,8 @@ class SystemTimers:
                 thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
                 thread.start()
                 self._thread = thread  # only now: without the thread nobody serves
-            elif self._heap[0][2] is timer:
+            elif when < self._until:
+                self._until = when
                 self._wake.notify()
         return timer
 
@@ -121,17 +125,27 @@ class SystemTimers:
         while True:
             with self._lock:
                 while not self._closed and (delay := self._delay()) > 0:
+                    self._until = self.clock.now() + delay
                     self._wake.wait(delay)
                 if self._closed:
                     return
+                self._until = -math.inf
                 timer = heapq.heappop(self._heap)[2]
             timer.fire()
 
     def _delay(self) -> float:
+        now = self.clock.now()
+        # In bounded steps, because a wait doesn't count the time of a suspend.
+        when = now + 60.0
         while self._heap and self._heap[0][2].action is None:
-            heapq.heappop(self._heap)
-        # Waiting in bounded steps, because a wait doesn't count the time of a suspend.
-        return min(self._heap[0][0] - self.clock.now(), 60.0) if self._heap else 60.0
+            skipped = heapq.heappop(self._heap)[0]
+            if skipped > now:
+                # Who sets and cancels a timer again and again shall not wake this thread each time,
+                # but find it waiting for one of those.
+                when = min(when, skipped)
+        if self._heap:
+            when = min(when, self._heap[0][0])
+        return when - now
 
 
 def sleep(timers: Timers, seconds: float) -> Promise[None]:

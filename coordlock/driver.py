@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from coordlock.clock import Clock
+from coordlock.mailbox import Mailbox
 from coordlock.promise import Promise
 
 __all__ = ["DeadlineReached", "Steps", "completion", "run", "run_async", "run_in_background"]
@@ -114,10 +115,23 @@ def _wait(future: Future[Any], clock: Clock, deadline: float | None) -> None:
 
 
 async def _done(future: Future[Any], clock: Clock, deadline: float | None) -> None:
-    completed = completion(future)
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():  # else it was cancelled
+            woken.set_result(None)
+
+    mailbox = Mailbox.of(loop)
+    future.add_done_callback(lambda _: mailbox.post(wake))
     while not future.done():
+        woken = loop.create_future()
         seconds = _LONGEST_SLEEP if deadline is None else _remaining(clock, deadline)
-        await asyncio.wait([completed], timeout=seconds)
+        timer = loop.call_later(seconds, wake)
+        try:
+            await woken
+        finally:
+            timer.cancel()
 
 
 def completion(future: Future[Any]) -> asyncio.Future[None]:

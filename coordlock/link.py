@@ -20,6 +20,7 @@ from coordlock.clock import SystemTimers, Timers, within
 from coordlock.contender import Contender, Entry, Owner
 from coordlock.driver import DeadlineReached, Steps, run_in_background
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
+from coordlock.ids import Ids
 from coordlock.promise import Promise, settled
 from coordlock.recovery import Recovery
 from coordlock.retry import removal, retried
@@ -46,6 +47,7 @@ class Link:
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
         self.recovery: Final = Recovery(self.timers)
         self._pid: Final = os.getpid()
+        self._ids: Final = Ids()
         self._host: Final = socket.gethostname()
         self._lock = threading.Lock()
         self._session: Session | None = None
@@ -92,7 +94,7 @@ class Link:
     def ticket(self, session: Session, queue: str, claim: Claim) -> Ticket:
         """A new ticket for ``queue`` in ``session``; nothing is sent yet."""
         owner = Owner(self._host, self._pid, self.settings.label, time.time())
-        entry = Entry(queue, _guid(), claim, owner)
+        entry = Entry(queue, next(self._ids), claim, owner)
         ticket = Ticket(self.backend, self.timers, session, entry, self.recovery, self._forget)
         with self._lock:
             self._tickets[entry.id] = ticket
@@ -239,11 +241,6 @@ class Link:
             # need not wait for its release. In the timers' thread, because anybody's may be here.
             with suppress(ClientClosed):
                 self.timers.call_at(self.clock.now(), partial(_withdraw, tickets))
-
-
-def _guid() -> str:
-    # Of the system's: a generator's state would be the same in copies of a virtual machine.
-    return os.urandom(16).hex()
 
 
 def _withdraw(tickets: Iterable[Ticket]) -> None:

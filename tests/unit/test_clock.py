@@ -71,6 +71,33 @@ def test_a_cancelled_timer_does_not_fire(timers: SystemTimers) -> None:
     assert fired == []
 
 
+def test_timers_that_are_cancelled_soon_do_not_wake_the_thread_for_each(
+    timers: SystemTimers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[float] = []
+    delay = SystemTimers._delay
+
+    def wake(self: SystemTimers) -> float:
+        woken.append(now())
+        return delay(self)
+
+    monkeypatch.setattr(SystemTimers, "_delay", wake)
+    timers.call_at(now() + 60, lambda: None)
+    for _ in range(200):
+        timers.call_at(now() + 30, lambda: None).cancel()
+        # Whoever was woken gets the processor.
+        threading.Event().wait(0.0005)
+    assert len(woken) <= 5
+
+
+def test_a_timer_before_one_that_was_cancelled_fires_in_time(timers: SystemTimers) -> None:
+    for _ in range(3):
+        timers.call_at(now() + 30, lambda: None).cancel()
+        fired = threading.Event()
+        timers.call_at(now() + 0.01, fired.set)
+        assert fired.wait(10)
+
+
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, KeyboardInterrupt, MemoryError])
 def test_an_action_that_fails_is_logged_and_the_next_is_called(
     timers: SystemTimers, error: type[BaseException], caplog: pytest.LogCaptureFixture

@@ -1,0 +1,53 @@
+"""What other threads have for an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import ClassVar, Final
+from weakref import WeakKeyDictionary, ref
+
+__all__ = ["Mailbox"]
+
+
+class Mailbox:
+    """What other threads want to be called in a loop, fetched by it in one go.
+
+    To wake a loop takes a system call, during which some other thread gets the interpreter. So
+    nobody wakes it who finds that somebody else just has.
+    """
+
+    _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox]] = WeakKeyDictionary()
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Final = ref(loop)  # which keeps this
+        self._letters: deque[Callable[[], object]] = deque()
+        self._awaited = False
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> Mailbox:
+        """The one of ``loop``, in whose thread this is called."""
+        found = cls._all.get(loop)
+        if found is None:
+            found = cls._all[loop] = cls(loop)
+        return found
+
+    def post(self, letter: Callable[[], object]) -> None:
+        """Let the loop call ``letter`` soon, unless it is closed. Never blocks."""
+        self._letters.append(letter)
+        # Ctrl-C strikes in the main thread: it must not come between saying so and doing it.
+        is_sure = threading.current_thread() is not threading.main_thread()
+        if self._awaited and is_sure:
+            return  # before the loop fetches anything it takes that back
+        self._awaited = is_sure
+        if (loop := self._loop()) is not None:
+            with suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(self._fetch)
+
+    def _fetch(self) -> None:
+        self._awaited = False
+        while self._letters:
+            self._letters.popleft()()
