@@ -1,7 +1,8 @@
 """What coordlock costs, beside its peers and beside what cannot be avoided.
 
 Servers are started on this machine for the run, and everything that is compared is measured in
-turns. Text goes to standard output; text, JSON and pictures to build/bench.
+turns. Text goes to standard output; text, JSON and pictures to build/bench. Ctrl-C keeps what was
+measured.
 """
 
 from __future__ import annotations
@@ -9,56 +10,97 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from importlib import import_module
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.machine import describe
-from bench.plots import draw
+from bench.findings import Findings
+from bench.progress import Progress
 from bench.table import Table
 
-SECTIONS: Final = (
-    "uncontended",
-    "handoff",
-    "independent",
-    "queues",
-    "holding",
-    "local",
-    "start",
-    "fences",
-)
+#: What each measures, and about how long it takes with 30 rounds.
+SECTIONS: Final = {
+    "uncontended": "acquire and release where nobody else is; messages and round trips (1 min)",
+    "handoff": "from one process' release to another one's grant (2 min)",
+    "independent": "64 locks at a time from one process (1 min)",
+    "queues": "up to 10,000 waiters of one lock: speed, messages, memory (10 min)",
+    "holding": "an idle client that holds up to 10,000 locks (3 min)",
+    "local": "the local backend beside flock(2) and filelock, 100 processes too (3 min)",
+    "start": "imports and commands (1 min)",
+    "fences": "guarded operations beside the same without a guard (2 min)",
+}
 OUTPUT: Final = Path("build/bench")
+#: Of each contestant; quartiles need two.
+_FEWEST_ROUNDS: Final = 2
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="all by default")
-    parser.add_argument("--rounds", type=int, default=30, help="of each contestant, in turns")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help=f"default: {OUTPUT}")
-    given = parser.parse_args()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status: 1 when a section failed, 130 when interrupted."""
+    given = _parse(arguments)
+    names = given.sections or list(SECTIONS)
+    documents: list[object] = []
+    failed: list[str] = []
+    name, status = "", 0
+    with Progress(quiet=given.quiet) as progress:
+
+        def show(table: Table) -> None:
+            if not given.json:
+                with progress.aside():
+                    print(table.text(), flush=True)
+
+        try:
+            for number, name in enumerate(names, 1):
+                progress.section(name, number, len(names))
+                findings = Findings(name, given.rounds)
+                try:
+                    try:
+                        findings.measure(show)
+                    finally:
+                        documents.append(findings.document)
+                        findings.keep(given.output)
+                except Exception as error:
+                    progress.say("".join(traceback.format_exception(error)).rstrip())
+                    failed.append(name)
+        except KeyboardInterrupt:
+            status = 130
+            during = f"interrupted in {name} after {progress.elapsed}"
+            progress.say(f"{during}; what was measured is in {given.output}")
+    if failed:
+        status = status or 1
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    if given.json:
+        print(json.dumps({"sections": documents}, indent=1))
+    return status
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    width = max(map(len, SECTIONS))
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        epilog="\n".join(
+            ["sections, and about how long each takes with 30 rounds:"]
+            + [f"  {name:<{width}}  {what}" for name, what in SECTIONS.items()]
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help="all by default; see below")
+    parser.add_argument(
+        "--rounds", type=int, default=30, metavar="N", help="of each contestant, in turns (30)"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=OUTPUT, metavar="DIRECTORY", help=f"for files ({OUTPUT})"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document, not text")
+    parser.add_argument("--quiet", action="store_true", help="don't show progress on stderr")
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.sections if name not in SECTIONS]:
+        parser.error(f"no section: {', '.join(unknown)}")
+    if given.rounds < _FEWEST_ROUNDS:
+        parser.error(f"--rounds: {_FEWEST_ROUNDS} or more")
     given.output.mkdir(parents=True, exist_ok=True)
-    for name in given.sections or SECTIONS:
-        measure: Callable[[int], Iterator[Table]] = import_module(f"bench.{name}").measure
-        before, started, tables = describe(), time.monotonic(), []
-        for table in measure(given.rounds):
-            print(table.text(), flush=True)
-            tables.append(table)
-        stem = given.output / name
-        found = {
-            "section": name,
-            "machine": before,
-            "load after": describe()["load"],
-            "seconds": round(time.monotonic() - started),
-            "tables": [asdict(table) for table in tables],
-        }
-        stem.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-        stem.with_suffix(".txt").write_text("\n".join(table.text() for table in tables))
-        stem.with_suffix(".md").write_text("\n\n".join(table.markdown() for table in tables))
-        draw(tables, stem)
-    return 0
+    return given
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ import os
 import threading
 import time
 import tracemalloc
-from collections.abc import Coroutine, Generator
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Final, TypeVar
 
 import coordlock
-from coordlock.driver import completion
+from coordlock.ticket import Ticket
 
 __all__ = ["Crowd"]
 
@@ -91,8 +91,11 @@ class Crowd:
 
         self._runner.run(main())
 
-    def line_up(self, name: str, waiters: int, settle: float) -> dict[str, float]:
-        """Let so many tasks wait for ``name``, which is held elsewhere; what each takes."""
+    def line_up(self, name: str, waiters: int, settle: float, at_once: int) -> dict[str, float]:
+        """Let so many tasks wait for ``name``, which is held elsewhere; what each takes.
+
+        They come ``at_once``, and then the next so many.
+        """
 
         async def wait() -> None:
             counted = _Counted(self._client.lock(name).acquire(timeout=None))
@@ -102,8 +105,7 @@ class Crowd:
 
         async def main() -> dict[str, float]:
             before, cpu = _resident(), time.process_time()
-            self._tasks = [asyncio.create_task(wait()) for _ in range(waiters)]
-            await self._stand(name, waiters)
+            self._tasks = await self._come(name, waiters, at_once, wait)
             cpu = time.process_time() - cpu
             await asyncio.sleep(settle)
             gc.collect()
@@ -143,20 +145,44 @@ class Crowd:
             "resumed": resumed / waiters,
         }
 
-    async def _stand(self, name: str, waiters: int) -> None:
-        """Return when so many stand in the queue, behind its holder."""
-        # The list alone: `contenders` reads each of them on ZooKeeper.
-        backend = self._client._link.backend
-        while True:
-            await asyncio.sleep(0.2)
-            with suppress(coordlock.BackendUnavailable):
-                answer = backend.snapshot(name, None)
-                await completion(answer)
-                found = answer.result()
-                if len(found.contenders) + found.omitted > waiters:
-                    return
+    async def _come(
+        self, name: str, waiters: int, at_once: int, wait: Callable[[], Coroutine[Any, Any, None]]
+    ) -> list[asyncio.Task[None]]:
+        """Start so many tasks that ``wait`` for ``name``; they stand in its queue."""
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            while len(tasks) < waiters:
+                wave = min(at_once, waiters - len(tasks))
+                tasks += [asyncio.create_task(wait()) for _ in range(wave)]
+                await self._stand(name, tasks)
+        except BaseException:
+            # One of them tells why; thousands would fill the log.
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        return tasks
 
-    def memory(self, name: str, waiters: int) -> float:
+    async def _stand(self, name: str, waiters: Sequence[asyncio.Task[None]]) -> None:
+        """Return when all of ``waiters`` stand in the queue on the service, behind its holder.
+
+        Raises what the first one raised that ended instead. Nothing is asked, which would cost
+        what is measured: a ticket has a contender when the service has answered that it stands
+        there, and keeps it until it is withdrawn or lost.
+        """
+        link = self._client._link
+        standing, took = 0, 0.0
+        while standing < len(waiters):
+            await asyncio.sleep(max(0.02, 20 * took))
+            started = time.perf_counter()
+            for ended in filter(asyncio.Task.done, waiters):
+                ended.result()
+            with link._lock:
+                tickets = list(link._tickets.values())
+            standing = sum(_stands(one) for one in tickets if one.entry.queue == name)
+            took = time.perf_counter() - started
+
+    def memory(self, name: str, waiters: int, at_once: int) -> float:
         """Bytes of Python's memory for each of ``waiters``, beyond a bare task and a future.
 
         ``name`` is held elsewhere. They give up at the end.
@@ -174,10 +200,11 @@ class Crowd:
 
             gc.collect()
             before, _ = tracemalloc.get_traced_memory()
-            running = [asyncio.create_task(wait() if waiting else bare()) for _ in range(tasks)]
-            await asyncio.sleep(0)
             if waiting:
-                await self._stand(name, tasks)
+                running = await self._come(name, tasks, at_once, wait)
+            else:
+                running = [asyncio.create_task(bare()) for _ in range(tasks)]
+                await asyncio.sleep(0)
             gc.collect()
             after, _ = tracemalloc.get_traced_memory()
             for task in running:
@@ -205,6 +232,11 @@ class Crowd:
 
     def close(self) -> None:
         self._runner.run(self._open.aclose())
+        self._runner.close()
+
+
+def _stands(ticket: Ticket) -> bool:
+    return ticket.contender is not None and not ticket.withdrawn and not ticket.loss.done()
 
 
 def _resident() -> int:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bench.progress import doing
+
 __all__ = ["AETCD", "ETCD3", "ETCDCTL", "FILELOCK", "OURS", "TOOZ", "Environment", "NotInstalled"]
 
 _UNDER: Final = Path("build/bench/environments")
@@ -46,7 +48,7 @@ class Environment:
         return python
 
     def _make(self, directory: Path, python: Path) -> None:
-        print(f"installing {' '.join(self.packages)}", file=sys.stderr, flush=True)
+        doing(f"installing {' '.join(self.packages)}")
         pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
         for command in ([sys.executable, "-m", "venv", "--clear", str(directory)], pip):
             arguments = [*command, *self.packages] if command is pip else command

@@ -28,6 +28,7 @@ import coordlock
 from bench.figures import Spread
 from bench.pairs import Ratio
 from bench.pairs import measure as compare
+from bench.progress import doing
 from bench.table import Plot, Table
 from coordlock.fencing import AsyncMemoryFence, MemoryFence
 from coordlock.fencing.files import FileFence
@@ -217,7 +218,8 @@ def measure(rounds: int) -> Iterator[Table]:
         notes=[f"the median of {rounds} rounds in turns, and the quartiles"],
         plot=Plot("guarded / unguarded", "operation", log=True),
     )
+    yield table
     for name in PAIRS:
+        doing(f"{name}, {rounds} rounds")
         pair, ratio = run(name, rounds)
         table.add(pair.what, Spread(ratio.median, ratio.low, ratio.high))
-    yield table

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from bench.contestants import Entrant
 from bench.environments import NotInstalled
+from bench.progress import doing
 from bench.workers import Worker, WorkerFailed
 
 __all__ = ["Field", "field", "turns"]
@@ -30,6 +31,7 @@ def field(
             where = address if isinstance(address, str) else address(one)
             subject = f"bench.contestants.{one.subject}"
             root = f"/bench-{len(there)}"
+            doing(f"{one.service}, starting {one.name}")
             try:
                 there[one] = [
                     stack.enter_context(
@@ -48,9 +50,15 @@ def field(
         yield there
 
 
-def turns(entrants: Sequence[Entrant], rounds: int) -> Iterator[tuple[int, Entrant]]:
-    """Who is next, each in every round, another one going first each time. Round 0 warms up."""
+def turns(
+    entrants: Sequence[Entrant], rounds: int, what: str = ""
+) -> Iterator[tuple[int, Entrant]]:
+    """Who is next, each in every round, another one going first each time. Round 0 warms up.
+
+    ``what`` they do, ahead of their names, is for whoever watches.
+    """
     for number in range(rounds + 1):
         first = number % len(entrants)
         for one in (*entrants[first:], *entrants[:first]):
+            doing(f"{what}{one.service}, {one.name}", number, rounds)
             yield number, one

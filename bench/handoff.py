@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from bench.contestants import Entrant, entrants
 from bench.field import Field, field, turns
 from bench.figures import percentile, ratios
+from bench.progress import doing
 from bench.services import HEARTBEATS, SERVICES, service
 from bench.table import Plot, Table
 from bench.workers import Worker, WorkerFailed
@@ -28,11 +29,12 @@ def measure(rounds: int) -> Iterator[Table]:
             notes: list[str] = []
             with field(entrants(name), server.address, notes, processes=2) as there:
                 table = timed(name, there, rounds, notes)
-            proxies = {one: stack.enter_context(server.proxy()) for one in there}
+            proxies = {one: stack.enter_context(server.proxy(http=one.http)) for one in there}
             far = {one: f"127.0.0.1:{proxy.port}" for one, proxy in proxies.items()}
             counted: dict[str, tuple[float, ...]] = {}
             with field(list(there), far.__getitem__, [], processes=2) as there:
                 for one, workers in there.items():
+                    doing(f"messages on {name}: {one.name}")
                     with suppress(WorkerFailed):
                         counted[one.name] = _counted(proxies[one], *workers)
             table.columns = (*table.columns, "messages", "bytes")

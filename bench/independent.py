@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from bench.figures import ratios
+from bench.progress import doing
 from bench.services import SERVICES, service
 from bench.table import Plot, Table
 from bench.workers import Worker
@@ -23,6 +24,8 @@ def measure(rounds: int) -> Iterator[Table]:
         ("service", "x ceiling", "CPU x ceiling's", "pairs per second", "ceiling"),
         plot=Plot("x ceiling", "service", target=0.8),
     )
+    table.notes.append(f"{rounds} rounds in turns, {_SECONDS} s each")
+    yield table
     for name in SERVICES:
         with (
             service(name) as server,
@@ -32,6 +35,7 @@ def measure(rounds: int) -> Iterator[Table]:
             made: dict[Worker, list[float]] = {ours: [], ceiling: []}
             cpu: dict[Worker, list[float]] = {ours: [], ceiling: []}
             for number in range(rounds + 1):
+                doing(name, number, rounds)
                 for one in (ours, ceiling) if number % 2 else (ceiling, ours):
                     before = one.do("cpu")
                     pairs = one.do("independent", width=_WIDTH, seconds=_SECONDS)
@@ -45,5 +49,3 @@ def measure(rounds: int) -> Iterator[Table]:
                 median(made[ours]),
                 median(made[ceiling]),
             )
-    table.notes.append(f"{rounds} rounds in turns, {_SECONDS} s each")
-    yield table

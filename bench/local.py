@@ -14,6 +14,7 @@ from bench.environments import NotInstalled
 from bench.field import field
 from bench.handoff import timed as handoff
 from bench.processor import cpu_of
+from bench.progress import doing
 from bench.table import Plot, Table
 from bench.uncontended import timed as uncontended
 from bench.workers import Worker, WorkerFailed
@@ -33,25 +34,26 @@ def measure(rounds: int) -> Iterator[Table]:
         notes = []
         with field(entrants("local"), directory, notes, processes=2) as there:
             yield handoff("local", there, rounds, notes)
-    yield _crowds()
+    yield from _crowds()
 
 
-def _crowds() -> Table:
+def _crowds() -> Iterator[Table]:
     table = Table(
         f"{_WAITING} processes that wait: local",
         ("who", "CPU % of a core while waiting", "handoff, ms", "CPU ms per handoff", "in order"),
         plot=Plot("CPU % of a core while waiting", "who"),
     )
+    yield table
     for one in entrants("local"):
         if "asyncio" in one.name:
             continue
+        doing(f"{_WAITING} processes that wait, {one.name}")
         with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
             Path(directory).chmod(0o700)
             try:
                 _crowd(one, directory, table)
             except (NotInstalled, WorkerFailed) as reason:
                 table.notes.append(f"{one.name} was left out: {reason}")
-    return table
 
 
 def _crowd(one: Entrant, directory: str, table: Table) -> None:

@@ -26,7 +26,7 @@ _WIDE = 50.0
 
 def draw(tables: Sequence[Table], stem: Path) -> None:
     """One SVG beside ``stem``, with a panel for each table that says how it is drawn."""
-    drawn = [(table, table.plot) for table in tables if table.plot is not None and table.rows]
+    drawn = [(table, plot) for table in tables if (plot := table.plot) and _shows(table, plot)]
     if not drawn:
         return
     figure, panels = plt.subplots(
@@ -38,6 +38,10 @@ def draw(tables: Sequence[Table], stem: Path) -> None:
         panel.tick_params(labelsize=8)
     figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
     plt.close(figure)
+
+
+def _shows(table: Table, plot: Plot) -> bool:
+    return any(row[plot.value] is not None for row in table.rows)
 
 
 def _bars(table: Table, plot: Plot, panel: Any) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.http_frames import HttpFrames
 from coordlock.testing.frames import Framer
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -20,7 +21,7 @@ __all__ = ["HEARTBEATS", "SERVICES", "Service", "service"]
 SERVICES = ("zookeeper", "etcd")
 
 #: Requests that are sent at intervals, whatever the locks do.
-HEARTBEATS = frozenset({"ping", "LeaseKeepAlive"})
+HEARTBEATS = frozenset({"ping", "LeaseKeepAlive", "keepalive"})
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class Service:
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def proxy(self) -> FaultProxy:
-        """A proxy before it, which counts and delays."""
-        return FaultProxy(self.host, self.port, self.framer)
+    def proxy(self, *, http: bool = False) -> FaultProxy:
+        """A proxy before it, which counts and delays; ``http`` for who speaks that to etcd."""
+        return FaultProxy(self.host, self.port, HttpFrames if http else self.framer)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.figures import percentile, ratios
+from bench.progress import doing
 from bench.services import service
 from bench.table import Plot, Table
 
@@ -49,6 +50,7 @@ def measure(rounds: int) -> Iterator[Table]:
         cpu: dict[str, list[float]] = {name: [] for name in there}
         for number in range(rounds + 1):
             for name, line in there.items():
+                doing(name, number, rounds)
                 started, before = time.perf_counter(), _cpu()
                 _call(line)
                 if number:

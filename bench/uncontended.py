@@ -10,6 +10,7 @@ from statistics import median
 from bench.contestants import Entrant, entrants
 from bench.field import Field, field, turns
 from bench.figures import Spread, percentile, ratios
+from bench.progress import doing
 from bench.services import HEARTBEATS, SERVICES, service
 from bench.table import Plot, Table
 from coordlock.testing.proxy import FaultProxy
@@ -28,7 +29,9 @@ def measure(rounds: int) -> Iterator[Table]:
                 # Many short turns: what else the machine does comes and goes.
                 yield timed(name, there, 2 * rounds, 15, notes)
             with ExitStack() as stack:
-                proxies = {one: stack.enter_context(server.proxy()) for one in entrants(name)}
+                proxies = {
+                    one: stack.enter_context(server.proxy(http=one.http)) for one in entrants(name)
+                }
                 far = {one: f"127.0.0.1:{proxy.port}" for one, proxy in proxies.items()}
                 notes = []
                 with field(entrants(name), far.__getitem__, notes) as there:
@@ -94,6 +97,7 @@ def _far(
     seen: defaultdict[Entrant, list[tuple[float, float]]] = defaultdict(list)
     counted = {}
     for one, (worker, *_) in there.items():
+        doing(f"messages on {name}: {one.name}")
         worker.do("pairs", name="orders", calls=3)
         calls = 2 if one.slow else 10
         with proxies[one].counting() as sent:
@@ -104,7 +108,7 @@ def _far(
             (sent.sent + sent.received) / calls,
         )
         proxies[one].delay(_DELAY)
-    for number, one in turns(list(there), max(3, rounds // 3)):
+    for number, one in turns(list(there), max(3, rounds // 3), f"{_DELAY * 1e3:g} ms each way, "):
         if one.slow and number > 2:
             continue
         times = there[one][0].do("pairs", name="orders", calls=1 if one.slow else 5)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
 from typing import Any, Final, Self
 
 from bench.environments import OURS, Environment
+from tests.servers.guard import guarded
 
 __all__ = ["Worker", "WorkerFailed"]
+
+#: Seconds for a worker to close its session.
+_PATIENCE: Final = 20
 
 
 class WorkerFailed(Exception):
@@ -22,7 +27,8 @@ class Worker:
     """A process that runs ``subject``, a ``module:class``, and obeys; a context manager.
 
     Its log goes to this process' standard error; peers fill it with warnings, and ``quiet`` drops
-    it.
+    it. It leads a group of its own, with the processes that it starts: Ctrl-C in the terminal is
+    for who gives the orders, and ends it in order.
     """
 
     def __init__(
@@ -32,6 +38,8 @@ class Worker:
             str(environment.python()),
             *("-m", "bench.worker", subject, *arguments),
         ]
+        #: Answers that are to come.
+        self._owed = 0
         self._stderr: Final = subprocess.DEVNULL if quiet else sys.stderr
 
     def __enter__(self) -> Self:
@@ -42,19 +50,21 @@ class Worker:
     def start(self) -> None:
         """Start it without waiting, where many start together; `ready` waits."""
         self._process = subprocess.Popen(
-            self._command,
+            guarded(self._command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             text=True,
             env={k: v for k, v in os.environ.items() if not k.startswith("COORDLOCK_")},
+            start_new_session=True,
         )
+        self._owed = 1
 
     def ready(self) -> None:
         """Return when it waits for orders. Raises `WorkerFailed`."""
         try:
             self.answer()
-        except WorkerFailed:
+        except BaseException:
             self.stop()
             raise
 
@@ -62,18 +72,24 @@ class Worker:
         self.stop()
 
     def stop(self) -> None:
-        """Let it close its session and end; by force if it does not."""
+        """Let it close its session and end; by force if it does not, or is busy with an order."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError):
             process.stdin.close()
+        if self._owed:
+            self._kill()  # nobody waits for the answer, which may take minutes
         try:
-            process.wait(20)
+            process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
-            process.kill()
+            self._kill()
             process.wait()
         process.stdout.close()
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:  # else its number may be another's
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     @property
     def pid(self) -> int:
@@ -87,6 +103,7 @@ class Worker:
     def tell(self, order: str, **arguments: object) -> None:
         """Give an order; `answer` waits for what comes of it."""
         assert self._process.stdin is not None
+        self._owed += 1
         print(json.dumps({"do": order, "with": arguments}), file=self._process.stdin, flush=True)
 
     def answer(self) -> Any:
@@ -94,6 +111,7 @@ class Worker:
         line = self._process.stdout.readline()
         if not line:
             raise WorkerFailed("it ended")
+        self._owed -= 1
         answer = json.loads(line)
         if "error" in answer:
             raise WorkerFailed(answer["error"])

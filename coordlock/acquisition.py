@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from coordlock.admission import blockers, mismatch
@@ -63,18 +64,19 @@ class _Acquisition:
                 if once:
                     raise silent from late.__cause__
                 raise self._timeout() from silent
-            if not once:
-                yield from self._identify()
+            if not once and self.ahead is not None:
+                self.ahead = yield from self._identified(self.ahead)
             raise self._timeout() from None
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
         self.disorders = ticket.session.disorders
-        snapshot = yield from ticket.enqueue()
+        snapshot = self.link.deduplicated((yield from ticket.enqueue()))
         me = ticket.contender
         assert me is not None
         while True:
             if (other := mismatch(snapshot, me)) is not None:
+                other = yield from self._identified(other)
                 raise QueueMismatch(self.queue, str(self.claim), str(other.claim), str(other))
             waiting_for = blockers(snapshot, me)
             if not waiting_for and not snapshot.omitted:
@@ -135,14 +137,16 @@ class _Acquisition:
             raise Evicted(self.queue)
         return snapshot
 
-    def _identify(self) -> Steps[None]:
-        """Look up who is ahead, where the queue as it was read names no owners."""
-        if self.ahead is None or self.ahead.owner is not None:
-            return
-        answer = self.link.backend.snapshot(self.queue, self.ahead, owners=True)
-        yield within(self.link.timers, answer, _PATIENCE)
+    def _identified(self, contender: Contender) -> Steps[Contender]:
+        """``contender`` with its owner, looked up where the queue was read without them."""
+        if contender.owner is not None:
+            return contender
+        answer = self.link.backend.snapshot(self.queue, contender, owners=True)
+        with suppress(DeadlineReached):
+            yield within(self.link.timers, answer, _PATIENCE)
         if answer.done() and answer.exception() is None:
-            self.ahead = answer.result().find(self.ahead.id) or self.ahead
+            return answer.result().find(contender.id) or contender
+        return contender
 
     def _timeout(self) -> AcquireTimeout:
         waited = self.link.clock.now() - self.started

@@ -116,22 +116,36 @@ def _wait(future: Future[Any], clock: Clock, deadline: float | None) -> None:
 
 async def _done(future: Future[Any], clock: Clock, deadline: float | None) -> None:
     loop = asyncio.get_running_loop()
-    woken: asyncio.Future[None] = loop.create_future()
-
-    def wake() -> None:
-        if not woken.done():  # else it was cancelled
-            woken.set_result(None)
-
-    mailbox = Mailbox.of(loop)
-    future.add_done_callback(lambda _: mailbox.post(wake))
+    sleeper = _Sleeper(loop)
+    future.add_done_callback(sleeper)
     while not future.done():
-        woken = loop.create_future()
         seconds = _LONGEST_SLEEP if deadline is None else _remaining(clock, deadline)
-        timer = loop.call_later(seconds, wake)
+        timer = loop.call_later(seconds, sleeper.wake)
         try:
-            await woken
+            await sleeper.sleep(loop)
         finally:
             timer.cancel()
+
+
+class _Sleeper:
+    """A task that waits for a future, whose callback this is. Small, for there may be thousands."""
+
+    __slots__ = ("_mailbox", "_woken")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._mailbox = Mailbox.of(loop)
+        self._woken: asyncio.Future[None] | None = None
+
+    def sleep(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        self._woken = loop.create_future()
+        return self._woken
+
+    def wake(self) -> None:
+        if self._woken is not None and not self._woken.done():  # else its task was cancelled
+            self._woken.set_result(None)
+
+    def __call__(self, _: Future[Any]) -> None:
+        self._mailbox.post(self.wake)
 
 
 def completion(future: Future[Any]) -> asyncio.Future[None]:

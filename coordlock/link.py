@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.claim import Claim
 from coordlock.clock import SystemTimers, Timers, within
-from coordlock.contender import Contender, Entry, Owner
+from coordlock.contender import Contender, Entry, Owner, Snapshot
 from coordlock.driver import DeadlineReached, Steps, run_in_background
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
 from coordlock.ids import Ids
@@ -110,6 +111,15 @@ class Link:
         """Whether ``contender`` is one of this client's own, not withdrawn."""
         ticket = self.own(contender)
         return ticket is not None and not ticket.withdrawn
+
+    def deduplicated(self, snapshot: Snapshot) -> Snapshot:
+        """``snapshot`` with the client's own contenders, which it keeps anyway, not with copies."""
+        return replace(snapshot, contenders=tuple(map(self._known, snapshot.contenders)))
+
+    def _known(self, contender: Contender) -> Contender:
+        ticket = self.own(contender)
+        kept = None if ticket is None else ticket.contender
+        return kept if kept is not None and kept.key == contender.key else contender
 
     def ask(self, request: Callable[[], Future[T]]) -> Steps[T]:
         """The answer to an idempotent request, repeated within the caller's deadline."""

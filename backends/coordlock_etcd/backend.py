@@ -124,14 +124,14 @@ class EtcdBackend(Backend, Transactions):
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
     ) -> Future[Snapshot]:
-        # Every read is linearizable, and owners come with the keys.
+        # Every read is linearizable, and tokens come with the keys.
         prefix = self._layout.queue(queue)
         if upto is None:
-            request = requests.nearest(prefix)
+            request = requests.nearest(prefix, owners=owners)
         else:
             limit = max(upto.claim.window + 1, _LISTED)
-            request = requests.nearest(prefix, limit, upto.order)
-        return self._connection.call(rpc.RANGE, request, partial(self._read, queue, upto))
+            request = requests.nearest(prefix, limit, upto.order, owners=owners)
+        return self._connection.call(rpc.RANGE, request, partial(self._read, queue, upto, owners))
 
     def watch(
         self, contender: Contender, revision: int, departed: Callable[[], None]
@@ -249,13 +249,14 @@ class EtcdBackend(Backend, Transactions):
         return self.snapshot(entry.queue, me)
 
     def _read(
-        self, queue: str, upto: Contender | None, reply: pb.RangeResponse
+        self, queue: str, upto: Contender | None, owners: bool, reply: pb.RangeResponse
     ) -> Snapshot | Future[Snapshot]:
         revision = reply.header.revision
         if upto is not None and revision < upto.order:
             # Servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause.
             raise BackendUnavailable(SERVICE, "the answer is older than the contender")
-        described = partial(requests.snapshot, self._layout, queue, reply.kvs, revision)
+        known = None if owners else upto
+        described = partial(requests.snapshot, self._layout, queue, reply.kvs, revision, me=known)
         if upto is None or not reply.more:
             return described()
         # The count has no upper bound, so it includes those that stand behind.

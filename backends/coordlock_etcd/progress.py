@@ -35,8 +35,8 @@ class Progress:
         self._behind: set[Watch] = set()
         #: Sent and not yet known to have been filed in time, by id, and so in order of sending.
         self._sent: dict[int, Watch] = {}
-        # The newest ids: of all that were sent, that were filed, and of the own one whose waiter
-        # waits for what was watched before.
+        # The newest ids: of all that were sent, that were filed, and of one after which nobody may
+        # be about to send another.
         self._newest = self._filed = self._alone = 0
 
     def __contains__(self, watch: Watch) -> bool:
@@ -72,9 +72,12 @@ class Progress:
 
         So it may be that no watch is sent after that on the waiter's own contender.
         """
-        id = next(reversed(self._sent), 0)
-        if id and id == self._newest and self._sent[id] is not shared:
-            self._alone = id
+        if self._sent.get(self._newest) is not shared:
+            self._alone = self._newest
+
+    def resent(self) -> None:
+        """What was sent last had been sent before, so it may be that nothing is sent after it."""
+        self._alone = self._newest
 
     def alone(self) -> Watch | None:
         """An own watch that has been filed, and none after it that could show that it is in time.

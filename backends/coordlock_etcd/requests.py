@@ -48,10 +48,12 @@ def enqueue(layout: Layout, entry: Entry, lease: int) -> pb.TxnRequest:
     )
 
 
-def nearest(prefix: bytes, limit: int = 0, upto: int = 0) -> pb.RangeRequest:
+def nearest(
+    prefix: bytes, limit: int = 0, upto: int = 0, *, owners: bool = False
+) -> pb.RangeRequest:
     """Read the newest ``limit`` keys under ``prefix`` that were created at ``upto`` or before.
 
-    Zero stands for no bound.
+    Zero stands for no bound. Without ``owners``, the keys alone.
     """
     return pb.RangeRequest(
         key=prefix,
@@ -60,6 +62,7 @@ def nearest(prefix: bytes, limit: int = 0, upto: int = 0) -> pb.RangeRequest:
         sort_order=pb.RangeRequest.DESCEND,
         sort_target=pb.RangeRequest.CREATE,
         max_create_revision=upto,
+        keys_only=not owners,
     )
 
 
@@ -142,11 +145,22 @@ def guarded_writes(me: bytes, order: int, operations: Sequence[Operation]) -> pb
 
 
 def snapshot(
-    layout: Layout, queue: str, kvs: Iterable[pb.KeyValue], revision: int, omitted: int = 0
+    layout: Layout,
+    queue: str,
+    kvs: Iterable[pb.KeyValue],
+    revision: int,
+    omitted: int = 0,
+    *,
+    me: Contender | None = None,
 ) -> Snapshot:
-    """The queue in ``kvs``, which are in descending order of creation."""
+    """The queue in ``kvs``, which are in descending order of creation; with ``me`` as it is known.
+
+    Keys that were read without their values name no owners.
+    """
     contenders = [_contender(layout, queue, kv) for kv in kvs]
     contenders.reverse()
+    if me is not None and contenders and _are_same(me, contenders[-1]):
+        contenders[-1] = me
     return Snapshot(queue, tuple(contenders), revision, omitted)
 
 
@@ -188,6 +202,10 @@ def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
         session=session(kv.lease),
         owner=Owner.decode(kv.value),
     )
+
+
+def _are_same(one: Contender, other: Contender) -> bool:
+    return one.key == other.key and one.order == other.order
 
 
 def _created(key: bytes, revision: int) -> pb.Compare:

@@ -111,3 +111,5 @@ class _Thread:
         while (action := self._actions.get()) is not None:
             action()
             del action  # and the answer that it may have led to
+        # Ctrl-C inside of `thread.start` leaves another thread, unknown, that serves the queue too.
+        self._actions.put(None)

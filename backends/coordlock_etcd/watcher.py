@@ -256,8 +256,11 @@ class Watcher:
                 if self._closed:
                     return
                 self._stream = stream
+                again = any(watch.sent for watch in self._watches.values())
                 for watch in self._watches.values():
                     self._send(watch)
+                if again:
+                    self._progress.resent()
             if stream.channel is not self._connection.endpoints.current.channel:
                 # `restart` came before there was a stream to cancel. Nothing was told by this one,
                 # and all watches count as behind until they are created on the next.
@@ -366,3 +369,4 @@ class Watcher:
             watch.start = max(watch.start, revision + 1)
             if self._is_live(watch) and not watch.id:
                 self._send(watch)
+                self._progress.resent()

@@ -21,6 +21,7 @@ class Entrant:
         service: ``zookeeper``, ``etcd`` or ``local``.
         subject: ``module:class`` under `bench.contestants`.
         slow: takes part in fewer turns, because each starts a process.
+        http: speaks HTTP/1.1 to etcd, not gRPC.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Entrant:
     subject: str
     environment: Environment = OURS
     slow: bool = False
+    http: bool = False
 
 
 ENTRANTS: Final = (
@@ -43,7 +45,7 @@ ENTRANTS: Final = (
     Entrant("coordlock asyncio", "etcd", "coordlock", "ours:EtcdAsync"),
     Entrant("etcd3", "etcd", "peer", "etcd3_lock:Etcd3Lock", ETCD3),
     Entrant("aetcd", "etcd", "peer", "aetcd_lock:AetcdLock", AETCD),
-    Entrant("tooz (etcd3gw)", "etcd", "peer", "tooz_lock:ToozEtcd", TOOZ),
+    Entrant("tooz (etcd3gw)", "etcd", "peer", "tooz_lock:ToozEtcd", TOOZ, http=True),
     Entrant("etcdctl lock", "etcd", "peer", "etcdctl_lock:EtcdctlLock", ETCDCTL, slow=True),
     Entrant("flock(2)", "local", "floor", "file_locks:Flock"),
     Entrant("coordlock", "local", "coordlock", "ours:LocalSync"),

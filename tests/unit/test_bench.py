@@ -1,22 +1,35 @@
-"""What the benchmark's figures rest on: its statistics, its turns, its workers."""
+"""What the benchmark's figures rest on: its statistics, its turns, its workers, its findings."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-from bench.__main__ import SECTIONS
+from bench import progress, workers
+from bench.__main__ import SECTIONS, main
 from bench.contestants import ENTRANTS, entrants
 from bench.environments import OURS, Environment, NotInstalled
 from bench.field import turns
 from bench.figures import Spread, percentile, ratios, spread
 from bench.plots import draw
+from bench.progress import Progress, doing
 from bench.table import Plot, Table
 from bench.workers import Worker, WorkerFailed
+from coordlock.testing.waiting import eventually
+from tests.cli.terminals import Terminal
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_percentile_is_the_smallest_sample_that_so_many_do_not_exceed() -> None:
@@ -121,3 +134,199 @@ def test_a_picture_is_drawn_of_bars_and_of_lines(table: Table, tmp_path: Path) -
     assert "<svg" in (tmp_path / "both.svg").read_text()
     draw([Table("None", ("who",))], tmp_path / "none")
     assert not (tmp_path / "none.svg").exists()
+
+
+class Parent:
+    """A worker whose order takes as long as the process that it starts."""
+
+    def __init__(self, file: str) -> None:
+        self._file = Path(file)
+
+    def wait(self) -> None:
+        with subprocess.Popen(["sleep", "600"]) as child:
+            self._file.write_text(f"{child.pid}\n")
+
+
+def test_a_worker_that_is_busy_is_ended_with_what_it_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(workers, "_PATIENCE", 600)
+    file = tmp_path / "child"
+    file.touch()
+    with Worker(f"{__name__}:Parent", str(file)) as worker:
+        worker.tell("wait")
+        eventually(lambda: file.read_text().endswith("\n"), "the child")
+        # Ctrl-C in the terminal does not reach it.
+        assert os.getsid(worker.pid) == worker.pid
+    assert not is_there(worker.pid)
+    eventually(lambda: not is_there(int(file.read_text())), "the child's end")
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, **sections: Any) -> None:
+    """Let there be other sections, with these as ``measure``."""
+    for name, measure in sections.items():
+        module = ModuleType(f"bench.{name}")
+        module.measure = measure  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setitem(SECTIONS, name, "a test")
+
+
+def fine(rounds: int) -> Iterator[Table]:
+    table = Table("Fine", ("who", "x"))
+    yield table
+    table.add("anybody", float(rounds))
+
+
+def broken(_: int) -> Iterator[Table]:
+    yield from fine(7)
+    table = Table("Broken", ("who", "x"), plot=Plot("x", "who"))
+    yield table
+    table.add("the first", 1.0)
+    yield Table("Empty", ("who", "x"))
+    raise RuntimeError("no more")
+
+
+def test_a_section_that_fails_loses_neither_its_rows_nor_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    measured(monkeypatch, broken=broken, fine=fine)
+    assert main(["broken", "fine", "--rounds", "3", "--output", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    titles = [line for line in shown.out.splitlines() if line in ("Fine", "Broken", "Empty")]
+    assert titles == ["Fine", "Broken", "Fine"]
+    assert "RuntimeError: no more" in shown.err
+    assert "failed: broken" in shown.err
+    kept = json.loads((tmp_path / "broken.json").read_text())
+    assert [table["title"] for table in kept["tables"]] == ["Fine", "Broken"]
+    assert kept["cut short"] == "RuntimeError: no more"
+    kept = json.loads((tmp_path / "fine.json").read_text())
+    assert (kept["cut short"], kept["tables"][0]["rows"]) == (None, [{"who": "anybody", "x": 3.0}])
+
+
+def test_json_is_one_document(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    measured(monkeypatch, broken=broken, fine=fine)
+    assert main(["fine", "broken", "--json", "--output", str(tmp_path)]) == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert [one["section"] for one in printed["sections"]] == ["fine", "broken"]
+    assert len(printed["sections"][1]["tables"]) == 2
+
+
+def test_help_says_what_each_section_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for name, what in SECTIONS.items():
+        assert f"{name} " in shown
+        assert what in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [(["nothing"], "no section: nothing"), (["fences", "--rounds", "1"], "2 or more")],
+)
+def test_what_cannot_be_measured_is_refused(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+#: A benchmark whose one section has measured a row, and waits for a worker that waits for a lock.
+ENDLESS = """
+import sys
+from types import ModuleType
+from bench.__main__ import SECTIONS, main
+from bench.table import Table
+from bench.workers import Worker
+
+def measure(rounds):
+    table = Table("Endless", ("who", "x"))
+    yield table
+    table.add("the first", 1.0)
+    subject = "bench.contestants.file_locks:Flock"
+    with Worker(subject, sys.argv[1], "") as holder, Worker(subject, sys.argv[1], "") as waiter:
+        holder.do("hold", name="orders")
+        print("workers", holder.pid, waiter.pid, file=sys.stderr, flush=True)
+        waiter.do("wait", name="orders")
+
+SECTIONS["endless"] = SECTIONS["never"] = "a test"
+module = sys.modules["bench.endless"] = ModuleType("bench.endless")
+module.measure = measure
+sys.exit(main(["endless", "never", "--output", sys.argv[1] + "/out", *sys.argv[2:]]))
+"""
+
+
+def test_ctrl_c_keeps_what_was_measured_and_leaves_no_worker(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ENDLESS, str(tmp_path)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as bench:
+        assert bench.stderr is not None
+        line = next(line for line in bench.stderr if line.startswith("workers"))
+        pids = [int(pid) for pid in line.split()[1:]]
+        assert all(map(is_there, pids))
+        bench.send_signal(signal.SIGINT)
+        out, err = bench.communicate(timeout=60)
+    assert bench.returncode == 130
+    assert not any(map(is_there, pids))
+    assert "the first" in out
+    assert "! cut short: interrupted" in out
+    assert len(err.splitlines()) == 1
+    assert err.startswith("interrupted in endless after 0:0")
+    kept = json.loads((tmp_path / "out" / "endless.json").read_text())
+    assert kept["tables"][0]["rows"] == [{"who": "the first", "x": 1.0}]
+
+
+def test_on_a_terminal_ctrl_c_is_not_for_the_workers(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    command = f"PYTHONPATH={ROOT} {sys.executable} {tmp_path}/endless.py {tmp_path}\n"
+    with Terminal({**os.environ}, ROOT) as terminal:
+        terminal.write(command)
+        terminal.expect(r"workers \d+ \d+")
+        # The line is rewritten: no newline comes between two of them.
+        terminal.expect(r"0:0\d endless \(1/2\): [^\n]*\r\x1b\[K0:\d\d endless")
+        terminal.write("\x03")
+        terminal.expect("interrupted in endless")
+        terminal.expect_prompt()
+        terminal.write("echo status $?\n")
+        terminal.expect("status 130")
+
+
+def test_elsewhere_progress_is_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(progress, "_ELSEWHERE", 0.01)
+    shown = tmp_path / "shown"
+    with shown.open("w") as stream, Progress(stream) as showing:
+        showing.section("handoff", 2, 8)
+        doing("etcd, kazoo", 0, 30)
+        eventually(lambda: "etcd, kazoo, warming up\n" in shown.read_text(), "the first note")
+        doing("etcd, kazoo", 12, 30)
+        eventually(lambda: "etcd, kazoo, round 12 of 30\n" in shown.read_text(), "the next note")
+    assert "0:00 handoff (2/8): etcd, kazoo, warming up" in shown.read_text().splitlines()
+    assert "\x1b" not in shown.read_text()
+
+
+def test_quiet_progress_says_only_what_it_is_told_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(progress, "_ELSEWHERE", 0.001)
+    shown = tmp_path / "shown"
+    with shown.open("w") as stream, Progress(stream, quiet=True) as showing:
+        showing.section("handoff", 2, 8)
+        doing("etcd, kazoo", 1, 30)
+        showing.say("interrupted")
+    assert shown.read_text() == "interrupted\n"
+
+
+def is_there(pid: int) -> bool:
+    """Whether the process runs; nobody may have waited for it after its end."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -88,3 +88,24 @@ def test_after_the_end_calls_are_started_where_they_come_from(
     starter.close()
     starter.run(calls.block, calls.start)
     assert calls.done == [("started", threading.current_thread().name)]
+
+
+def test_ctrl_c_while_a_thread_starts_leaves_none_behind(
+    starter: Starter, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, threads = threading.Thread.start, list[threading.Thread]()
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        threads.append(thread)
+        if len(threads) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        starter.run(None, calls.start)
+    starter.run(None, calls.start)
+    eventually(lambda: calls.done == [("started", "coordlock-etcd-start")])
+    starter.close()
+    assert len(threads) == 2, "nobody knew of the first"
+    eventually(lambda: not any(one.is_alive() for one in threads), within=10)

@@ -211,8 +211,10 @@ watches_from_now_on = patched(
 _snapshot = coordlock_etcd.requests.snapshot
 
 
-def _with_revision(layout: Any, queue: str, kvs: Any, revision: int, omitted: int = 0) -> Snapshot:
-    found = _snapshot(layout, queue, kvs, revision, omitted)
+def _with_revision(
+    layout: Any, queue: str, kvs: Any, revision: int, *more: Any, **kw: Any
+) -> Snapshot:
+    found = _snapshot(layout, queue, kvs, revision, *more, **kw)
     return replace(found, contenders=tuple(replace(c, token=revision) for c in found.contenders))
 
 

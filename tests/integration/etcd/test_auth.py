@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import pytest
 from coordlock_etcd import EtcdBackend
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.rpc import AUTHENTICATE
 
 from coordlock.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
@@ -17,7 +19,7 @@ from coordlock.testing.backend_contract import BOUND, Listener, Party
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from tests.integration.etcd.conftest import Join
+from tests.integration.etcd.conftest import EtcdClient, Join
 from tests.servers.etcd import Etcd, EtcdServer
 
 TOKEN_TTL = 1
@@ -176,3 +178,32 @@ def test_a_right_that_is_revoked_is_reported(server: EtcdServer, join: Join, roo
         raise AssertionError(error.stderr) from None
     with pytest.raises(AuthenticationFailed):
         party.enqueue("q")
+
+
+def test_a_given_clients_token_is_sent_as_it_is_at_the_time(
+    server: EtcdServer, root: str, no_leaks: None
+) -> None:
+    client = EtcdClient(server.host, server.port)
+
+    def log_in() -> None:
+        method = client.channel.unary_unary(
+            AUTHENTICATE.path, AUTHENTICATE.encode, AUTHENTICATE.decode
+        )
+        request = pb.AuthenticateRequest(name=server.USER, password=server.PASSWORD)
+        client.metadata = (("token", method(request, timeout=BOUND).token),)
+
+    log_in()
+    party = Party(EtcdBackend.configure(configure(f"etcd://ignored/coordlock{root}"), client))
+    _, contender, snapshot = party.enqueue("q")
+    # A restart ends all tokens, and it is for the client to log in again.
+    server.restart()
+    eventually(
+        lambda: isinstance(party.backend.snapshot("q").exception(BOUND), AuthenticationFailed)
+    )
+    log_in()
+    told = threading.Event()
+    party.backend.watch(contender, snapshot.revision, told.set)
+    assert party.backend.evict(contender).result(BOUND)
+    assert told.wait(BOUND)
+    party.backend.close().result(BOUND)
+    client.channel.close()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
-import grpc
 import pytest
 from coordlock_etcd import EtcdBackend
 
@@ -15,6 +15,7 @@ from coordlock.config import configure
 from coordlock.errors import BackendUnavailable
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.proxy import FaultProxy
+from tests.integration.etcd.conftest import EtcdClient, Join
 from tests.servers.etcd import Etcd
 
 #: Ends as scripts do, with a session, a watch on its own contender, and heartbeats under way.
@@ -27,20 +28,9 @@ print(client.contenders("q")[0].session)
 """
 
 
-class EtcdClient:
-    """What is used of an ``etcd3.Etcd3Client``: a channel, and the metadata of its calls.
-
-    The library itself cannot be installed beside a current protobuf; the install matrix has it.
-    """
-
-    def __init__(self, etcd: Etcd, port: int | None = None) -> None:
-        self.channel = grpc.insecure_channel(f"{etcd.host}:{port or etcd.port}")
-        self.metadata = None
-
-
 @pytest.fixture
 def client(etcd: Etcd) -> Iterator[EtcdClient]:
-    client = EtcdClient(etcd)
+    client = EtcdClient(etcd.host, etcd.port)
     yield client
     client.channel.close()
 
@@ -69,7 +59,7 @@ def test_a_call_on_a_given_channel_to_a_silent_server_does_not_hold_up_closing(
 ) -> None:
     settings = configure(f"etcd://ignored{root}?request_timeout=60s")
     with FaultProxy(etcd.host, etcd.port) as proxy:
-        client = EtcdClient(etcd, proxy.port)
+        client = EtcdClient(etcd.host, proxy.port)
         backend = EtcdBackend.configure(settings, client)
         Party(backend).enqueue("q")
         proxy.black_hole()
@@ -78,6 +68,25 @@ def test_a_call_on_a_given_channel_to_a_silent_server_does_not_hold_up_closing(
         backend.close().result(BOUND)
         assert isinstance(unanswered.exception(BOUND), BackendUnavailable)
         client.channel.close()
+
+
+def test_closing_ends_after_the_answers_that_are_being_told(
+    etcd: Etcd, join: Join, root: str
+) -> None:
+    with FaultProxy(etcd.host, etcd.port) as proxy:
+        backend = join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=60s").backend
+        assert isinstance(backend, EtcdBackend)
+        proxy.black_hole()
+        told = threading.Event()
+
+        def tell(_: object) -> None:
+            time.sleep(0.5)  # what a callback takes on a busy machine
+            told.set()
+
+        backend.snapshot("q").add_done_callback(tell)
+        backend._lease = 0  # nothing to revoke, which would be waited for
+        backend.close().result(BOUND)
+        assert told.is_set()
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.2, 1.5])

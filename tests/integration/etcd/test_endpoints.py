@@ -15,6 +15,9 @@ from coordlock_etcd import EtcdBackend
 from coordlock.config import configure
 from coordlock.errors import BackendUnavailable
 from coordlock.testing.backend_contract import BOUND, Listener
+from coordlock.testing.connection import Connection
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from tests.integration.etcd.conftest import Join
 from tests.servers.etcd import Etcd, EtcdCluster
@@ -127,6 +130,34 @@ def repeat(request: Callable[[], object]) -> Callable[[], bool]:
     return succeeds
 
 
+def test_a_request_that_may_have_been_answered_is_not_made_at_another_host(
+    etcd: Etcd, join: Join, root: str
+) -> None:
+    contender = join(etcd.url_for(root, ttl="60s")).enqueue("q")[1]
+    with FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy:
+        party = join(f"etcd://127.0.0.1:{proxy.port},{etcd.endpoint.hosts[0]}{root}?ttl=60s")
+        proxy.on_request("Txn", Connection.lose_reply)
+        # Asked again, it would say that nobody was there to be evicted.
+        with pytest.raises(BackendUnavailable):
+            party.backend.evict(contender).result(BOUND)
+        assert party.backend.snapshot("q").result(BOUND).contenders == ()
+        assert not party.backend.evict(contender).result(BOUND)
+
+
+def test_calls_go_over_the_new_connection_once_the_old_one_is_left(
+    etcd: Etcd, join: Join, root: str
+) -> None:
+    with FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy:
+        party = join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=1s")
+        party.enqueue("q")
+        # The fault: this one connection is silent for ever, and a new one works.
+        trap = proxy.on_request("Range", Connection.black_hole)
+        assert isinstance(party.backend.snapshot("q").exception(BOUND), BackendUnavailable)
+        assert trap.sprung
+        eventually(repeat(lambda: party.backend.snapshot("q").result(BOUND)))
+        party.backend.close().result(BOUND)
+
+
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 def test_a_session_and_its_watches_move_on_when_their_member_fails(
     cluster: EtcdCluster, join: Join, root: str, fault: str
@@ -144,7 +175,7 @@ def test_a_session_and_its_watches_move_on_when_their_member_fails(
         eventually(repeat(lambda: party.backend.heartbeat().result(BOUND)))
         eventually(repeat(lambda: other.backend.withdraw(entry).result(BOUND)))
         assert told.wait(BOUND)
-        seen = party.backend.snapshot("q").result(BOUND)
+        seen = party.backend.snapshot("q", owners=True).result(BOUND)
         assert seen.contenders == (contender,)
     finally:
         if fault == "pause":
@@ -173,4 +204,5 @@ def test_a_member_without_a_majority_is_left_at_once(tmp_path: Path, join: Join,
             member.spawn()
         eventually(repeat(lambda: party.backend.heartbeat().result(BOUND)), within=60)
         eventually(lambda: party.listener.events[-1] == "recovered")
-        assert party.backend.snapshot("q").result(BOUND).contenders == (contender,)
+        found = party.backend.snapshot("q", owners=True).result(BOUND)
+        assert found.contenders == (contender,)

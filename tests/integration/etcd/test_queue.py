@@ -119,8 +119,9 @@ def test_keys_of_other_programs_are_contenders_too(etcd: Etcd, party: Party, roo
     etcd.etcdctl("put", f"{root}/q/a b\tc", "who knows")
     _, contender, snapshot = party.enqueue("q")
     [foreign] = snapshot.before(contender)
-    assert (foreign.claim, str(foreign.owner)) == (Mode.EX, "who knows")
-    assert foreign.session == ""
+    assert (foreign.claim, foreign.owner, foreign.session) == (Mode.EX, None, "")
+    [seen] = party.backend.snapshot("q", foreign, owners=True).result(BOUND).contenders
+    assert str(seen.owner) == "who knows"
     assert party.backend.evict(foreign).result(BOUND)
 
 

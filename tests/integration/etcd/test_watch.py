@@ -8,8 +8,9 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from coordlock_etcd import EtcdBackend, requests
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd import requests
+from coordlock_etcd.watcher import Watcher
 
 from coordlock.contender import Contender, Snapshot
 from coordlock.testing.backend_contract import BOUND, Party
@@ -76,6 +77,21 @@ def watches_in(etcd: Etcd) -> int:
         lines = reply.read().decode().splitlines()
     [count] = [one for one in lines if one.startswith("etcd_debugging_mvcc_watcher_total ")]
     return int(count.split()[1])
+
+
+def watcher_of(party: Party) -> Watcher:
+    assert isinstance(party.backend, EtcdBackend)
+    return party.backend._watcher
+
+
+def waits_behind_a_shared_watch(party: Party, other: Party) -> Contender:
+    """A contender of ``party``'s, whose own watch is the last that is sent."""
+    _, first, snapshot = other.enqueue("q")
+    watched(party, first, snapshot)
+    _, mine, seen = party.enqueue("q")
+    party.backend.watch(mine, seen.revision, Told())
+    party.backend.watch(first, seen.revision, Told())
+    return mine
 
 
 def watch_requests(counts: Counts) -> int:
@@ -293,6 +309,139 @@ def test_departures_that_are_told_as_they_happen_are_in_order(
     other.backend.withdraw(holder).result(BOUND)
     assert told.once.wait(BOUND)
     assert watcher.backend.told_in_order(mine)
+
+
+def test_a_departure_is_in_order_though_its_watch_is_shared(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    _, first, snapshot = other.enqueue("q")
+    watched(watcher, first, snapshot)
+    _, mine, seen = watcher.enqueue("q")
+    # Its creation is heard of after somebody waits for the one before.
+    proxy.replies.black_hole()
+    watcher.backend.watch(mine, seen.revision, Told())
+    watcher.backend.watch(first, seen.revision, Told())
+    proxy.heal()
+    eventually(lambda: watcher.backend.told_in_order(mine))
+
+
+def test_a_departure_is_in_order_though_its_watch_is_shared_later(
+    watcher: Party, other: Party
+) -> None:
+    _, first, snapshot = other.enqueue("q")
+    watched(watcher, first, snapshot)
+    _, mine, seen = watcher.enqueue("q")
+    watcher.backend.watch(mine, seen.revision, Told())
+    progress = watcher_of(watcher)._progress
+    eventually(lambda: progress._filed == progress._newest, "its creation is heard of")
+    watcher.backend.watch(first, seen.revision, Told())
+    eventually(lambda: watcher.backend.told_in_order(mine))
+
+
+def test_an_own_watch_is_one_for_the_server_whatever_shows_that_it_has_caught_up(
+    server: EtcdServer, join: Join, root: str
+) -> None:
+    party, other = join(server.url_for(root, ttl="60s")), join(server.url_for(root, ttl="60s"))
+    mine = waits_behind_a_shared_watch(party, other)
+    eventually(lambda: party.backend.told_in_order(mine))  # by a witness
+    eventually(lambda: watches_in(server) == 2)
+    _, late, seen = party.enqueue("r")
+    other.enqueue("elsewhere")
+    party.backend.watch(late, seen.revision, Told())
+    party.backend.watch(mine, seen.revision, Told())
+    eventually(lambda: party.backend.told_in_order(late))  # by its creation
+    eventually(lambda: watches_in(server) == 3)
+
+
+def test_the_own_watch_of_a_holder_is_followed_by_nothing(watcher: Party) -> None:
+    _, mine, seen = watcher.enqueue("q")
+    watcher.backend.watch(mine, seen.revision, Told())
+    inside = watcher_of(watcher)
+    eventually(lambda: inside._progress._filed, "it is created")
+    with inside._lock:
+        assert inside._progress._newest == 1, "no other was sent"
+
+
+def test_departures_are_in_order_again_after_the_stream_has_broken(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    mine = waits_behind_a_shared_watch(watcher, other)
+    eventually(lambda: watcher.backend.told_in_order(mine))
+    proxy.refuse()
+    proxy.drop_connections()
+    eventually(lambda: watcher.listener.events)
+    assert not watcher.backend.told_in_order(mine)
+    proxy.heal()
+    eventually(lambda: watcher.backend.told_in_order(mine))
+
+
+def test_departures_are_in_order_again_after_a_compaction(
+    etcd: Etcd, watcher: Party, other: Party
+) -> None:
+    _, first, snapshot = other.enqueue("q")
+    watched(watcher, first, snapshot)
+    _, mine, seen = watcher.enqueue("q")
+    for _ in range(3):
+        other.enqueue("elsewhere")
+    etcd.compact()
+    watcher.backend.watch(mine, seen.revision, Told())
+    eventually(lambda: watcher.backend.told_in_order(mine))
+
+
+def test_a_creation_that_is_compacted_is_not_asked_for(
+    etcd: Etcd, watcher: Party, other: Party, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, first, snapshot = other.enqueue("q")
+    watched(watcher, first, snapshot)
+    _, mine, seen = watcher.enqueue("q")
+    for _ in range(3):
+        other.enqueue("elsewhere")
+    etcd.compact()
+    watcher.backend.watch(mine, seen.revision, Told())
+    eventually(lambda: watcher.backend.told_in_order(mine))
+    asked: list[int] = []
+    real = requests.watch
+
+    def note(id: int, key: bytes, start: int, *, puts: bool = False) -> pb.WatchRequest:
+        asked.append(start)
+        return real(id, key, start, puts=puts)
+
+    monkeypatch.setattr(requests, "watch", note)
+    other.enqueue("elsewhere")  # the watch is late on the next stream
+    proxy.drop_connections()
+    inside = watcher_of(watcher)
+
+    def late() -> bool:
+        with inside._lock:
+            return not inside._progress._sent and inside._progress._filed >= len(asked) > 2
+
+    eventually(late)
+    assert mine.order not in asked
+    assert not watcher.backend.told_in_order(mine)
+
+
+def test_a_contender_that_has_gone_is_not_told_in_order(watcher: Party, other: Party) -> None:
+    mine = waits_behind_a_shared_watch(watcher, other)
+    eventually(lambda: watcher.backend.told_in_order(mine))
+    gone = Told()
+    watcher.backend.watch(mine, mine.order, gone)
+    assert other.backend.evict(mine).result(BOUND)
+    assert gone.once.wait(BOUND)
+    assert not watcher.backend.told_in_order(mine)
+
+
+def test_own_watches_of_an_earlier_session_do_not_disturb_those_of_the_next(
+    watcher: Party, other: Party, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, earlier, seen = watcher.enqueue("q")
+    watcher.backend.watch(earlier, seen.revision, Told())
+    progress = watcher_of(watcher)._progress
+    eventually(lambda: progress._filed, "its creation is heard of")
+    other.enqueue("elsewhere")
+    watcher.backend.open(watcher.listener).result(BOUND)
+    mine = waits_behind_a_shared_watch(watcher, other)
+    eventually(lambda: watcher.backend.told_in_order(mine))
+    assert "failed" not in caplog.text
 
 
 def test_all_watches_of_a_contender_are_one_for_the_server(
