@@ -28,6 +28,7 @@ from coordlock_etcd.keys import Layout
 from coordlock_etcd.status import status
 from coordlock_etcd.tls import channel_credentials
 from coordlock_etcd.transactions import GuardedData
+from coordlock_etcd.turns import Turns
 from coordlock_etcd.watcher import Watcher
 
 __all__ = ["EtcdBackend"]
@@ -37,6 +38,10 @@ log = logging.getLogger("coordlock")
 #: How many contenders a reading of a queue's part lists at least, so that it rarely takes another
 #: request to count the others.
 _LISTED = 16
+
+
+#: How many contenders may be on their way to their queues at once.
+_COMING = 100
 
 
 class EtcdBackend(Backend, Transactions):
@@ -53,6 +58,7 @@ class EtcdBackend(Backend, Transactions):
         # etcd counts in whole seconds.
         self._ttl = math.ceil(ttl)
         self._guarded = GuardedData(connection)
+        self._turns: Turns[Snapshot] = Turns(_COMING)
         self._watcher = Watcher(connection, self)
         connection.moved = self._watcher.restart
         # Re-entrant, because a call may be answered before `call` returns.
@@ -116,8 +122,7 @@ class EtcdBackend(Backend, Transactions):
     def enqueue(self, entry: Entry) -> Future[Snapshot]:
         if not (lease := self._session):
             return failed(_no_session())
-        request = requests.enqueue(self._layout, entry, lease)
-        answer = self._connection.call(rpc.TXN, request, partial(self._enqueued, entry, lease))
+        answer = self._turns.take(partial(self._enqueue, entry, lease))
         answer.add_done_callback(partial(self._notice_loss, lease))
         return answer
 
@@ -183,6 +188,12 @@ class EtcdBackend(Backend, Transactions):
     def _session(self) -> int:
         """The lease, while it is to be used."""
         return 0 if self._closing is not None else self._lease
+
+    def _enqueue(self, entry: Entry, lease: int) -> Future[Snapshot]:
+        if self._session != lease:  # it was lost while this waited for its turn
+            return failed(_no_session())
+        request = requests.enqueue(self._layout, entry, lease)
+        return self._connection.call(rpc.TXN, request, partial(self._enqueued, entry, lease))
 
     # What the watcher tells.
 

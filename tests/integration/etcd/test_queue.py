@@ -10,7 +10,7 @@ import pytest
 
 from coordlock.claim import Mode
 from coordlock.contender import Entry
-from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
@@ -99,6 +99,34 @@ def test_opening_again_ends_what_the_session_before_left_behind(party: Party) ->
         return [c.session for c in party.backend.snapshot("q").result(BOUND).contenders]
 
     eventually(lambda: sessions() == [second.id])
+
+
+def test_who_come_at_once_are_sent_a_hundred_at_a_time(
+    join: Join, proxy: FaultProxy, root: str
+) -> None:
+    party = join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=60s")
+    entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(150)]
+    # The fault: the server is busy for a while.
+    proxy.replies.black_hole()
+    coming = [party.backend.enqueue(entry) for entry in entries]
+    eventually(lambda: proxy.counts().requests["Txn"] == 100)
+    assert not any(one.done() for one in coming)
+    proxy.heal()
+    orders = [one.result(BOUND).contenders[-1].order for one in coming]
+    assert proxy.counts().requests["Txn"] == 150
+    assert len({*orders}) == 150
+
+
+def test_who_wait_to_be_sent_fail_with_their_session(
+    join: Join, proxy: FaultProxy, root: str
+) -> None:
+    party = join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=60s")
+    entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(150)]
+    proxy.replies.black_hole()
+    coming = [party.backend.enqueue(entry) for entry in entries]
+    party.backend.close().result(BOUND)
+    assert all(isinstance(one.exception(BOUND), CoordlockError) for one in coming)
+    assert proxy.counts().requests["Txn"] <= 100
 
 
 def test_two_thousand_contenders_are_read_at_once(join: Join, etcd: Etcd, root: str) -> None:
