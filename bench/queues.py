@@ -20,9 +20,8 @@ __all__ = ["measure"]
 _LENGTHS = (10, 100, 1_000)
 _LONGEST = 10_000
 _ROUNDS_FOR_LONGEST = 30
-#: How many come at once to the longest queue. To others all do, which here is an overload: etcd
-#: reads and sorts all of a queue for each who comes, about 16 ms for 10,000, one at a time.
-_AT_ONCE = {"zookeeper": 1_000, "etcd": 25}
+#: How many come at once: etcd reads and sorts all of a queue for each who comes.
+_AT_ONCE = 1_000
 _PROCESSES, _EACH = 50, 20
 #: In etcd's longest queue it would take minutes more.
 _MEMORY_OF = {"zookeeper": (100, 1_000, _LONGEST), "etcd": (100, 1_000)}
@@ -55,7 +54,7 @@ def measure(rounds: int) -> Iterator[Table]:
         notes=[
             "KiB each: Python's memory beyond a bare task and a future",
             "requests, replies and bytes: per handoff; to queue: per waiter, all coming at once",
-            "of 10,000, 1,000 come at once on ZooKeeper, and 25 on etcd",
+            "of 10,000, 1,000 come at once",
         ],
         plot=Plot("bytes", "service", over="waiters", log=True),
     )
@@ -76,7 +75,7 @@ def _speed(server: Service, waiters: int, first: float | None, table: Table) -> 
         for number in range(1, times + 1):
             doing(f"{server.name}, {waiters} waiters come", number, times)
             grant = holder.lock("long").acquire()
-            crowd.do("line_up", name="long", settle=0.5, **_coming(server, waiters))
+            crowd.do("line_up", name="long", settle=0.5, **_coming(waiters))
             doing(f"{server.name}, {waiters} handoffs", number, times)
             before, started = cpu_of(server.pid), time.monotonic()
             grant.release()
@@ -106,7 +105,7 @@ def _waiting(server: Service, waiters: int, table: Table) -> None:
             doing(f"{server.name}, {waiters} waiters come, counted")
             grant = holder.lock("long").acquire()
             with proxy.counting() as queueing:
-                lined = crowd.do("line_up", name="long", settle=1.0, **_coming(server, waiters))
+                lined = crowd.do("line_up", name="long", settle=1.0, **_coming(waiters))
             doing(f"{server.name}, {waiters} waiters wait")
             idle = crowd.do("idle", seconds=6.0)
             doing(f"{server.name}, {waiters} handoffs, counted")
@@ -123,7 +122,7 @@ def _waiting(server: Service, waiters: int, table: Table) -> None:
                 Worker("bench.crowd:Crowd", url) as crowd,
                 holder.lock("long"),
             ):
-                memory = crowd.do("memory", name="long", **_coming(server, waiters)) / 1024
+                memory = crowd.do("memory", name="long", **_coming(waiters)) / 1024
     table.add(
         server.name,
         waiters,
@@ -148,10 +147,9 @@ def _leaving_out(what: str, table: Table) -> Iterator[None]:
         table.notes.append(f"{what}: left out, {reason}")
 
 
-def _coming(server: Service, waiters: int) -> dict[str, int]:
+def _coming(waiters: int) -> dict[str, int]:
     """The arguments that say how many come, and how many of them at once."""
-    at_once = _AT_ONCE[server.name] if waiters == _LONGEST else waiters
-    return {"waiters": waiters, "at_once": at_once}
+    return {"waiters": waiters, "at_once": min(waiters, _AT_ONCE)}
 
 
 def _processes() -> Iterator[Table]:

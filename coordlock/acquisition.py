@@ -109,9 +109,9 @@ class _Acquisition:
         still there, the watch on my own contender tells: it was set before, and departures are told
         in the order in which they happen. Two things can be told in any order, and then the queue
         is read: what happened while the connection was broken or while a watch was being set, which
-        the backend tells the session, or me when asked; and what happened at once, as when my
-        session ends and takes all of its contenders. So none of this client's own may be gone that
-        was not withdrawn.
+        the backend tells the session, or the ticket when asked; and what happened at once, as when
+        my session ends and takes all of its contenders. So none of this client's own may be gone
+        that was not withdrawn.
         """
         nearest = waiting_for[-1]
         predecessor = self.link.own(nearest)
@@ -120,8 +120,7 @@ class _Acquisition:
         snapshot = snapshot.without(ticket.departed)
         if nearest in ticket.departed and _hands_over(predecessor, nearest, me):
             snapshot = snapshot.behind(nearest)
-        doubtful = self.disorders != ticket.session.disorders
-        doubtful = doubtful or not self.link.backend.told_in_order(me)
+        doubtful = ticket.doubted or self.disorders != ticket.session.disorders
         doubtful = doubtful or any(self.link.holds(one) for one in ticket.departed)
         if doubtful or snapshot.omitted or blockers(snapshot, me):
             return (yield from self._read(ticket, me))
@@ -129,7 +128,7 @@ class _Acquisition:
 
     def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
         backend, timers = self.link.backend, self.link.timers
-        self.disorders = ticket.session.disorders
+        self.disorders, ticket.doubted = ticket.session.disorders, False
         snapshot = yield from retried(
             lambda: ticket.unless_lost(backend.snapshot(self.queue, upto)), timers
         )

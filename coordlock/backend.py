@@ -159,8 +159,9 @@ class Backend(ABC):
     def told_in_order(self, contender: Contender) -> bool:
         """Whether the departure of ``contender``, which is watched, would have been told by now.
 
-        That is, had it happened before any that was told. Asked of the session's own contenders,
-        after one was told. A backend that always calls ``disordered`` in time need not know.
+        That is, had it happened before the one that is being told: asked of the session's own
+        contenders, by whom that is told to, and so in the same thread. A backend that always calls
+        ``disordered`` in time need not know.
         """
         return True
 

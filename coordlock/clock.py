@@ -105,9 +105,11 @@ class SystemTimers:
                 thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
                 thread.start()
                 self._thread = thread  # only now: without the thread nobody serves
-            elif when < self._until:
-                self._until = when
+            elif when < self._until or self._until < self.clock.now():
+                # In the second case it is about to wake, unless the machine was suspended, which
+                # it does not count.
                 self._wake.notify()
+                self._until = when
         return timer
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -81,6 +80,8 @@ def _table(value: object, origin: str) -> dict[str, Any]:
 
 
 def _read(file: Path) -> dict[str, Any]:
+    import tomllib  # for those who have such a file
+
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except OSError as error:

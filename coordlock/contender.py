@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from coordlock.claim import Claim
 
-__all__ = ["Contender", "Entry", "Owner", "Snapshot"]
+__all__ = ["Contender", "Entry", "Owner", "Snapshot", "are_same"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +126,8 @@ class Snapshot:
         """This snapshot when ``contender`` and all before it do not matter any more."""
         left = tuple(one for one in self.contenders if one.order > contender.order)
         return replace(self, contenders=left, omitted=0)
+
+
+def are_same(one: Contender, other: Contender) -> bool:
+    """Whether both stand for one entry of a queue, whatever else is known of it."""
+    return one.key == other.key and one.order == other.order

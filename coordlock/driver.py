@@ -125,6 +125,7 @@ async def _done(future: Future[Any], clock: Clock, deadline: float | None) -> No
             await sleeper.sleep(loop)
         finally:
             timer.cancel()
+            sleeper.forget()
 
 
 class _Sleeper:
@@ -139,6 +140,10 @@ class _Sleeper:
     def sleep(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         self._woken = loop.create_future()
         return self._woken
+
+    def forget(self) -> None:
+        """It does not sleep any more; a future that is done later shall not keep its loop."""
+        self._woken = None
 
     def wake(self) -> None:
         if self._woken is not None and not self._woken.done():  # else its task was cancelled

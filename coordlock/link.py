@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from coordlock.backend import Backend
 from coordlock.claim import Claim
 from coordlock.clock import SystemTimers, Timers, within
-from coordlock.contender import Contender, Entry, Owner, Snapshot
+from coordlock.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.driver import DeadlineReached, Steps, run_in_background
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
 from coordlock.ids import Ids
@@ -119,7 +119,7 @@ class Link:
     def _known(self, contender: Contender) -> Contender:
         ticket = self.own(contender)
         kept = None if ticket is None else ticket.contender
-        return kept if kept is not None and kept.key == contender.key else contender
+        return kept if kept is not None and are_same(kept, contender) else contender
 
     def ask(self, request: Callable[[], Future[T]]) -> Steps[T]:
         """The answer to an idempotent request, repeated within the caller's deadline."""

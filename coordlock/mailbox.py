@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import ClassVar, Final
 from weakref import WeakKeyDictionary, ref
 
@@ -23,7 +22,7 @@ class Mailbox:
     _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox]] = WeakKeyDictionary()
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop: Final = ref(loop)  # which keeps this
+        self._loop: Final = ref(loop)  # for as long as it lives, this is kept
         self._letters: deque[Callable[[], object]] = deque()
         self._awaited = False
 
@@ -41,13 +40,22 @@ class Mailbox:
         # Ctrl-C strikes in the main thread: it must not come between saying so and doing it.
         is_sure = threading.current_thread() is not threading.main_thread()
         if self._awaited and is_sure:
-            return  # before the loop fetches anything it takes that back
+            return  # the loop fetches everything, and takes that back before it begins
         self._awaited = is_sure
-        if (loop := self._loop()) is not None:
-            with suppress(RuntimeError):  # it is closed
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            if (loop := self._loop()) is not None:
                 loop.call_soon_threadsafe(self._fetch)
+        except RuntimeError:  # it is closed
+            self._letters.clear()
 
     def _fetch(self) -> None:
         self._awaited = False
-        while self._letters:
-            self._letters.popleft()()
+        try:
+            while self._letters:
+                self._letters.popleft()()
+        finally:
+            if self._letters:  # Ctrl-C
+                self._wake()

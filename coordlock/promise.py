@@ -40,6 +40,14 @@ class Promise(Future[T]):
         """Complete with ``error``; False when something else came first."""
         return self._settle((None, error))
 
+    def follow(self, done: Future[T]) -> None:
+        """Complete as ``done`` has, unless something else came first."""
+        error = done.exception()
+        if error is None:
+            self.resolve(done.result())
+        else:
+            self.fail(error)
+
     def _settle(self, outcome: tuple[Any, BaseException | None]) -> bool:
         self._outcomes.append(outcome)
         if self._outcomes[0] is not outcome:
@@ -160,13 +168,5 @@ def settled(future: Future[T]) -> Promise[None]:
 def copied(future: Future[T]) -> Promise[T]:
     """A promise that takes the outcome of ``future``, unless something else comes first."""
     promise: Promise[T] = Promise()
-
-    def copy(_: Future[T]) -> None:
-        error = future.exception()
-        if error is None:
-            promise.resolve(future.result())
-        else:
-            promise.fail(error)
-
-    future.add_done_callback(copy)
+    future.add_done_callback(promise.follow)
     return promise

@@ -64,6 +64,7 @@ class Ticket:
         "admitted",
         "contender",
         "departed",
+        "doubted",
         "entry",
         "finished",
         "loss",
@@ -89,6 +90,8 @@ class Ticket:
         self.admitted: Contender | None = None
         #: The earlier contenders that were waited for and have departed.
         self.departed: frozenset[Contender] = frozenset()
+        #: Whether one of those may have been told before an earlier departure of its own.
+        self.doubted = False
         self._backend = backend
         self._timers = timers
         self._recovery = recovery
@@ -239,6 +242,9 @@ class Ticket:
             cancel()
 
     def _depart(self, contender: Contender) -> None:
+        # Now, and not when the waiter wakes: by then its watch may be on another server.
+        if self.contender is None or not self._backend.told_in_order(self.contender):
+            self.doubted = True
         with self._lock:
             self.departed |= {contender}  # a new set: others read it without the lock
             waiting = self._waiting

@@ -38,10 +38,9 @@ log = logging.getLogger("coordlock")
 #: How many contenders a reading of a queue's part lists at least, so that it rarely takes another
 #: request to count the others.
 _LISTED = 16
-
-
-#: How many contenders may be on their way to their queues at once.
-_COMING = 100
+#: How many contenders may be on their way to a queue at once. More of them make no queue longer any
+#: sooner: etcd takes one after another.
+_COMING = 16
 
 
 class EtcdBackend(Backend, Transactions):
@@ -122,7 +121,7 @@ class EtcdBackend(Backend, Transactions):
     def enqueue(self, entry: Entry) -> Future[Snapshot]:
         if not (lease := self._session):
             return failed(_no_session())
-        answer = self._turns.take(partial(self._enqueue, entry, lease))
+        answer = self._turns.take(entry.queue, partial(self._enqueue, entry, lease))
         answer.add_done_callback(partial(self._notice_loss, lease))
         return answer
 

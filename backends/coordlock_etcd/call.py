@@ -144,15 +144,9 @@ class Call(Generic[Request, Reply, Result]):
             self._promise.fail(BackendError(SERVICE, f"unexpected answer: {error!r}"))
         else:
             if isinstance(result, Future):
-                result.add_done_callback(self._follow)
+                result.add_done_callback(self._promise.follow)
             else:
                 self._promise.resolve(result)
-
-    def _follow(self, result: Future[Result]) -> None:
-        if (error := result.exception()) is not None:
-            self._promise.fail(error)
-        else:
-            self._promise.resolve(result.result())
 
     def _conclude(self, call: Any) -> None:
         try:

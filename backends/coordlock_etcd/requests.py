@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from coordlock.contender import Contender, Entry, Owner, Snapshot
+from coordlock.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.transaction import Delete, Expect, Operation, Put
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import Layout, prefix_end
@@ -159,7 +159,7 @@ def snapshot(
     """
     contenders = [_contender(layout, queue, kv) for kv in kvs]
     contenders.reverse()
-    if me is not None and contenders and _are_same(me, contenders[-1]):
+    if me is not None and contenders and are_same(contenders[-1], me):
         contenders[-1] = me
     return Snapshot(queue, tuple(contenders), revision, omitted)
 
@@ -200,12 +200,8 @@ def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
         order=order,
         token=order,
         session=session(kv.lease),
-        owner=Owner.decode(kv.value),
+        owner=Owner.decode(kv.value) if kv.value else None,
     )
-
-
-def _are_same(one: Contender, other: Contender) -> bool:
-    return one.key == other.key and one.order == other.order
 
 
 def _created(key: bytes, revision: int) -> pb.Compare:

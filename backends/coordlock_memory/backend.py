@@ -165,7 +165,7 @@ class MemoryBackend(Backend, Transactions):
         outcome = self._perform(action)
         if self.faults.latency is None:
             return outcome
-        self._later(self.faults.latency(), lambda: _copy(outcome, reply))
+        self._later(self.faults.latency(), partial(reply.follow, outcome))
         return reply
 
     def _tell_loss(self, listener: SessionListener, reason: str) -> None:
@@ -193,11 +193,3 @@ class MemoryBackend(Backend, Transactions):
 
     def _later(self, seconds: float, action: Callable[[], object]) -> None:
         self._timers.call_at(self._timers.clock.now() + seconds, action)
-
-
-def _copy(outcome: Promise[T], reply: Promise[T]) -> None:
-    error = outcome.exception()
-    if error is None:
-        reply.resolve(outcome.result())
-    else:
-        reply.fail(error)

@@ -112,7 +112,10 @@ class Watches:
                 del self._table[path]
 
     def certain(self, path: str) -> bool:
-        """Whether somebody waits for ``path`` and the server has the watch."""
+        """Whether somebody waits for ``path``, and the server had the watch after the last break.
+
+        Until `rearm` has begun, before the last but one: nothing is told in between.
+        """
         with self._lock:
             watched = self._table.get(path)
             return watched is not None and watched.certain
@@ -121,6 +124,11 @@ class Watches:
         """Ask the server to tell, about all paths; only where asking failed if ``broken``."""
         with self._lock:
             asking = [one for one in self._table.items() if not (broken and one[1].armed)]
+            # All before any is asked for: in between, the connection may break once more, and what
+            # the first answer shows be told.
+            for _, watched in asking:
+                watched.doubt()
+                watched.armed = False
         for path, watched in asking:
             # When the connection has gone again, the next one asks. A given client would block.
             watched.armed = self._client.connected

@@ -98,6 +98,27 @@ def test_a_timer_before_one_that_was_cancelled_fires_in_time(timers: SystemTimer
         assert fired.wait(10)
 
 
+def test_a_timer_set_after_a_suspend_fires_in_time(no_leaks: None) -> None:
+    class Suspended:
+        """Ahead of what threads count while they wait."""
+
+        slept = 0.0
+
+        def now(self) -> float:
+            return now() + self.slept
+
+    clock = Suspended()
+    timers = SystemTimers("test-timers", clock)
+    idle, fired = threading.Event(), threading.Event()
+    timers.call_at(clock.now(), idle.set)
+    assert idle.wait(10)
+    eventually(lambda: timers._until > clock.now())
+    clock.slept = 3600.0
+    timers.call_at(clock.now(), fired.set)
+    assert fired.wait(10)
+    timers.close()
+
+
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, KeyboardInterrupt, MemoryError])
 def test_an_action_that_fails_is_logged_and_the_next_is_called(
     timers: SystemTimers, error: type[BaseException], caplog: pytest.LogCaptureFixture

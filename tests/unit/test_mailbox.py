@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 from unittest.mock import patch
 
 import pytest
 
+from coordlock.clock import SYSTEM_CLOCK
+from coordlock.driver import Steps, run_async
 from coordlock.mailbox import Mailbox
+from coordlock.promise import Promise
 
 
 def in_a_thread(action: Callable[[], object]) -> None:
@@ -84,3 +89,38 @@ def test_what_comes_for_a_closed_loop_is_dropped() -> None:
         in_a_thread(lambda: mailbox.post(partial(read.append, "late")))
     mailbox.post(partial(read.append, "late"))
     assert not read
+
+
+def test_a_loop_is_not_kept_by_what_comes_after_it_has_ended() -> None:
+    promises: list[Promise[None]] = []
+
+    def steps() -> Steps[None]:
+        promises.append(Promise())
+        yield promises[-1]
+
+    async def main() -> weakref.ref[asyncio.AbstractEventLoop]:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(run_async(steps(), SYSTEM_CLOCK), 0.01)
+        return weakref.ref(asyncio.get_running_loop())
+
+    ended = [asyncio.run(main()) for _ in range(3)]
+    for promise in promises:
+        promise.resolve(None)
+    gc.collect()
+    assert not any(loop() for loop in ended)
+
+
+def test_ctrl_c_while_letters_are_read_leaves_the_others_to_be_read() -> None:
+    loop, read = asyncio.new_event_loop(), list[str]()
+    mailbox = Mailbox.of(loop)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    in_a_thread(lambda: mailbox.post(interrupt))
+    in_a_thread(lambda: mailbox.post(partial(read.append, "next")))
+    with pytest.raises(KeyboardInterrupt):
+        turn(loop)
+    turn(loop)
+    assert read == ["next"]
+    loop.close()

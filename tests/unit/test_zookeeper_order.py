@@ -243,3 +243,45 @@ def test_a_late_answer_of_the_connection_before_makes_nothing_certain() -> None:
     assert not watches.certain(mine)
     assert all(kazoo.go_on(turn) for turn in (Turn.SERVER, Turn.INPUT, Turn.ANSWERS))
     assert watches.certain(mine)
+
+
+class Breaking(Kazoo):
+    """Its connection breaks, when armed, after the first watch that was asked for is answered."""
+
+    def __init__(self) -> None:
+        self.is_armed = False
+        self._is_connected = True
+        super().__init__()
+
+    @property
+    def connected(self) -> bool:
+        if self.is_armed and self.asked:
+            self.is_armed = False
+            for turn in (Turn.SERVER, Turn.INPUT, Turn.ANSWERS):
+                assert self.go_on(turn)
+            self.forget()
+            self._is_connected = False
+        return self._is_connected
+
+    @connected.setter
+    def connected(self, connected: bool) -> None:
+        self._is_connected = connected
+
+
+def test_a_connection_that_breaks_while_watches_are_set_anew_leaves_none_certain() -> None:
+    kazoo, told = Breaking(), list[str]()
+    other, mine = NODES
+    watches = Watches(kazoo)
+    for path in (other, mine):
+        watches.add(path, partial(told.append, path))
+    while any(kazoo.go_on(turn) for turn in Turn):
+        pass
+    assert watches.certain(mine)
+    kazoo.forget()
+    kazoo.delete(mine)
+    kazoo.delete(other)
+    kazoo.is_armed = True
+    watches.rearm()
+    assert kazoo.go_on(Turn.EVENTS)
+    assert told == [other]
+    assert not watches.certain(mine)
