@@ -22,6 +22,7 @@ from coordlock_zookeeper.watches import Watches
 
 import coordlock.acquisition
 import coordlock.admission
+import coordlock.ids
 import coordlock.link
 import coordlock.ticket
 from coordlock.acquisition import _Acquisition
@@ -249,7 +250,7 @@ def _contender_by_name(parent: str, child: str, **options: Any) -> Contender:
 
 def _with_guids(numbers: Iterator[int]) -> tuple[object, str, object]:
     """In the place of random ones: ``numbers``, for all clients."""
-    return coordlock.link, "_guid", lambda: f"{next(numbers):032x}"
+    return coordlock.ids.Ids, "__next__", lambda _: f"{next(numbers):032x}"
 
 
 @contextmanager
