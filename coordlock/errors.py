@@ -124,7 +124,8 @@ class AcquireTimeout(CoordlockError, TimeoutError):
 
     ``waited`` is in seconds. ``position`` counts the contenders that stood before this one when
     the queue was last seen, or is None when the queue was never seen; ``holder`` describes the
-    contender that was waited for.
+    contender that was waited for: by its key alone where it would have taken another request to
+    ask who it is, and the timeout was 0.
     """
 
     name: str
