@@ -1,18 +1,23 @@
 """Violations that are the server's own: a defect of its version that is known and mended upstream.
 
-They are recorded apart, by this one rule, so that no invariant has to be weaker for them.
+They are recorded apart, by one rule for each, so that no invariant has to be weaker for them.
 
 etcd up to 3.4.30, and 3.5.0 to 3.5.12: a leader that was paused and goes on, deposed meanwhile,
 revokes leases whose time had run out on its own clock, though the new leader has kept them alive
 (https://github.com/etcd-io/etcd/issues/12528, https://github.com/etcd-io/etcd/issues/15247).
+
+ZooKeeper 3.8.0: a member that led and was deposed was seen to show, for as long as their sessions
+lived, contenders that it had made and nobody had been told of, with sequences that the next leader
+gave out again. By the rules of the queue all others overtake them.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from coordlock.testing.faults.events import ReleaseAcknowledged
+from coordlock.testing.faults.events import ContenderAppeared, ReleaseAcknowledged
 from coordlock.testing.faults.exclusion import HeldTogether
+from coordlock.testing.faults.fifo import NeverFirst, Overtaken
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.linearizability import NotLinearizable
 from coordlock.testing.faults.loss import EarlyRemoval
@@ -24,11 +29,16 @@ __all__ = ["is_the_servers"]
 #: How long after it goes on a deposed leader may still revoke, in nanoseconds.
 _AFTERMATH: Final = 1_000_000_000
 _PAUSE: Final = "pause-leader"
+#: The digits that end a contender's name, and the bits of a transaction below its leader's epoch.
+_SEQUENCE: Final = 10
+_EPOCH: Final = 32
 _MENDED: Final = {(3, 4): 31, (3, 5): 13}
 
 
 def is_the_servers(history: History, violation: Violation) -> bool:
-    """Whether ``violation`` comes of leases that a resumed leader revoked, as its version does."""
+    """Whether ``violation`` is of the kind, and shows the traces, of one of these defects."""
+    if isinstance(violation, Overtaken | NeverFirst):
+        return _overtakes_phantoms(history, violation)
     if not isinstance(violation, EarlyRemoval | FalselyLost | HeldTogether | NotLinearizable):
         return False
     if not _revokes_live_leases(history):
@@ -40,6 +50,24 @@ def is_the_servers(history: History, violation: Violation) -> bool:
         # Whoever came last has done nothing but to be granted.
         involved = sorted(involved, key=lambda one: one.token or 0)[:-1]
     return any(one.name in revoked for one in involved)
+
+
+def _overtakes_phantoms(history: History, violation: Violation) -> bool:
+    """Whether a contender overtook only such whose sequence a later leader gave out again."""
+    shown = [one for one in violation.events if isinstance(one, ContenderAppeared)]
+    overtaken = sorted(shown, key=lambda one: one.token)[:-1]
+    known = {one.token for one in history.granted}
+    given = [one for one in history.events if isinstance(one, ContenderAppeared)]
+    return bool(overtaken) and all(
+        one.token not in known
+        and any(
+            other.lock == one.lock
+            and other.key[-_SEQUENCE:] == one.key[-_SEQUENCE:]
+            and other.token >> _EPOCH > one.token >> _EPOCH
+            for other in given
+        )
+        for one in overtaken
+    )
 
 
 def _revokes_live_leases(history: History) -> bool:

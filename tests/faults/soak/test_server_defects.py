@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from coordlock.testing.faults.events import Event, FaultBegan, Reach, RunBegan
+from coordlock.testing.faults.events import (
+    ContenderAppeared,
+    Event,
+    FaultBegan,
+    Reach,
+    RunBegan,
+)
+from coordlock.testing.faults.fifo import NeverFirst, Overtaken
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.release import FalselyLost
 from coordlock.testing.faults.verdict import judge
@@ -108,3 +115,43 @@ def test_a_release_that_found_its_lease_revoked_is_excused_and_another_one_is_no
         violation = only_violation(found)
         assert isinstance(violation, FalselyLost)
         assert is_the_servers(found, violation) == excused
+
+
+#: The first transaction of a leader's epoch.
+OLD, NEW = 1 << 32, 3 << 32
+
+
+def overtaking(phantom: int, keys: dict[int, str]) -> History:
+    """One that is granted at 10 ms, while there is another before it; ``keys`` of some tokens."""
+    story = Story()
+    story.attempt(
+        "c1", NEW + 8, invoked=1, granted=10, released=20, gone=NEW + 9, deadline=900, seen=21
+    )
+    story.contender(phantom, NEW + 20, seen=300)
+    story.contender(NEW + 10, NEW + 11, seen=30)
+    found = []
+    for event in story.history().events:
+        if isinstance(event, ContenderAppeared):
+            event = replace(event, at=1, key=keys.get(event.token, event.key))
+        found.append(event)
+    return History(found)
+
+
+@pytest.mark.parametrize(
+    ("phantom", "sequences", "excused"),
+    [
+        (OLD + 5, {OLD + 5: 7, NEW + 10: 7}, True),  # given out again by another leader
+        (OLD + 5, {OLD + 5: 7, NEW + 10: 8}, False),  # it was not
+        (NEW + 5, {NEW + 5: 7, NEW + 10: 7}, False),  # by the same leader
+    ],
+)
+def test_who_overtakes_contenders_whose_sequences_a_later_leader_gave_out_again_is_excused(
+    phantom: int, sequences: dict[int, int], excused: bool
+) -> None:
+    keys = {token: f"/lock/{token}__lock__{number:010}" for token, number in sequences.items()}
+    found = overtaking(phantom, keys)
+    violations = [
+        one for one in judge(found, BOUNDS).all() if isinstance(one, Overtaken | NeverFirst)
+    ]
+    assert violations
+    assert all(is_the_servers(found, one) == excused for one in violations)
