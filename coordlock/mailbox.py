@@ -48,7 +48,8 @@ class Mailbox:
         try:
             if (loop := self._loop()) is not None:
                 loop.call_soon_threadsafe(self._fetch)
-        except RuntimeError:  # it is closed
+        except RuntimeError:  # it is closed: whatever comes is dropped
+            self._awaited = False
             self._letters.clear()
 
     def _fetch(self) -> None:
