@@ -19,6 +19,7 @@ from kazoo.exceptions import (
     NoAuthError,
     SessionClosedRequireSaslError,
 )
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import make_digest_acl
 
 from coordlock.testing.waiting import eventually
@@ -325,13 +326,15 @@ class TestZooKeeper:
             ):
                 client.get_children("/")
 
-    # kazoo lets the server's refusal end its connection thread.
+    # kazoo lets the server's refusal end its connection thread: whoever asks after that is told of
+    # a lost connection, and `start`, if it had not yet seen that it was connected, of a time-out.
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
     def test_sasl_checks_the_password(self, tmp_path: Path) -> None:
         with ZooKeeperServer(tmp_path, sasl=True) as server:
+            write(server, "secret")  # the right password: whatever fails below, the wrong one did
             login = server.kazoo_options()["sasl_options"] | {"password": "wrong"}
             with (
-                pytest.raises((AuthFailedError, ConnectionLoss)),
+                pytest.raises((AuthFailedError, ConnectionLoss, KazooTimeoutError)),
                 server.kazoo(sasl_options=login) as client,
             ):
                 client.get_children("/")
