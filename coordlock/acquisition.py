@@ -12,6 +12,7 @@ from coordlock.contender import Contender, Snapshot
 from coordlock.driver import DeadlineReached, Steps
 from coordlock.errors import AcquireTimeout, Evicted, QueueMismatch, SessionLost
 from coordlock.link import Link
+from coordlock.promise import settled
 from coordlock.retry import retried
 from coordlock.ticket import Ticket
 
@@ -110,18 +111,22 @@ class _Acquisition:
         in the order in which they happen. Two things can be told in any order, and then the queue
         is read: what happened while the connection was broken or while a watch was being set, which
         the backend tells the session, or the ticket when asked; and what happened at once, as when
-        my session ends and takes all of its contenders. So none of this client's own may be gone
-        that was not withdrawn.
+        my session ends and takes all of its contenders. So each of this client's own that is gone
+        must have been removed by its withdrawal, whose answer tells: see `Ticket.withdraw`.
         """
         nearest = waiting_for[-1]
         predecessor = self.link.own(nearest)
         ticket.guard(snapshot.revision, at_once=True)
         yield ticket.departure(waiting_for, snapshot.revision)
-        snapshot = snapshot.without(ticket.departed)
-        if nearest in ticket.departed and _hands_over(predecessor, nearest, me):
+        departed = ticket.departed  # more may come while the answers do
+        for own in filter(None, map(self.link.own, departed)):
+            if own.withdrawn:
+                yield settled(ticket.unless_lost(own.withdraw()))
+        snapshot = snapshot.without(departed)
+        if nearest in departed and _hands_over(predecessor, nearest, me):
             snapshot = snapshot.behind(nearest)
         doubtful = ticket.doubted or self.disorders != ticket.session.disorders
-        doubtful = doubtful or any(self.link.holds(one) for one in ticket.departed)
+        doubtful = doubtful or any(self.link.holds(one) for one in departed)
         if doubtful or snapshot.omitted or blockers(snapshot, me):
             return (yield from self._read(ticket, me))
         return snapshot

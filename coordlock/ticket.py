@@ -201,6 +201,9 @@ class Ticket:
     def withdraw(self) -> Promise[bool]:
         """Remove the contender, now or as soon as it is known; whether it was there.
 
+        Where it is not certain that this was what removed it, the session counts a disorder before
+        the promise is kept: who waits for the contender cannot know what else went with it.
+
         Safe at any moment, from any thread, and more than once: also while the entry is on its way
         or after its reply was lost. It never blocks and is repeated until the service has answered
         or the session is gone there; after an outage at once.
@@ -209,13 +212,9 @@ class Ticket:
             if self._withdrawal is not None:
                 return self._withdrawal
             promise = self._withdrawal = Promise()
-            watches, self._watches = self._watches, {}
-            guard = self._guard
         try:
             self._begin(promise)
             self.finished.resolve(None)
-            for cancel in (*watches.values(), *([guard] if guard else [])):
-                cancel()
         except BaseException:
             # Ctrl-C in the thread that gives up, which will not ask again: another one goes on.
             self._timers.call_at(self._timers.clock.now(), partial(self._begin, promise))
@@ -270,7 +269,11 @@ class Ticket:
             # Ctrl-C may have come while it was sent.
             if self._in_flight is not None and not self._in_flight.done():
                 yield settled(self._in_flight)
-            promise.resolve((yield from self._remove()))
+            removed, is_certain = yield from self._remove()
+            if not (removed and is_certain):
+                self.session.disordered()
+            promise.resolve(removed)
+            self._unwatch()  # not before: whoever is next waits for the removal alone
             # A request whose reply was lost may still take effect, even after the removal.
             sent = self._in_flight
             unknown = sent is None or isinstance(sent.exception(), BackendUnavailable)
@@ -281,12 +284,22 @@ class Ticket:
             promise.resolve(False)
         except Exception as error:
             log.error("could not withdraw from %r: %s", self.entry.queue, error)
+            self.session.disordered()
             promise.fail(error)
             raise
         finally:
+            self._unwatch()
             self._on_withdrawn(self)
 
-    def _remove(self) -> Steps[bool]:
+    def _unwatch(self) -> None:
+        with self._lock:
+            watches, self._watches = self._watches, {}
+            guard, self._guard = self._guard, None
+        for cancel in (*watches.values(), *([guard] if guard else [])):
+            cancel()
+
+    def _remove(self) -> Steps[tuple[bool, bool]]:
+        """Whether the contender was there, and whether that is certain."""
         waited = False
 
         def pause(seconds: float) -> Promise[None]:
@@ -298,10 +311,10 @@ class Ticket:
             removed = yield from removal(self._ask_removal, self._timers, longest=5.0, pause=pause)
         except SessionLost as error:
             self.note_end(error)
-            return False
+            return False, True
         if waited and not self.session.gone:
             self._recovery.noticed()  # it was asked in vain before, and now the service answers
-        return removed
+        return removed, not waited
 
     def _ask_removal(self) -> Future[bool]:
         return resolved(False) if self.session.gone else self._backend.withdraw(self.entry)

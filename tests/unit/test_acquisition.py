@@ -369,6 +369,40 @@ def test_a_waiter_whose_eviction_is_told_after_a_later_departure_is_not_granted(
     assert isinstance(call.error, Evicted)
 
 
+@pytest.mark.parametrize("fault", [Fault.LATE, Fault.LOSE_REQUEST])
+def test_a_waiter_that_goes_at_once_with_a_holder_that_was_being_released_is_not_granted(
+    world: World, party: Party, other: Party, fault: Fault
+) -> None:
+    """The session's end removes both before the withdrawal can, and the holder's end is told first."""
+    grant = party.held()
+    waiting = party.acquire()
+    behind = other.acquire()
+    world.settle()
+    party.network.faults.inject("withdraw", fault)
+    # The news of the session's end, of the holder's and of the waiter's; then answers.
+    delays = iter([5.0, 0.0, 5.0])
+    party.network.faults.latency = lambda: next(delays, 0.1)
+    release(grant)
+    world.service.expire(grant._ticket.session.id)
+    world.advance(2)
+    assert behind.done
+    assert isinstance(waiting.error, SessionLost)
+
+
+def test_a_waiter_is_not_granted_when_a_withdrawal_finds_that_others_have_removed_the_holder(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    waiting = party.acquire()
+    world.settle()
+    delays = iter([5.0, 0.0, 5.0])
+    party.network.faults.latency = lambda: next(delays, 0.1)
+    world.service.expire(grant._ticket.session.id)
+    release(grant)
+    world.advance(2)
+    assert isinstance(waiting.error, SessionLost)
+
+
 def test_a_waiter_cut_off_past_its_time_to_live_is_told(
     world: World, party: Party, other: Party
 ) -> None:
