@@ -165,8 +165,9 @@ class Watcher:
                 watch.callbacks.remove(callback)
             if not watch.callbacks:
                 self._remove(watch)
+                self._unwatch(watch)
 
-    # The following seven are called with the lock held.
+    # The following eight are called with the lock held.
 
     def _send(self, watch: Watch) -> None:
         if self._stream is not None:
@@ -223,6 +224,8 @@ class Watcher:
         if self._is_live(watch):
             del self._watches[watch.place]
             self._progress.ended(watch)
+
+    def _unwatch(self, watch: Watch) -> None:
         if self._by_id.pop(watch.id, None) is not None and self._stream is not None:
             self._stream.send(requests.unwatch(watch.id))
 
@@ -336,6 +339,9 @@ class Watcher:
                 callback.departed()
             except Exception:
                 log.exception("etcd: the callback of a watch failed")
+        # Not before: gRPC's thread for requests would want the interpreter while others are told.
+        with self._lock:
+            self._unwatch(watch)
 
     # Reading the keys, by calls whose answers come on gRPC's threads.
 
