@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from coordlock_etcd import messages_pb2 as pb
@@ -16,19 +18,21 @@ from bench.contestants.etcd_floor import EtcdFloor
 __all__ = ["EtcdCeiling", "ZooKeeperCeiling"]
 
 
+Told = Callable[[Any], object]
+
+
 class _Ceiling(ABC):
-    """Each of ``width`` lanes sends its next messages from the callback of the last answer."""
+    """A contender's messages and its deletion, in ``width`` lanes at a time."""
 
     def independent(self, width: int, seconds: float) -> float:
-        """Pairs of a contender's messages and its deletion, per second."""
+        """Pairs per second, each message sent from the callback of the last answer."""
         made, left, done = [0] * width, [width], threading.Event()
         lock = threading.Lock()
-        started = time.perf_counter()
 
-        def go_on(lane: int) -> None:
+        def go_on(lane: int, _: object = None) -> None:
             if time.perf_counter() < started + seconds:
                 made[lane] += 1
-                self.start(lane, lambda: go_on(lane))
+                self.create(lane, lambda key: self.delete(key, partial(go_on, lane)))
                 return
             with lock:
                 left[0] -= 1
@@ -43,6 +47,33 @@ class _Ceiling(ABC):
         done.wait()
         return sum(made) / (time.perf_counter() - started)
 
+    def awaited(self, width: int, seconds: float) -> float:
+        """Pairs per second, each message sent from a task that has awaited the last answer."""
+
+        async def answer(send: Callable[[Told], None]) -> Any:
+            loop = asyncio.get_running_loop()
+            answered = loop.create_future()
+            post: Callable[..., object] = loop.call_soon_threadsafe
+            send(lambda told: post(answered.set_result, told))
+            return await answered
+
+        async def turns(lane: int, until: float) -> int:
+            made = 0
+            while time.perf_counter() < until:
+                key = await answer(partial(self.create, lane))
+                await answer(partial(self.delete, key))
+                made += 1
+            return made
+
+        async def main() -> float:
+            started = time.perf_counter()
+            made = await asyncio.gather(*(turns(one, started + seconds) for one in range(width)))
+            return sum(made) / (time.perf_counter() - started)
+
+        for lane in range(width):
+            self.prepare(lane)
+        return asyncio.run(main())
+
     def cpu(self) -> float:
         """The seconds of CPU that this process has taken."""
         return time.process_time()
@@ -51,8 +82,12 @@ class _Ceiling(ABC):
         """Make what the lane needs."""
 
     @abstractmethod
-    def start(self, lane: int, then: Callable[[], None]) -> None:
-        """Create and delete, and then call ``then``."""
+    def create(self, lane: int, then: Told) -> None:
+        """Create a contender, see who is before it, and then call ``then`` with its key."""
+
+    @abstractmethod
+    def delete(self, key: Any, then: Told) -> None:
+        """Delete it, and then call ``then``."""
 
 
 class ZooKeeperCeiling(_Ceiling):
@@ -63,16 +98,15 @@ class ZooKeeperCeiling(_Ceiling):
     def prepare(self, lane: int) -> None:
         self._client.ensure_path(f"/ceiling/{lane}")
 
-    def start(self, lane: int, then: Callable[[], None]) -> None:
+    def create(self, lane: int, then: Told) -> None:
         parent = f"/ceiling/{lane}"
         created = self._client.create_async(
             f"{parent}/7f1c0a52b8e14c06a8d9__lock__", b"", ephemeral=True, sequence=True
         )
+        self._client.get_children_async(parent).rawlink(lambda _: then(created.get()))
 
-        def listed(_: Any) -> None:
-            self._client.delete_async(created.get()).rawlink(lambda _: then())
-
-        self._client.get_children_async(parent).rawlink(listed)
+    def delete(self, key: str, then: Told) -> None:
+        self._client.delete_async(key).rawlink(then)
 
     def close(self) -> None:
         self._client.stop()
@@ -83,15 +117,14 @@ class EtcdCeiling(_Ceiling):
     def __init__(self, address: str) -> None:
         self._floor = EtcdFloor(address, "/ceiling")
 
-    def start(self, lane: int, then: Callable[[], None]) -> None:
+    def create(self, lane: int, then: Told) -> None:
         floor = self._floor
         key = floor.key(str(lane))
+        created = floor._txn.future(floor.enqueue(str(lane), key))
+        created.add_done_callback(lambda _: then(key))
 
-        def put(_: object) -> None:
-            deleted = floor._delete.future(pb.DeleteRangeRequest(key=key))
-            deleted.add_done_callback(lambda _: then())
-
-        floor._txn.future(floor.enqueue(str(lane), key)).add_done_callback(put)
+    def delete(self, key: bytes, then: Told) -> None:
+        self._floor._delete.future(pb.DeleteRangeRequest(key=key)).add_done_callback(then)
 
     def close(self) -> None:
         self._floor.close()

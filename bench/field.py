@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 
 from bench.contestants import Entrant
 from bench.environments import NotInstalled
 from bench.progress import doing
 from bench.workers import Worker, WorkerFailed
 
-__all__ = ["Field", "field", "turns"]
+__all__ = ["Field", "field", "in_turns", "turns"]
+
+T = TypeVar("T")
 
 #: Each entrant's processes.
 Field = dict[Entrant, list[Worker]]
@@ -57,8 +60,14 @@ def turns(
 
     ``what`` they do, ahead of their names, is for whoever watches.
     """
+    for number, one in in_turns(entrants, rounds):
+        doing(f"{what}{one.service}, {one.name}", number, rounds)
+        yield number, one
+
+
+def in_turns(all: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
+    """Each of ``all`` in every round, another one going first each time. Round 0 warms up."""
     for number in range(rounds + 1):
-        first = number % len(entrants)
-        for one in (*entrants[first:], *entrants[:first]):
-            doing(f"{what}{one.service}, {one.name}", number, rounds)
+        first = number % len(all)
+        for one in (*all[first:], *all[:first]):
             yield number, one

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+from bench.field import in_turns
 from bench.figures import ratios
 from bench.progress import doing
 from bench.services import SERVICES, service
@@ -19,33 +20,45 @@ _SECONDS = 0.5
 
 
 def measure(rounds: int) -> Iterator[Table]:
-    table = Table(
-        f"{_WIDTH} independent locks at a time",
-        ("service", "x ceiling", "CPU x ceiling's", "pairs per second", "ceiling"),
-        plot=Plot("x ceiling", "service", target=0.8),
-    )
-    table.notes.append(f"{rounds} rounds in turns, {_SECONDS} s each")
-    yield table
     for name in SERVICES:
+        table = Table(
+            f"{_WIDTH} independent locks at a time: {name}",
+            ("who", "x ceiling", "CPU x ceiling's", "pairs per second"),
+            plot=Plot("x ceiling", "who", target=0.8),
+        )
+        table.notes = [
+            f"{rounds} rounds in turns, {_SECONDS} s each",
+            "ceiling: raw messages, each sent from the callback of the last answer",
+            "ceiling, awaited: the same from tasks that await each answer, no lock around",
+            "coordlock, no service: on memory://, which shows what its own code takes",
+        ]
         with (
             service(name) as server,
             Worker("bench.crowd:Crowd", f"{name}://{server.address}/bench?ttl=30s") as ours,
+            Worker("bench.crowd:Crowd", "memory://bench") as alone,
             Worker(f"bench.ceilings:{_CEILINGS[name]}", server.address) as ceiling,
         ):
-            made: dict[Worker, list[float]] = {ours: [], ceiling: []}
-            cpu: dict[Worker, list[float]] = {ours: [], ceiling: []}
-            for number in range(rounds + 1):
-                doing(name, number, rounds)
-                for one in (ours, ceiling) if number % 2 else (ceiling, ours):
-                    before = one.do("cpu")
-                    pairs = one.do("independent", width=_WIDTH, seconds=_SECONDS)
-                    if number:
-                        made[one].append(pairs)
-                        cpu[one].append((one.do("cpu") - before) / (pairs * _SECONDS))
+            orders = {
+                "ceiling": (ceiling, "independent"),
+                "ceiling, awaited": (ceiling, "awaited"),
+                "coordlock": (ours, "independent"),
+                "coordlock, no service": (alone, "independent"),
+            }
+            made: dict[str, list[float]] = {who: [] for who in orders}
+            cpu: dict[str, list[float]] = {who: [] for who in orders}
+            for number, who in in_turns(list(orders), rounds):
+                doing(f"{name}: {who}", number, rounds)
+                worker, order = orders[who]
+                before = worker.do("cpu")
+                pairs = worker.do(order, width=_WIDTH, seconds=_SECONDS)
+                if number:
+                    made[who].append(pairs)
+                    cpu[who].append((worker.do("cpu") - before) / (pairs * _SECONDS))
+        for who in orders:
             table.add(
-                name,
-                ratios(made[ours], made[ceiling]),
-                median(cpu[ours]) / median(cpu[ceiling]),
-                median(made[ours]),
-                median(made[ceiling]),
+                who,
+                ratios(made[who], made["ceiling"]),
+                median(cpu[who]) / median(cpu["ceiling"]),
+                median(made[who]),
             )
+        yield table
