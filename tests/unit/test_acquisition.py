@@ -373,7 +373,7 @@ def test_a_waiter_whose_eviction_is_told_after_a_later_departure_is_not_granted(
 def test_a_waiter_that_goes_at_once_with_a_holder_that_was_being_released_is_not_granted(
     world: World, party: Party, other: Party, fault: Fault
 ) -> None:
-    """The end of the session removes both before the withdrawal, and the holder is told of first."""
+    """The end of the session removes both before the withdrawal does; the holder is told first."""
     grant = party.held()
     waiting = party.acquire()
     behind = other.acquire()
