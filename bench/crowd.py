@@ -218,6 +218,8 @@ class Crowd:
             before, _ = tracemalloc.get_traced_memory()
             if waiting:
                 running = await self._come(name, tasks, at_once, wait)
+                await self._watch(name)  # or what is on its way would count
+                await asyncio.sleep(1)
             else:
                 running = [asyncio.create_task(bare()) for _ in range(tasks)]
                 await asyncio.sleep(0)

@@ -51,7 +51,8 @@ def run(steps: Steps[T], clock: Clock, deadline: float | None = None) -> T:
                     deadline = None
                 future = steps.throw(error)
             else:
-                future = steps.send(outcome)
+                # Whoever waits for long shall not keep the answer before that.
+                future, outcome = steps.send(outcome), None
     except StopIteration as stop:
         result: T = stop.value
         return result
@@ -74,7 +75,8 @@ async def run_async(steps: Steps[T], clock: Clock, deadline: float | None = None
                     deadline = None
                 future = steps.throw(error)
             else:
-                future = steps.send(outcome)
+                # Whoever waits for long shall not keep the answer before that.
+                future, outcome = steps.send(outcome), None
     except StopIteration as stop:
         result: T = stop.value
         return result

@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 _ANSWERED: Final[Promise[Any]] = resolved(None)
 
+_NOBODY: Final[frozenset[Contender]] = frozenset()  # Python makes a new one each time
+
 #: A watch on the own contender is armed after this many seconds, so that short holds save its
 #: messages. It starts at a known revision, so nothing is missed; an eviction is only seen later.
 _GUARD_DELAY: Final = 0.2
@@ -89,7 +91,7 @@ class Ticket:
         #: The same once nobody is left in its way, which then is true for ever.
         self.admitted: Contender | None = None
         #: The earlier contenders that were waited for and have departed.
-        self.departed: frozenset[Contender] = frozenset()
+        self.departed = _NOBODY
         #: Whether one of those may have been told before an earlier departure of its own.
         self.doubted = False
         self._backend = backend
@@ -232,7 +234,8 @@ class Ticket:
         return self._in_flight
 
     def _watch(self, contender: Contender, revision: int) -> None:
-        cancel = self._backend.watch(contender, revision, partial(self._depart, contender))
+        departed = partial(Ticket._depart, self, contender)  # smaller than with a bound method
+        cancel = self._backend.watch(contender, revision, departed)
         with self._lock:
             withdrawn = self._withdrawal is not None
             if not withdrawn:

@@ -149,6 +149,8 @@ class Queues:
                     self.discard(f"{parent}/{child}")
         me = replace(
             nodes.contender(parent, own),
+            id=entry.id,  # this and the path are the same again, and kept once
+            key=path,
             token=self._token(own, stat),
             session=session_name(stat.ephemeralOwner),
             owner=entry.owner,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from copy import copy
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from kazoo.protocol.states import Callback, KazooState, KeeperState
@@ -30,6 +31,7 @@ _BROKEN: Final = "the connection was lost"
 _ENDED: Final = "the session ended while it was opened"
 
 
+@lru_cache(maxsize=256)  # kept once for all contenders of a client
 def session_name(number: int) -> str:
     """A session's id as ZooKeeper's tools show it; empty for none."""
     # The server's number is signed; its tools show the bits.
