@@ -62,14 +62,21 @@ def configure(target: Target = None, options: Mapping[str, object] | None = None
             raise ConfigurationError("Settings take no further options: use dataclasses.replace")
         return target
     source, origin = find() if target is None else (target, "")
-    fields: dict[str, Any] = {"url": source} if isinstance(source, str) else _table(source, origin)
-    fields.update(options or {})
+    found: dict[str, Any] = {"url": source} if isinstance(source, str) else _table(source, origin)
     try:
-        return _from_mapping(fields)
+        return _from_mapping(found | dict(options or {}))
     except ConfigurationError as error:
-        if origin and type(error) is ConfigurationError:
+        if origin and type(error) is ConfigurationError and not _is_sound(found):
             raise ConfigurationError(f"{origin}: {error.problem}") from None
         raise
+
+
+def _is_sound(fields: Mapping[str, Any]) -> bool:
+    try:
+        _from_mapping(fields)
+    except ConfigurationError:
+        return False
+    return True
 
 
 def _table(value: object, origin: str) -> dict[str, Any]:

@@ -129,6 +129,15 @@ def test_a_file_that_cannot_be_used_is_an_error_that_names_it(
         configure()
 
 
+def test_an_option_that_cannot_be_used_is_not_blamed_on_the_file(directory: Path) -> None:
+    file = directory / "coordlock.toml"
+    file.write_text('url = "memory://"')
+    with pytest.raises(ConfigurationError) as raised:
+        configure(options={"ttl": "soon"})
+    assert "'soon'" in str(raised.value)
+    assert str(file) not in str(raised.value)
+
+
 def test_a_named_file_that_is_missing_is_an_error(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
