@@ -24,6 +24,8 @@ Told = Callable[[Any], object]
 class _Ceiling(ABC):
     """A contender's messages and its deletion, in ``width`` lanes at a time."""
 
+    _lanes = 0
+
     def independent(self, width: int, seconds: float) -> float:
         """Pairs per second, each message sent from the callback of the last answer."""
         made, left, done = [0] * width, [width], threading.Event()
@@ -39,8 +41,7 @@ class _Ceiling(ABC):
                 if not left[0]:
                     done.set()
 
-        for lane in range(width):
-            self.prepare(lane)
+        self._prepare(width)
         started = time.perf_counter()
         for lane in range(width):
             go_on(lane)
@@ -70,13 +71,17 @@ class _Ceiling(ABC):
             made = await asyncio.gather(*(turns(one, started + seconds) for one in range(width)))
             return sum(made) / (time.perf_counter() - started)
 
-        for lane in range(width):
-            self.prepare(lane)
+        self._prepare(width)
         return asyncio.run(main())
 
     def cpu(self) -> float:
         """The seconds of CPU that this process has taken."""
         return time.process_time()
+
+    def _prepare(self, width: int) -> None:
+        for lane in range(self._lanes, width):
+            self.prepare(lane)
+        self._lanes = max(self._lanes, width)
 
     def prepare(self, lane: int) -> None:
         """Make what the lane needs."""

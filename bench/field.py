@@ -65,9 +65,9 @@ def turns(
         yield number, one
 
 
-def in_turns(all: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
-    """Each of ``all`` in every round, another one going first each time. Round 0 warms up."""
+def in_turns(those: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
+    """Each of ``those`` in every round, another one going first each time. Round 0 warms up."""
     for number in range(rounds + 1):
-        first = number % len(all)
-        for one in (*all[first:], *all[:first]):
+        first = number % len(those)
+        for one in (*those[first:], *those[:first]):
             yield number, one

@@ -29,7 +29,7 @@ def measure(rounds: int) -> Iterator[Table]:
         table.notes = [
             f"{rounds} rounds in turns, {_SECONDS} s each",
             "ceiling: raw messages, each sent from the callback of the last answer",
-            "ceiling, awaited: the same from tasks that await each answer, no lock around",
+            "ceiling, awaited: the same from tasks, each woken by itself; no lock around it",
             "coordlock, no service: on memory://, which shows what its own code takes",
         ]
         with (

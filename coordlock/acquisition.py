@@ -8,11 +8,10 @@ from typing import Final
 from coordlock.admission import blockers, mismatch
 from coordlock.claim import Claim
 from coordlock.clock import within
-from coordlock.contender import Contender, Snapshot
+from coordlock.contender import Contender, Snapshot, are_same
 from coordlock.driver import DeadlineReached, Steps
 from coordlock.errors import AcquireTimeout, Evicted, QueueMismatch, SessionLost
 from coordlock.link import Link
-from coordlock.promise import settled
 from coordlock.retry import retried
 from coordlock.ticket import Ticket
 
@@ -20,7 +19,7 @@ __all__ = ["acquisition"]
 
 #: New sessions that a contender may need before it stands in the queue for the first time.
 _SESSIONS: Final = 3
-#: How long, in seconds, one who gives up still waits for an answer that is nice to have.
+#: How long, in seconds, to wait for an answer that is nice to have.
 _PATIENCE: Final = 0.5
 
 
@@ -111,25 +110,36 @@ class _Acquisition:
         in the order in which they happen. Two things can be told in any order, and then the queue
         is read: what happened while the connection was broken or while a watch was being set, which
         the backend tells the session, or the ticket when asked; and what happened at once, as when
-        my session ends and takes all of its contenders. So each of this client's own that is gone
-        must have been removed by its withdrawal, whose answer tells: see `Ticket.withdraw`.
+        my session ends and takes all of its contenders. So those of this client's own that have
+        gone must have been removed by their withdrawal: see `_left`.
         """
         nearest = waiting_for[-1]
-        predecessor = self.link.own(nearest)
+        owns = tuple(map(self.link.own, waiting_for))  # now: later they may be forgotten
         ticket.guard(snapshot.revision, at_once=True)
         yield ticket.departure(waiting_for, snapshot.revision)
-        departed = ticket.departed  # more may come while the answers do
-        for own in filter(None, map(self.link.own, departed)):
-            if own.withdrawn:
-                yield settled(ticket.unless_lost(own.withdraw()))
-        snapshot = snapshot.without(departed)
-        if nearest in departed and _hands_over(predecessor, nearest, me):
-            snapshot = snapshot.behind(nearest)
+        departed = ticket.departed  # more may go meanwhile
         doubtful = ticket.doubted or self.disorders != ticket.session.disorders
-        doubtful = doubtful or any(self.link.holds(one) for one in departed)
+        for one, own in zip(waiting_for, owns, strict=True):
+            if own is not None and one in departed and not doubtful:
+                doubtful = not (yield from self._left(one, own, ticket))
+        snapshot = snapshot.without(departed)
+        if nearest in departed and _hands_over(owns[-1], nearest, me):
+            snapshot = snapshot.behind(nearest)
         if doubtful or snapshot.omitted or blockers(snapshot, me):
             return (yield from self._read(ticket, me))
         return snapshot
+
+    def _left(self, one: Contender, own: Ticket, ticket: Ticket) -> Steps[bool]:
+        """Whether ``one``, which has departed, was removed by the withdrawal of ``own``, and alone.
+
+        The answer to the withdrawal tells, which comes at about the same time as the departure. An
+        attempt without answer proves nothing, nor does another contender of the same entry.
+        """
+        if not own.withdrawn or own.contender is None or not are_same(own.contender, one):
+            return False
+        answer = ticket.unless_lost(own.withdraw())
+        yield within(self.link.timers, answer, _PATIENCE)
+        return own.withdrew
 
     def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
         backend, timers = self.link.backend, self.link.timers

@@ -107,11 +107,6 @@ class Link:
         """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
         return self._tickets.get(contender.id)
 
-    def holds(self, contender: Contender) -> bool:
-        """Whether ``contender`` is one of this client's own, not withdrawn."""
-        ticket = self.own(contender)
-        return ticket is not None and not ticket.withdrawn
-
     def deduplicated(self, snapshot: Snapshot) -> Snapshot:
         """``snapshot`` with the client's own contenders, which it keeps anyway, not with copies."""
         return replace(snapshot, contenders=tuple(map(self._known, snapshot.contenders)))

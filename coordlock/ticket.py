@@ -41,6 +41,8 @@ _NOBODY: Final[frozenset[Contender]] = frozenset()  # Python makes a new one eac
 _GUARD_DELAY: Final = 0.2
 #: When a ticket in doubt is looked for again after its removal, in seconds from one to the next.
 _CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
+#: How long, in seconds, a ticket is kept that was perhaps removed by something else.
+_REMEMBERED: Final = 10.0
 
 
 class Ticket:
@@ -71,6 +73,7 @@ class Ticket:
         "finished",
         "loss",
         "session",
+        "withdrew",
     )
 
     def __init__(
@@ -94,6 +97,8 @@ class Ticket:
         self.departed = _NOBODY
         #: Whether one of those may have been told before an earlier departure of its own.
         self.doubted = False
+        #: Whether it is certain that the withdrawal is what removed the contender.
+        self.withdrew = False
         self._backend = backend
         self._timers = timers
         self._recovery = recovery
@@ -203,9 +208,6 @@ class Ticket:
     def withdraw(self) -> Promise[bool]:
         """Remove the contender, now or as soon as it is known; whether it was there.
 
-        Where it is not certain that this was what removed it, the session counts a disorder before
-        the promise is kept: who waits for the contender cannot know what else went with it.
-
         Safe at any moment, from any thread, and more than once: also while the entry is on its way
         or after its reply was lost. It never blocks and is repeated until the service has answered
         or the session is gone there; after an outage at once.
@@ -273,8 +275,7 @@ class Ticket:
             if self._in_flight is not None and not self._in_flight.done():
                 yield settled(self._in_flight)
             removed, is_certain = yield from self._remove()
-            if not (removed and is_certain):
-                self.session.disordered()
+            self.withdrew = removed and is_certain
             promise.resolve(removed)
             self._unwatch()  # not before: whoever is next waits for the removal alone
             # A request whose reply was lost may still take effect, even after the removal.
@@ -283,16 +284,18 @@ class Ticket:
             for delay in _CONFIRMATIONS if unknown or self._attempts > 1 else ():
                 yield sleep(self._timers, delay)
                 yield from self._remove()
+            if not self.withdrew and self.session.ended is None:
+                # Whoever comes to wait for it must find it, lest it pass for another client's.
+                yield sleep(self._timers, _REMEMBERED)
         except ClientClosed:
             promise.resolve(False)
         except Exception as error:
             log.error("could not withdraw from %r: %s", self.entry.queue, error)
-            self.session.disordered()
             promise.fail(error)
             raise
         finally:
-            self._unwatch()
             self._on_withdrawn(self)
+            self._unwatch()
 
     def _unwatch(self) -> None:
         with self._lock:

@@ -6,6 +6,7 @@ import random
 from functools import partial
 from typing import ClassVar
 
+from coordlock_memory import Fault
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
@@ -121,6 +122,21 @@ class Contention(BadDay):
                 remove()
                 self.check()
                 self.world.advance(seconds)
+
+    @rule(which=indices, fault=st.sampled_from([None, *Fault]), seed=indices)
+    def part(self, which: int, fault: Fault | None, seed: int) -> None:
+        """A holder releases at the moment at which its session ends, and news are slow."""
+        running = [pair for pair in self.unreleased if not pair[0].paused]
+        if running:
+            party, grant = running[which % len(running)]
+            dice = random.Random(seed)
+            party.network.faults.latency = lambda: dice.uniform(0, 0.5)
+            if fault is not None:
+                party.network.faults.inject("withdraw", fault)
+            self.let_go(party, grant)
+            self.check()  # the next one's turn may have come, for no time at all
+            self.expire(grant._ticket.session.id)
+            self.check()
 
     def let_go(self, party: Party, grant: Grant) -> None:
         self.unreleased.remove((party, grant))
