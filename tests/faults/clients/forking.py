@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import os
 import random
 import signal
@@ -37,6 +38,7 @@ def fork_now_and_then(
 def _try_both(client: Client, other: AsyncClient) -> None:
     """In the child: no lock that another thread may have had, no output, no exit handlers."""
     status = 1
+    faulthandler.dump_traceback_later(_PATIENCE / 2)  # where it hangs, if it does
     try:
         with contextlib.suppress(ForkedClient):
             client.lock("forked").acquire(timeout=1)

@@ -6,8 +6,9 @@ etcd up to 3.4.30, and 3.5.0 to 3.5.12: a leader that was paused and goes on, de
 revokes leases whose time had run out on its own clock, though the new leader has kept them alive
 (https://github.com/etcd-io/etcd/issues/12528, https://github.com/etcd-io/etcd/issues/15247).
 
-ZooKeeper 3.8.0: a member that led and was deposed was seen to show, for as long as their sessions
-lived, contenders that it had made and nobody had been told of, with sequences that the next leader
+ZooKeeper 3.8.0 loses transactions of a leader that is deposed, and lets members keep what they had
+made (ZOOKEEPER-4785, mended in 3.8.4, ZOOKEEPER-5010). So members were seen to show, for as long as
+their sessions lived, contenders that nobody had been told of, with sequences that the next leader
 gave out again. By the rules of the queue all others overtake them.
 """
 
@@ -15,9 +16,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from coordlock_zookeeper.nodes import sequence_of
+
 from coordlock.testing.faults.events import ContenderAppeared, ReleaseAcknowledged
 from coordlock.testing.faults.exclusion import HeldTogether
-from coordlock.testing.faults.fifo import NeverFirst, Overtaken
+from coordlock.testing.faults.fifo import NeverFirst, Overtaken, fifo
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.linearizability import NotLinearizable
 from coordlock.testing.faults.loss import EarlyRemoval
@@ -29,8 +32,7 @@ __all__ = ["is_the_servers"]
 #: How long after it goes on a deposed leader may still revoke, in nanoseconds.
 _AFTERMATH: Final = 1_000_000_000
 _PAUSE: Final = "pause-leader"
-#: The digits that end a contender's name, and the bits of a transaction below its leader's epoch.
-_SEQUENCE: Final = 10
+#: The bits of a transaction below its leader's epoch.
 _EPOCH: Final = 32
 _MENDED: Final = {(3, 4): 31, (3, 5): 13}
 
@@ -53,21 +55,46 @@ def is_the_servers(history: History, violation: Violation) -> bool:
 
 
 def _overtakes_phantoms(history: History, violation: Violation) -> bool:
-    """Whether a contender overtook only such whose sequence a later leader gave out again."""
-    shown = [one for one in violation.events if isinstance(one, ContenderAppeared)]
-    overtaken = sorted(shown, key=lambda one: one.token)[:-1]
-    known = {one.token for one in history.granted}
-    given = [one for one in history.events if isinstance(one, ContenderAppeared)]
-    return bool(overtaken) and all(
-        one.token not in known
-        and any(
-            other.lock == one.lock
-            and other.key[-_SEQUENCE:] == one.key[-_SEQUENCE:]
-            and other.token >> _EPOCH > one.token >> _EPOCH
-            for other in given
-        )
-        for one in overtaken
-    )
+    """Whether nobody is overtaken but for contenders whose sequence a later leader gave out again.
+
+    So without them nothing is wrong with who overtook them.
+    """
+    phantoms = _phantoms(history)
+    if not phantoms:
+        return False
+    others = History([one for one in history.events if getattr(one, "key", None) not in phantoms])
+    still = {(type(one), _overtaker(one)) for one in fifo(others)}
+    return (type(violation), _overtaker(violation)) not in still
+
+
+def _phantoms(history: History) -> set[str]:
+    """The keys of contenders that nobody was granted by, and whose sequence was given out again.
+
+    By a later leader, and without its queue being deleted and made anew, which begins at 0.
+    """
+    granted = {one.token for one in history.granted}
+    queues: dict[str, list[ContenderAppeared]] = {}
+    for event in history.events:
+        if isinstance(event, ContenderAppeared):
+            queues.setdefault(event.lock, []).append(event)
+    phantoms = set()
+    for given in queues.values():
+        latest: dict[int, ContenderAppeared] = {}
+        for one in sorted(given, key=lambda one: one.token, reverse=True):
+            if (sequence := sequence_of(one.key)) is None:
+                continue  # another service's
+            again = latest.get(sequence)
+            if again and again.token >> _EPOCH > one.token >> _EPOCH and one.token not in granted:
+                phantoms.add(one.key)
+            if sequence == 0:
+                latest.clear()
+            latest[sequence] = one
+    return phantoms
+
+
+def _overtaker(violation: Violation) -> int:
+    """The token of who came last, and was granted."""
+    return max(one.token for one in violation.events if isinstance(one, ContenderAppeared))
 
 
 def _revokes_live_leases(history: History) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from coordlock.claim import Permit
 from coordlock.testing.faults.events import (
     ContenderAppeared,
     Event,
@@ -143,6 +144,7 @@ def overtaking(phantom: int, keys: dict[int, str]) -> History:
         (OLD + 5, {OLD + 5: 7, NEW + 10: 7}, True),  # given out again by another leader
         (OLD + 5, {OLD + 5: 7, NEW + 10: 8}, False),  # it was not
         (NEW + 5, {NEW + 5: 7, NEW + 10: 7}, False),  # by the same leader
+        (OLD + 5, {OLD + 5: 7, NEW + 8: 0, NEW + 10: 7}, False),  # of a queue made anew
     ],
 )
 def test_who_overtakes_contenders_whose_sequences_a_later_leader_gave_out_again_is_excused(
@@ -155,3 +157,26 @@ def test_who_overtakes_contenders_whose_sequences_a_later_leader_gave_out_again_
     ]
     assert violations
     assert all(is_the_servers(found, one) == excused for one in violations)
+
+
+@pytest.mark.parametrize(("permits", "excused"), [(2, True), (1, False)])
+def test_who_would_overtake_without_such_a_contender_too_is_not_excused(
+    permits: int, excused: bool
+) -> None:
+    """One is granted while one other stands before it and a contender that was given out again."""
+    claim = Permit(permits)
+    story = Story()
+    story.attempt("c1", OLD + 4, claim=claim, invoked=1, granted=5, gone=NEW + 15, seen=200)
+    story.contender(OLD + 5, NEW + 20, claim=claim, seen=300)
+    story.attempt("c2", NEW + 8, claim=claim, invoked=6, granted=10, gone=NEW + 9, seen=21)
+    story.contender(NEW + 10, NEW + 11, claim=claim, seen=30)
+    keys = {OLD + 5: 7, NEW + 8: 8, NEW + 10: 7}
+    found = History(
+        replace(one, at=1, key=f"/lock/{one.token}__lock__{keys.get(one.token, 6):010}")
+        if isinstance(one, ContenderAppeared)
+        else one
+        for one in story.history().events
+    )
+    overtaking = [one for one in judge(found, BOUNDS).all() if isinstance(one, Overtaken)]
+    assert overtaking
+    assert all(is_the_servers(found, one) == excused for one in overtaking)
