@@ -63,17 +63,20 @@ def configure(target: Target = None, options: Mapping[str, object] | None = None
         return target
     source, origin = find() if target is None else (target, "")
     found: dict[str, Any] = {"url": source} if isinstance(source, str) else _table(source, origin)
+    given = dict(options or {})
     try:
-        return _from_mapping(found | dict(options or {}))
+        return _from_mapping(found | given)
     except ConfigurationError as error:
-        if origin and type(error) is ConfigurationError and not _is_sound(found):
+        if origin and type(error) is ConfigurationError and not _is_sound(found, given):
             raise ConfigurationError(f"{origin}: {error.problem}") from None
         raise
 
 
-def _is_sound(fields: Mapping[str, Any]) -> bool:
+def _is_sound(found: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether what was found is right by itself, for the service that is ``given``, if any."""
+    service = {key: given[key] for key in ("url", "backend") if key in given}
     try:
-        _from_mapping(fields)
+        _from_mapping({**found, **service})
     except ConfigurationError:
         return False
     return True

@@ -84,7 +84,7 @@ class Session:
     def ended(self) -> CoordlockError | None:
         """Why the session ended, or None while it lives. Looks at the clock, not only at timers."""
         if self._end is None and self._timers.clock.now() >= self._deadline:
-            self._lost(f"no heartbeat was acknowledged for {self._ttl:.3g} s")
+            self._lost(f"no heartbeat was acknowledged for {round(self._ttl, 2):g} s")
         return self._end
 
     @property

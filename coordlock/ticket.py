@@ -41,8 +41,6 @@ _NOBODY: Final[frozenset[Contender]] = frozenset()  # Python makes a new one eac
 _GUARD_DELAY: Final = 0.2
 #: When a ticket in doubt is looked for again after its removal, in seconds from one to the next.
 _CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
-#: How long, in seconds, a ticket is kept that was perhaps removed by something else.
-_REMEMBERED: Final = 10.0
 
 
 class Ticket:
@@ -284,14 +282,12 @@ class Ticket:
             for delay in _CONFIRMATIONS if unknown or self._attempts > 1 else ():
                 yield sleep(self._timers, delay)
                 yield from self._remove()
-            if not self.withdrew and self.session.ended is None:
-                # Whoever comes to wait for it must find it, lest it pass for another client's.
-                yield sleep(self._timers, _REMEMBERED)
         except ClientClosed:
             promise.resolve(False)
         except Exception as error:
             log.error("could not withdraw from %r: %s", self.entry.queue, error)
             promise.fail(error)
+            yield settled(self.loss)  # it stands, and must not pass for another client's
             raise
         finally:
             self._on_withdrawn(self)

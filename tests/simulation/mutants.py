@@ -152,12 +152,12 @@ def nobody_withdraws(patch: Patch) -> None:
 
 @mutant()
 def a_withdrawal_is_not_tried_again(patch: Patch) -> None:
-    def remove(self: Ticket) -> Steps[bool]:
+    def remove(self: Ticket) -> Steps[tuple[bool, bool]]:
         try:
             removed: bool = yield self._ask_removal()
         except BackendUnavailable:
-            return False
-        return removed
+            return False, True
+        return removed, True
 
     patch.setattr(Ticket, "_remove", remove)
 

@@ -129,11 +129,17 @@ def test_a_file_that_cannot_be_used_is_an_error_that_names_it(
         configure()
 
 
-def test_an_option_that_cannot_be_used_is_not_blamed_on_the_file(directory: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "given"),
+    [('url = "memory://"', {}), ("label = 'me'", {"url": "memory://"})],
+)
+def test_an_option_that_cannot_be_used_is_not_blamed_on_the_file(
+    directory: Path, content: str, given: dict[str, str]
+) -> None:
     file = directory / "coordlock.toml"
-    file.write_text('url = "memory://"')
+    file.write_text(content)
     with pytest.raises(ConfigurationError) as raised:
-        configure(options={"ttl": "soon"})
+        configure(options={**given, "ttl": "soon"})
     assert "'soon'" in str(raised.value)
     assert str(file) not in str(raised.value)
 

@@ -27,6 +27,7 @@ def fork_now_and_then(
     client: Client, other: AsyncClient, draining: threading.Event, dice: random.Random
 ) -> None:
     """Fork until nothing new is to be begun. Raises AssertionError when a child fails."""
+    faulthandler.enable()  # a child that hangs tells where, when it is aborted
     while not draining.wait(dice.uniform(*_PAUSES)):
         child = os.fork()
         if child == 0:
@@ -38,7 +39,6 @@ def fork_now_and_then(
 def _try_both(client: Client, other: AsyncClient) -> None:
     """In the child: no lock that another thread may have had, no output, no exit handlers."""
     status = 1
-    faulthandler.dump_traceback_later(_PATIENCE / 2)  # where it hangs, if it does
     try:
         with contextlib.suppress(ForkedClient):
             client.lock("forked").acquire(timeout=1)
@@ -57,14 +57,13 @@ async def _acquire(client: AsyncClient) -> None:
 
 
 def _ended(child: int) -> int:
-    """The status of ``child``, which is killed if it hangs."""
+    """The status of ``child``, which is aborted if it hangs."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return -signal.SIGKILL
+            os.kill(child, signal.SIGABRT)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         time.sleep(0.01)

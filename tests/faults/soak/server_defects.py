@@ -6,10 +6,10 @@ etcd up to 3.4.30, and 3.5.0 to 3.5.12: a leader that was paused and goes on, de
 revokes leases whose time had run out on its own clock, though the new leader has kept them alive
 (https://github.com/etcd-io/etcd/issues/12528, https://github.com/etcd-io/etcd/issues/15247).
 
-ZooKeeper 3.8.0 loses transactions of a leader that is deposed, and lets members keep what they had
-made (ZOOKEEPER-4785, mended in 3.8.4, ZOOKEEPER-5010). So members were seen to show, for as long as
-their sessions lived, contenders that nobody had been told of, with sequences that the next leader
-gave out again. By the rules of the queue all others overtake them.
+ZooKeeper 3.8.0 may lose transactions when leaders change (ZOOKEEPER-4785, mended in 3.8.4), and
+lets members keep contenders that the new leader doesn't have (ZOOKEEPER-5010). So members were seen
+to show, for as long as their sessions lived, contenders that nobody had been told of, with
+sequences that the next leader gave out again. By the rules of the queue all others overtake them.
 """
 
 from __future__ import annotations
@@ -59,18 +59,20 @@ def _overtakes_phantoms(history: History, violation: Violation) -> bool:
 
     So without them nothing is wrong with who overtook them.
     """
-    phantoms = _phantoms(history)
+    overtaker = _overtaker(violation)
+    phantoms = _phantoms(history, overtaker >> _EPOCH)
     if not phantoms:
         return False
     others = History([one for one in history.events if getattr(one, "key", None) not in phantoms])
     still = {(type(one), _overtaker(one)) for one in fifo(others)}
-    return (type(violation), _overtaker(violation)) not in still
+    return (type(violation), overtaker) not in still
 
 
-def _phantoms(history: History) -> set[str]:
+def _phantoms(history: History, epoch: int) -> set[str]:
     """The keys of contenders that nobody was granted by, and whose sequence was given out again.
 
-    By a later leader, and without its queue being deleted and made anew, which begins at 0.
+    By a later leader, and without its queue being deleted and made anew, which begins at 0. Of
+    leaders before ``epoch``: whoever stands behind one of the same leader shows that it counts.
     """
     granted = {one.token for one in history.granted}
     queues: dict[str, list[ContenderAppeared]] = {}
@@ -84,17 +86,20 @@ def _phantoms(history: History) -> set[str]:
             if (sequence := sequence_of(one.key)) is None:
                 continue  # another service's
             again = latest.get(sequence)
-            if again and again.token >> _EPOCH > one.token >> _EPOCH and one.token not in granted:
+            by_another = again is not None and again.token >> _EPOCH > one.token >> _EPOCH
+            if by_another and one.token >> _EPOCH < epoch and one.token not in granted:
                 phantoms.add(one.key)
             if sequence == 0:
                 latest.clear()
-            latest[sequence] = one
+            else:
+                latest[sequence] = one
     return phantoms
 
 
 def _overtaker(violation: Violation) -> int:
     """The token of who came last, and was granted."""
-    return max(one.token for one in violation.events if isinstance(one, ContenderAppeared))
+    appeared = (one.token for one in violation.events if isinstance(one, ContenderAppeared))
+    return max(appeared, default=0)
 
 
 def _revokes_live_leases(history: History) -> bool:

@@ -145,6 +145,7 @@ def overtaking(phantom: int, keys: dict[int, str]) -> History:
         (OLD + 5, {OLD + 5: 7, NEW + 10: 8}, False),  # it was not
         (NEW + 5, {NEW + 5: 7, NEW + 10: 7}, False),  # by the same leader
         (OLD + 5, {OLD + 5: 7, NEW + 8: 0, NEW + 10: 7}, False),  # of a queue made anew
+        (OLD + 5, {OLD + 5: 0, NEW + 10: 0}, False),  # likewise, from its beginning
     ],
 )
 def test_who_overtakes_contenders_whose_sequences_a_later_leader_gave_out_again_is_excused(
