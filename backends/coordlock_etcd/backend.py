@@ -20,6 +20,7 @@ from coordlock.settings import TLS_OPTIONS, Option, Settings
 from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests, rpc
+from coordlock_etcd.batches import Batches
 from coordlock_etcd.connection import Connection
 from coordlock_etcd.endpoints import Endpoint, Endpoints
 from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
@@ -58,6 +59,8 @@ class EtcdBackend(Backend, Transactions):
         self._ttl = math.ceil(ttl)
         self._guarded = GuardedData(connection)
         self._turns: Turns[Snapshot] = Turns(_COMING)
+        self._enqueues: Batches[Snapshot] = Batches(connection, rpc.TXN)
+        self._withdrawals: Batches[bool] = Batches(connection, rpc.DELETE_RANGE)
         self._watcher = Watcher(connection, self)
         connection.moved = self._watcher.restart
         # Re-entrant, because a call may be answered before `call` returns.
@@ -148,7 +151,7 @@ class EtcdBackend(Backend, Transactions):
 
     def withdraw(self, entry: Entry) -> Future[bool]:
         request = pb.DeleteRangeRequest(key=self._layout.key(entry))
-        return self._connection.call(rpc.DELETE_RANGE, request, _has_deleted)
+        return self._withdrawals.call(entry.queue, request, _has_deleted)
 
     def queues(self) -> Future[list[str]]:
         request = requests.keys_under(self._layout.prefix)
@@ -192,7 +195,7 @@ class EtcdBackend(Backend, Transactions):
         if self._session != lease:  # it was lost while this waited for its turn
             return failed(_no_session())
         request = requests.enqueue(self._layout, entry, lease)
-        return self._connection.call(rpc.TXN, request, partial(self._enqueued, entry, lease))
+        return self._enqueues.call(entry.queue, request, partial(self._enqueued, entry, lease))
 
     # What the watcher tells.
 

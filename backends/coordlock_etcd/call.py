@@ -20,37 +20,56 @@ from coordlock_etcd.rpc import Method
 if TYPE_CHECKING:
     from coordlock_etcd.connection import Connection
 
-__all__ = ["Call"]
+__all__ = ["Call", "settle"]
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
 Result = TypeVar("Result")
 
 
+def settle(
+    promise: Promise[Result], read: Callable[[Reply], Result | Future[Result]], reply: Reply
+) -> None:
+    """Complete ``promise`` with what ``read`` makes of ``reply``: see `Connection.call`."""
+    try:
+        result = read(reply)
+    except CoordlockError as error:
+        promise.fail(error)
+    except Exception as error:
+        # An answer that makes no sense must not pass for an error of the caller's.
+        promise.fail(BackendError(SERVICE, f"unexpected answer: {error!r}"))
+    else:
+        if isinstance(result, Future):
+            result.add_done_callback(promise.follow)
+        else:
+            promise.resolve(result)
+
+
 class Call(Generic[Request, Reply, Result]):
     """One call; its attempts follow each other, in threads of the starter's and of gRPC's.
 
-    Args: as for `Connection.call`; one that is ``anonymous`` sends no token.
+    Args:
+        message: gives the method and the request, when they are sent, in the thread that does it.
+        read: as for `Connection.call`, like the others.
+        anonymous: send no token.
     """
 
     __slots__ = (
         *("_anonymous", "_at", "_channel", "_connection", "_deadline", "_endpoint", "_hosts_left"),
-        *("_may_log_in", "_method", "_promise", "_read", "_request", "_token"),
+        *("_may_log_in", "_message", "_promise", "_read", "_token"),
     )
 
     def __init__(
         self,
         connection: Connection,
-        method: Method[Request, Reply],
-        request: Request,
+        message: Callable[[], tuple[Method[Request, Reply], Request]],
         read: Callable[[Reply], Result | Future[Result]],
         timeout: float,
         at: Endpoint | None = None,
         anonymous: bool = False,
     ) -> None:
         self._connection = connection
-        self._method = method
-        self._request = request
+        self._message = message
         self._read = read
         self._deadline = time.monotonic() + timeout
         self._at = at
@@ -91,7 +110,8 @@ class Call(Generic[Request, Reply, Result]):
 
     def _block(self) -> Callable[[], None]:
         try:
-            reply = self._stub()(self._request, **self._terms())
+            stub, request = self._prepared()
+            reply = stub(request, **self._terms())
         except grpc.RpcError as error:
             return partial(self._conclude, error)
         except Exception as refused:
@@ -101,19 +121,22 @@ class Call(Generic[Request, Reply, Result]):
     def _start(self) -> None:
         try:
             self._connection.check()
-            call = self._stub().future(self._request, **self._terms())
+            stub, request = self._prepared()
+            call = stub.future(request, **self._terms())
         except Exception as refused:
             self._refuse(refused)
         else:
             self._connection.follow(call)
             call.add_done_callback(self._done)
 
-    def _stub(self) -> Any:
+    def _prepared(self) -> tuple[Any, Request]:
+        """What makes the call, and of what."""
         if self._connection.closed:
             raise ValueError("the client is closed")
+        method, request = self._message()
         self._endpoint = self._at or self._connection.endpoints.current
-        self._channel, stub = self._endpoint.stub(self._method)
-        return stub
+        self._channel, stub = self._endpoint.stub(method)
+        return stub, request
 
     def _terms(self) -> dict[str, Any]:
         metadata = self._connection.metadata(self._token, anywhere=self._at is not None)
@@ -134,19 +157,8 @@ class Call(Generic[Request, Reply, Result]):
             self._succeed(reply)
 
     def _succeed(self, reply: Any) -> None:
-        try:
-            self._connection.saw(reply.header.revision)
-            result = self._read(reply)
-        except CoordlockError as error:
-            self._promise.fail(error)
-        except Exception as error:
-            # An answer that makes no sense must not pass for an error of the caller's.
-            self._promise.fail(BackendError(SERVICE, f"unexpected answer: {error!r}"))
-        else:
-            if isinstance(result, Future):
-                result.add_done_callback(self._promise.follow)
-            else:
-                self._promise.resolve(result)
+        self._connection.saw(reply.header.revision)
+        settle(self._promise, self._read, reply)
 
     def _conclude(self, call: Any) -> None:
         try:

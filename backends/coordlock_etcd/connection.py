@@ -60,7 +60,7 @@ class Connection:
         self.moved = moved
         self._login = login
         self.foreign_token: Final = token
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._token: Promise[str | None] | None = None
         self._calls: set[grpc.RpcContext] = set()
         self._closed = False
@@ -89,7 +89,18 @@ class Connection:
         With ``at``, only to that endpoint, whether it has a leader or not. Methods that are streams
         for etcd may be called too: one request and one reply look the same on the wire.
         """
-        return Call(self, method, request, read, timeout or self.timeout, at).begin()
+        return self.send(lambda: (method, request), read, timeout=timeout, at=at)
+
+    def send(
+        self,
+        message: Callable[[], tuple[Method[Request, Reply], Request]],
+        read: Callable[[Reply], Result | Future[Result]],
+        *,
+        timeout: float | None = None,
+        at: Endpoint | None = None,
+    ) -> Promise[Result]:
+        """As `call`, of what ``message`` gives at each attempt, in the thread that makes it."""
+        return Call(self, message, read, timeout or self.timeout, at).begin()
 
     @property
     def logs_in(self) -> bool:
@@ -100,17 +111,28 @@ class Connection:
         """The token to send, after a login where there was none; None when there is no need."""
         if self._login is None:
             return resolved(self.foreign_token())
-        with self._lock:
-            if self._token is not None:
-                return self._token
-            token: Promise[str | None] = Promise()
-            self._token = token
         user, password = self._login
         request = pb.AuthenticateRequest(name=user, password=password)
-        call = Call(
-            self, AUTHENTICATE, request, lambda reply: reply.token, self.timeout, anonymous=True
-        )
-        call.begin().add_done_callback(lambda future: self._logged_in(token, future))
+        token: Promise[str | None] = Promise()
+        try:
+            with self._lock:
+                if self._token is not None:
+                    return self._token
+                self._token = token
+            call = Call(
+                self,
+                lambda: (AUTHENTICATE, request),
+                lambda reply: reply.token,
+                self.timeout,
+                anonymous=True,
+            )
+            call.begin().add_done_callback(lambda future: self._logged_in(token, future))
+        except BaseException:  # Ctrl-C: others must not wait for what may never have been sent
+            with self._lock:
+                if self._token is token:
+                    self._token = None
+            token.fail(BackendUnavailable(SERVICE, "the login was interrupted"))
+            raise
         return token
 
     def forget(self, token: str | None) -> bool:
@@ -213,5 +235,6 @@ class Connection:
             token.resolve(None)
         else:
             with self._lock:
-                self._token = None
+                if self._token is token:
+                    self._token = None
             token.fail(error)

@@ -49,7 +49,7 @@ class Endpoint:
         self._credentials = credentials
         self._connect_within = connect_within
         self._given = given
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._own: grpc.Channel | None = None
         # Of that channel, by method: gRPC takes its time to make one.
         self._stubs: dict[str, Any] = {}
@@ -130,7 +130,7 @@ class Endpoints:
 
     def __init__(self, all: Sequence[Endpoint]) -> None:
         self.all: Final = tuple(all)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._index = 0
 
     @property

@@ -17,6 +17,8 @@ __all__ = [
     "SERVICE",
     "UNKNOWN_LEASE",
     "NoSpace",
+    "NotPermitted",
+    "TooLarge",
     "had_no_effect",
     "is_elsewhere",
     "needs_login",
@@ -87,6 +89,14 @@ class NoSpace(BackendError):
     """The database is full. The transaction that filled it gets this too, although it was made."""
 
 
+class TooLarge(BackendError):
+    """The request exceeds a limit of the server's, which did nothing of it."""
+
+
+class NotPermitted(AuthenticationFailed):
+    """The user is known, and may not do that."""
+
+
 def translate(code: StatusCode, details: str, host: str = "") -> BackendError:
     """The error for a call to ``host`` that ended with ``code`` and ``details``."""
     at = f"{host}: " if host else ""
@@ -96,16 +106,19 @@ def translate(code: StatusCode, details: str, host: str = "") -> BackendError:
     if needs_login(code, details) or "authentication failed" in text:
         return AuthenticationFailed(SERVICE, at + text)
     if code is StatusCode.PERMISSION_DENIED:
-        return AuthenticationFailed(
+        return NotPermitted(
             SERVICE,
             f"{at}{text}; the user must be allowed to read and write below the root, "
             "and each key of a transaction",
         )
     if code is StatusCode.UNIMPLEMENTED:
         return BackendUnavailable(SERVICE, f"{at}{text}; is this an etcd endpoint of 3.4 or later?")
+    if "required revision has been compacted" in text:
+        # Between the two requests of one reading. Another reading shows a newer state.
+        return BackendUnavailable(SERVICE, at + text)
     for said, advice in _LIMITS:
         if said in text:
-            return BackendError(SERVICE, f"{at}{text}; {advice}")
+            return TooLarge(SERVICE, f"{at}{text}; {advice}")
     if code is StatusCode.RESOURCE_EXHAUSTED:
         return _exhausted(at, text)
     if code in _SILENT_CODES or "not supported for learner" in text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -13,6 +13,8 @@ from coordlock_etcd.keys import Layout, prefix_end
 
 __all__ = [
     "MAX_OPERATIONS",
+    "Request",
+    "apart",
     "behind",
     "delete_created",
     "enqueue",
@@ -24,9 +26,14 @@ __all__ = [
     "presence",
     "session",
     "snapshot",
+    "together",
     "unwatch",
     "watch",
 ]
+
+#: What may be asked `together` with others. These transactions do nothing but look when a condition
+#: does not hold.
+Request = pb.TxnRequest | pb.DeleteRangeRequest
 
 #: How many operations one transaction may hold, by etcd's default (--max-txn-ops).
 MAX_OPERATIONS: Final = 128
@@ -80,6 +87,35 @@ def behind(prefix: bytes, order: int, revision: int) -> pb.RangeRequest:
 def keys_under(prefix: bytes) -> pb.RangeRequest:
     """Read all keys under ``prefix``, without values."""
     return pb.RangeRequest(key=prefix, range_end=prefix_end(prefix), keys_only=True)
+
+
+def together(asked: Sequence[Request]) -> pb.TxnRequest:
+    """Do all that is ``asked`` if all conditions hold, one after another; else nothing."""
+    return pb.TxnRequest(
+        compare=[one for request in asked for one in _conditions(request)],
+        success=[one for request in asked for one in _operations(request)],
+    )
+
+
+def apart(
+    asked: Sequence[Request], reply: pb.TxnResponse
+) -> Iterator[pb.TxnResponse | pb.DeleteRangeResponse]:
+    """The answer to each that was ``asked``, from the one to all of them `together`.
+
+    All have its revision.
+    """
+    header, start = reply.header, 0
+    for request in asked:
+        if isinstance(request, pb.TxnRequest):
+            end = start + len(request.success)
+            yield pb.TxnResponse(
+                header=header, succeeded=True, responses=reply.responses[start:end]
+            )
+        else:
+            end = start + 1
+            deleted = reply.responses[start].response_delete_range.deleted
+            yield pb.DeleteRangeResponse(header=header, deleted=deleted)
+        start = end
 
 
 def delete_created(key: bytes, order: int) -> pb.TxnRequest:
@@ -217,6 +253,16 @@ def _at_version(expected: Expect) -> pb.Compare:
         key=_key(expected),
         version=expected.version,
     )
+
+
+def _conditions(request: Request) -> Iterable[pb.Compare]:
+    return request.compare if isinstance(request, pb.TxnRequest) else ()
+
+
+def _operations(request: Request) -> Iterable[pb.RequestOp]:
+    if isinstance(request, pb.TxnRequest):
+        return request.success
+    return [pb.RequestOp(request_delete_range=request)]
 
 
 def _write(operation: Put | Delete) -> pb.RequestOp:

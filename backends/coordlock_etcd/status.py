@@ -9,6 +9,7 @@ from coordlock.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.connection import Connection
 from coordlock_etcd.endpoints import Endpoint
+from coordlock_etcd.errors import NotPermitted
 from coordlock_etcd.rpc import STATUS
 from coordlock_etcd.versions import warnings
 
@@ -43,13 +44,18 @@ def _whole(reply: pb.StatusResponse) -> pb.StatusResponse:
 
 
 def _describe(answers: _Answers) -> ServiceInfo:
-    if all(answer.exception() is not None for _, answer in answers):
+    errors = [answer.exception() for _, answer in answers]
+    if not any(error is None or isinstance(error, NotPermitted) for error in errors):
         answers[0][1].result()
     endpoints: list[str] = []
     versions: set[str] = set()
     notes: list[str] = []
     for endpoint, answer in answers:
-        if (error := answer.exception()) is not None:
+        error = answer.exception()
+        if isinstance(error, NotPermitted):
+            endpoints.append(endpoint.host)
+            continue
+        if error is not None:
             endpoints.append(f"{endpoint.host} (no answer)")
             notes.append(str(error))
             continue
@@ -60,9 +66,11 @@ def _describe(answers: _Answers) -> ServiceInfo:
         if not reply.leader:
             notes.append(f"{endpoint.host} knows no leader: its cluster has no majority")
     known = sorted(versions)
+    if not known:
+        notes.append("the version is not known: etcd tells it to users with the role root only")
     return ServiceInfo(
         service="etcd",
-        version=", ".join(known),
+        version=", ".join(known) or "unknown",
         endpoints=tuple(endpoints),
         warnings=tuple(notes) + tuple(text for one in known for text in warnings(one)),
     )

@@ -23,7 +23,7 @@ class _Line(Generic[T]):
     __slots__ = ("under_way", "waiting")
 
     def __init__(self) -> None:
-        self.under_way: set[Future[T]] = set()
+        self.under_way: dict[Future[T], None] = {}
         self.waiting: deque[tuple[Callable[[], Future[T]], Promise[T]]] = deque()
 
 
@@ -36,7 +36,7 @@ class Turns(Generic[T]):
 
     def __init__(self, most: int) -> None:
         self._most: Final = most
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._lines: dict[Hashable, _Line[T]] = {}
 
     def take(self, place: Hashable, send: Callable[[], Future[T]]) -> Future[T]:
@@ -45,7 +45,7 @@ class Turns(Generic[T]):
             line = self._lines.get(place)
             if line is not None and (line.waiting or len(line.under_way) >= self._most):
                 # Ctrl-C may have kept one from passing its turn on.
-                line.under_way = {one for one in line.under_way if not one.done()}
+                line.under_way = {one: None for one in line.under_way if not one.done()}
                 if len(line.under_way) >= (1 if line.waiting else self._most):
                     # One of those will be answered, and passes its turn on under this lock.
                     promise: Promise[T] = Promise()
@@ -53,8 +53,13 @@ class Turns(Generic[T]):
                     return promise
         answer = send()
         if not answer.done():
+            line = _Line()
+            # Nothing is called under the lock, where a signal handler could run and wait for an
+            # answer that needs it.
             with self._lock:
-                self._lines.setdefault(place, _Line()).under_way.add(answer)
+                if place not in self._lines:
+                    self._lines[place] = line
+                self._lines[place].under_way[answer] = None
             self._pass_on_after(place, answer)
         return answer
 
@@ -85,10 +90,10 @@ class Turns(Generic[T]):
             line = self._lines.get(place)
             if line is None:
                 return None
-            line.under_way.discard(answered)
+            line.under_way.pop(answered, None)
             if line.waiting:
                 send, promise = line.waiting.popleft()
-                line.under_way.add(promise)
+                line.under_way[promise] = None
                 return send, promise
             if not line.under_way:
                 del self._lines[place]

@@ -10,20 +10,23 @@ __all__ = ["OLDEST", "warnings"]
 #: The oldest release that this backend works with: the first with watch ids chosen by the client.
 OLDEST: Final = (3, 4)
 
-#: A bug, and per release line the first patch without it. Lines before the first are affected,
-#: lines after the last are not.
+#: A bug, what became of it, and per release line the first patch with that. Lines before the first
+#: are affected, lines after the last are not.
 _BUGS: Final = (
     (
         "leases may be revoked in spite of good keep-alives when a paused leader resumes"
         " (etcd issues 12528, 15247)",
+        "for the most part fixed in",
         {(3, 4): 31, (3, 5): 13},
     ),
     (
         "keep-alives of a revoked lease may be answered as if it lived",
+        "fixed in",
         {(3, 4): 38, (3, 5): 23, (3, 6): 5},
     ),
     (
         "linearizable reads may be stale after a pause (etcd issue 20418)",
+        "fixed in",
         {(3, 4): 42, (3, 5): 28, (3, 6): 9},
     ),
 )
@@ -39,10 +42,10 @@ def warnings(version: str) -> tuple[str, ...]:
     if line < OLDEST:
         return (f"etcd {version} is too old: coordlock needs 3.4 or later",)
     found = []
-    for bug, fixes in _BUGS:
+    for bug, became, fixes in _BUGS:
         # A line that no fix is known for has the bug when it is older than all that were fixed.
         fixed = fixes.get(line, patch + 1 if line < min(fixes) else 0)
         if patch < fixed:
             good = ", ".join(f"{a}.{b}.{c}" for (a, b), c in fixes.items())
-            found.append(f"etcd {version}: {bug}; fixed in {good}")
+            found.append(f"etcd {version}: {bug}; {became} {good}")
     return tuple(found)

@@ -107,10 +107,11 @@ class Watcher:
             callback = Callback(departed, watch, self._cancelled)
             watch.callbacks.append(callback)
             if self._thread is None:
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._run, name="coordlock-etcd-watch", daemon=True
                 )
-                self._thread.start()
+                thread.start()
+                self._thread = thread  # only now: without the thread nobody is told
         return callback
 
     def told_in_order(self, contender: Contender) -> bool:
@@ -232,6 +233,11 @@ class Watcher:
     # The thread of the stream.
 
     def _run(self) -> None:
+        with self._lock:
+            if self._thread is None:  # Ctrl-C came inside of `start`
+                self._thread = threading.current_thread()
+            elif self._thread is not threading.current_thread():
+                return
         while self._wait_for_watches():
             try:
                 self._serve()

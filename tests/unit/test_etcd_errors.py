@@ -1,7 +1,15 @@
 from __future__ import annotations
 
 import pytest
-from coordlock_etcd.errors import NoSpace, had_no_effect, is_elsewhere, needs_login, translate
+from coordlock_etcd.errors import (
+    NoSpace,
+    NotPermitted,
+    TooLarge,
+    had_no_effect,
+    is_elsewhere,
+    needs_login,
+    translate,
+)
 from grpc import StatusCode
 
 from coordlock.errors import (
@@ -24,13 +32,18 @@ ANSWERS: list[tuple[StatusCode, str, type[BackendError]]] = [
     (StatusCode.UNKNOWN, "Stream removed", BackendUnavailable),
     (StatusCode.UNIMPLEMENTED, "unknown service etcdserverpb.KV", BackendUnavailable),
     (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests", BackendUnavailable),
+    (
+        StatusCode.OUT_OF_RANGE,
+        "etcdserver: mvcc: required revision has been compacted",
+        BackendUnavailable,
+    ),
     (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", NoSpace),
     (
         StatusCode.FAILED_PRECONDITION,
         "etcdserver: rpc not supported for learner",
         BackendUnavailable,
     ),
-    (StatusCode.PERMISSION_DENIED, "etcdserver: permission denied", AuthenticationFailed),
+    (StatusCode.PERMISSION_DENIED, "etcdserver: permission denied", NotPermitted),
     (StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth token", AuthenticationFailed),
     (StatusCode.INVALID_ARGUMENT, "etcdserver: user name is empty", AuthenticationFailed),
     (
@@ -43,13 +56,13 @@ ANSWERS: list[tuple[StatusCode, str, type[BackendError]]] = [
     (
         StatusCode.INVALID_ARGUMENT,
         "etcdserver: too many operations in txn request",
-        BackendError,
+        TooLarge,
     ),
-    (StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large", BackendError),
+    (StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large", TooLarge),
     (
         StatusCode.RESOURCE_EXHAUSTED,
         "grpc: received message larger than max (2200119 vs. 2097152)",
-        BackendError,
+        TooLarge,
     ),
     (StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Received message larger than max", BackendUnavailable),
 ]

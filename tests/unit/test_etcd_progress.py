@@ -251,6 +251,14 @@ def test_a_watch_that_may_be_late_is_told_its_creation_first() -> None:
     assert watch in progress
 
 
+def test_an_event_shows_nothing_of_the_other_watches() -> None:
+    progress = Progress()
+    told, other = sent(progress, 1, 5), sent(progress, 2, 6)
+    progress.told(told)
+    assert told in progress
+    assert other not in progress
+
+
 @pytest.mark.parametrize("filed", [False, True])
 def test_a_witness_is_sent_where_the_other_watch_is_shared(filed: bool) -> None:
     progress = Progress()

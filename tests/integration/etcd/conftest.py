@@ -8,6 +8,9 @@ from coordlock_etcd import EtcdBackend
 
 from coordlock.config import configure
 from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from tests.servers.etcd import Etcd
 
 #: Makes a backend with an open session from a URL; it is closed after the test.
 Join = Callable[[str], Party]
@@ -35,3 +38,28 @@ def join(no_leaks: None) -> Iterator[Join]:
     yield make
     for party in parties:
         party.backend.close().result(BOUND)
+
+
+@pytest.fixture
+def proxy(etcd: Etcd) -> Iterator[FaultProxy]:
+    with FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def party(join: Join, proxy: FaultProxy, root: str) -> Party:
+    """Through the proxy."""
+    return join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s")
+
+
+def keys(etcd: Etcd, root: str) -> list[str]:
+    """Those that etcd has below the root."""
+    return etcd.etcdctl("get", "--prefix", "--keys-only", f"{root}/").split()
+
+
+def begin_anew(party: Party, etcd: Etcd, root: str) -> None:
+    """Open another session, while the one contender of the session before lives on in etcd."""
+    [key] = keys(etcd, root)
+    lease = etcd.etcdctl("lease", "grant", "600").split()[1]
+    etcd.etcdctl("put", f"--lease={lease}", key, "unchanged")
+    party.backend.open(party.listener).result(BOUND)

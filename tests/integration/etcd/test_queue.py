@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 
 import pytest
-from coordlock_etcd import EtcdBackend
+from coordlock_etcd import EtcdBackend, requests
+from coordlock_etcd import messages_pb2 as pb
 
 from coordlock.claim import Mode
 from coordlock.contender import Entry, Snapshot
@@ -15,26 +15,10 @@ from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.promise import Promise
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.connection import Connection
-from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from tests.integration.etcd.conftest import Join
+from tests.integration.etcd.conftest import Join, begin_anew, keys
 from tests.servers.etcd import Etcd
-
-
-@pytest.fixture
-def proxy(etcd: Etcd) -> Iterator[FaultProxy]:
-    with FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def party(join: Join, proxy: FaultProxy, root: str) -> Party:
-    return join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s")
-
-
-def keys(etcd: Etcd, root: str) -> list[str]:
-    return etcd.etcdctl("get", "--prefix", "--keys-only", f"{root}/").split()
 
 
 def test_the_token_is_the_creation_revision_of_the_key(etcd: Etcd, party: Party) -> None:
@@ -80,11 +64,7 @@ def test_a_contender_of_an_earlier_session_is_not_adopted_but_removed(
     etcd: Etcd, party: Party, root: str
 ) -> None:
     entry, _, _ = party.enqueue("q")
-    # Its lease lives on in etcd, while the client has given that session up.
-    [key] = keys(etcd, root)
-    lease = etcd.etcdctl("lease", "grant", "600").split()[1]
-    etcd.etcdctl("put", f"--lease={lease}", key, "unchanged")
-    party.backend.open(party.listener).result(BOUND)
+    begin_anew(party, etcd, root)
     with pytest.raises(SessionLost, match="earlier session"):
         party.backend.enqueue(entry).result(BOUND)
     assert keys(etcd, root) == []
@@ -131,7 +111,7 @@ def test_who_wait_to_be_sent_fail_with_their_session(
     backend = party.backend
     assert isinstance(backend, EtcdBackend)
     with monkeypatch.context() as patch:
-        patch.setattr(backend._connection, "call", send)
+        patch.setattr(backend._enqueues, "call", send)
         entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(50)]
         coming = [backend.enqueue(entry) for entry in entries]
         assert len(sent) == 16
@@ -153,6 +133,26 @@ def test_two_thousand_contenders_are_read_at_once(join: Join, etcd: Etcd, root: 
     assert seen.contenders[-1].order == last
     part = party.backend.snapshot("q", seen.contenders[999]).result(BOUND)
     assert part.omitted + len(part.contenders) == 1_000
+
+
+def test_a_reading_that_a_compaction_disturbs_can_be_repeated(
+    etcd: Etcd, party: Party, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contenders = [party.enqueue("q")[1] for _ in range(20)]
+    behind = requests.behind
+
+    def compacted(prefix: bytes, order: int, revision: int) -> pb.RangeRequest:
+        put = json.loads(etcd.etcdctl("put", f"{root}x", "newer", "--write-out=json"))
+        etcd.etcdctl("compact", str(put["header"]["revision"]))
+        return behind(prefix, order, revision)
+
+    # Part of a queue may take two requests, at one revision.
+    with monkeypatch.context() as patch:
+        patch.setattr(requests, "behind", compacted)
+        with pytest.raises(BackendUnavailable, match="compacted"):
+            party.backend.snapshot("q", contenders[17]).result(BOUND)
+    part = party.backend.snapshot("q", contenders[17]).result(BOUND)
+    assert part.omitted + len(part.contenders) == 18
 
 
 def test_keys_of_other_programs_are_contenders_too(etcd: Etcd, party: Party, root: str) -> None:

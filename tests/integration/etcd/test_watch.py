@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.request import urlopen
 
 import pytest
@@ -16,7 +17,6 @@ from coordlock.contender import Contender, Snapshot
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
-from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from tests.integration.etcd.conftest import Join
@@ -39,12 +39,6 @@ class Told:
 def server(tmp_path: Path) -> Iterator[EtcdServer]:
     with EtcdServer(tmp_path) as server:
         yield server
-
-
-@pytest.fixture
-def proxy(etcd: Etcd) -> Iterator[FaultProxy]:
-    with FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -96,6 +90,20 @@ def waits_behind_a_shared_watch(party: Party, other: Party) -> Contender:
 
 def watch_requests(counts: Counts) -> int:
     return sum(n for kind, n in counts.requests.items() if kind.endswith("Watch"))
+
+
+def test_a_watch_thread_that_could_not_be_started_is_started_by_the_next_watch(
+    watcher: Party, other: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry, contender, snapshot = other.enqueue("q")
+    told = Told()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError))
+        with pytest.raises(RuntimeError):
+            watcher.backend.watch(contender, snapshot.revision, Told())
+    watcher.backend.watch(contender, snapshot.revision, told)
+    other.backend.withdraw(entry).result(BOUND)
+    assert told.once.wait(BOUND)
 
 
 def test_a_deletion_before_the_watch_is_told(watcher: Party, other: Party) -> None:
