@@ -85,17 +85,23 @@ class Attempts:
             self._waiting.append(attempt)
             if self._thread is not None:
                 return
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._serve, name="coordlock-local-attempts", daemon=True
             )
             try:
-                self._thread.start()
+                thread.start()
             except RuntimeError as error:  # the interpreter is exiting, or has too many
-                self._thread = None
                 self._waiting.clear()
                 promise.fail(BackendUnavailable(SERVICE, str(error)))
+            else:
+                self._thread = thread  # only now: without the thread nobody serves
 
     def _serve(self) -> None:
+        with self._lock:
+            if self._thread is None:  # Ctrl-C came inside of `start`
+                self._thread = threading.current_thread()
+            elif self._thread is not threading.current_thread():
+                return
         pause = _FIRST
         while True:
             with self._lock:

@@ -57,7 +57,7 @@ class LocalBackend(Backend):
         self._connect_timeout = connect_timeout
         self._request_timeout = request_timeout
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._directory: Directory | None = None
         self._attempts = Attempts(os.path.join(root, "counter"))
         self._listener: SessionListener | None = None
@@ -243,7 +243,7 @@ class LocalBackend(Backend):
     def _describe(self) -> ServiceInfo:
         directory = self._place()
         system = os.uname()
-        warnings = ["it covers this machine only"]
+        warnings = []
         if directory.shared:
             warnings.append("the directory is shared: every member of its group can break locks")
         source = notices()

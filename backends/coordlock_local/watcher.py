@@ -72,7 +72,7 @@ class Watcher:
         self._directory = directory
         self._disordered = disordered
         self._source = source
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._watched: dict[str, _Watched] = {}
         self._files: dict[str, set[str]] = {}  # by path, the keys that it is watched for
         self._notices: Notices | None = None
@@ -128,7 +128,7 @@ class Watcher:
 
     def forget(self) -> None:
         """In a forked child: there is no thread, and the lock may be held by one that is not."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closed = True
         self._watched = {}
         self._files = {}

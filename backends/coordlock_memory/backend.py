@@ -47,7 +47,7 @@ class MemoryBackend(Backend, Transactions):
         self._listener: SessionListener | None = None
         #: Departures that the network has not brought yet, in the order in which they happened.
         self._under_way: list[object] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closed = False
 
     @classmethod

@@ -73,7 +73,7 @@ class ZookeeperBackend(Backend, Transactions):
         self._token: Final = settings.options["token"]
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._current: _Opened | None = None
         self._stopping: set[Promise[None]] = set()
         self._closed: Promise[None] | None = None

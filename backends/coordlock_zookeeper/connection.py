@@ -18,6 +18,7 @@ from kazoo.retry import KazooRetry
 
 from coordlock.clock import SYSTEM_CLOCK
 from coordlock_zookeeper.access import Access
+from coordlock_zookeeper.errors import is_out_of_turn
 from coordlock_zookeeper.handler import Handler
 
 __all__ = ["Connection", "Given", "Owned"]
@@ -79,6 +80,7 @@ class Owned:
 
     def __init__(self, access: Access) -> None:
         self._failed: Callable[[str], None] = _ignore
+        self._stopping = threading.Lock()
         # A round of attempts, each with a handshake, shall end before the session does.
         attempts = 2 * (access.hosts.count(",") + 1)
         attempt = max(1.0, min(access.connect_timeout, access.ttl) / attempts)
@@ -104,6 +106,7 @@ class Owned:
         """See `Connection`."""
         self._failed = failed
         self._handler.servers = self.client.hosts
+        self._handler.requests = lambda: self.client._queue
 
         def changed(state: str) -> bool:
             if state == KazooState.CONNECTED:
@@ -136,8 +139,10 @@ class Owned:
         hang_up.daemon = True
         hang_up.start()
         try:
-            self.client.stop()
-            self.client.close()
+            # One after the other: kazoo lets the second of two return before it has stopped.
+            with self._stopping:
+                self.client.stop()
+                self.client.close()
         except Exception as error:
             log.warning("closing a ZooKeeper client failed: %s", error)
         finally:
@@ -274,6 +279,7 @@ class _KazooLog(logging.LoggerAdapter[logging.Logger]):
 
     def exception(self, msg: object, *args: object, **kwargs: Any) -> None:
         """Keep the error that the I/O thread is about to die of."""
-        self.crash = sys.exc_info()[1]
-        if not isinstance(self.crash, KazooException):
+        self.crash = error = sys.exc_info()[1]
+        # What the service or the network does is told to whoever has the session.
+        if not isinstance(error, KazooException) and not is_out_of_turn(error):
             super().exception(msg, *args, **kwargs)

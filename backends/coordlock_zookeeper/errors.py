@@ -28,7 +28,16 @@ from coordlock.errors import (
     SessionLost,
 )
 
-__all__ = ["SERVICE", "BadVersion", "NoNode", "NodeExists", "NotEmpty", "Unsupported", "translate"]
+__all__ = [
+    "SERVICE",
+    "BadVersion",
+    "NoNode",
+    "NodeExists",
+    "NotEmpty",
+    "Unsupported",
+    "is_out_of_turn",
+    "translate",
+]
 
 SERVICE: Final = "ZooKeeper"
 
@@ -75,6 +84,18 @@ _EXPECTED: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = 
 )
 
 
+def is_out_of_turn(error: BaseException | None) -> bool:
+    """Whether kazoo's thread ends because the server has left out an answer, as the next one tells.
+
+    ZooKeeper 3.8.0 was seen to do that when it had diverged from its ensemble: it had the contender
+    already that was made, and failed to write the answer down. The symptom is known as
+    https://github.com/python-zk/kazoo/issues/254.
+    """
+    if not isinstance(error, RuntimeError):
+        return False
+    return str(next(iter(error.args), "")).startswith("xids do not match")
+
+
 def translate(error: BaseException) -> CoordlockError:
     """The error of `coordlock.errors` that says what ``error`` means. Never raises."""
     if isinstance(error, CoordlockError):
@@ -93,6 +114,9 @@ def translate(error: BaseException) -> CoordlockError:
         return AuthenticationFailed(SERVICE, "the server does not know the credentials for the ACL")
     if isinstance(error, (AuthFailedError, SASLException)):
         return AuthenticationFailed(SERVICE, str(error) or "the credentials were refused")
+    if is_out_of_turn(error):
+        what = "the server has left out an answer; has it diverged from its ensemble?"
+        return BackendUnavailable(SERVICE, what)
     code = getattr(error, "code", None)
     if isinstance(error, ZookeeperError) and code in _UNANSWERED:
         return BackendUnavailable(SERVICE, _UNANSWERED[code])

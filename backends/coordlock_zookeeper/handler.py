@@ -16,7 +16,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Any, Final
 
 from kazoo.handlers.threading import SequentialThreadingHandler
@@ -51,9 +51,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._timeout = timeout
         self._context = context
         self._failed = failed
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._socket: socket.socket | None = None
         self._aborted = False
+        #: What kazoo has yet to send.
+        self.requests: Callable[[], Sized] = tuple
         #: The host and port of each server, as configured.
         self.servers: Sequence[tuple[str, int]] = ()
         #: Seconds that the server granted at the last handshake; 0 before the first.
@@ -157,7 +159,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_socket_pair(self) -> tuple[Any, Any]:
         """What wakes the I/O thread, and what it is woken by."""
-        wakeups = Wakeups()
+        wakeups = Wakeups(self.requests)
         return wakeups, wakeups
 
     def select(

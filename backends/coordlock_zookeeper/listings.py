@@ -47,7 +47,7 @@ class Listings:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         #: The queues' nodes of which a list is under way, and who wants the next one.
         self._next: Final[dict[str, list[Promise[Listing]]]] = {}
 

@@ -48,9 +48,8 @@ class Session:
     """A session and the requests that belong to it.
 
     kazoo tells of its states on the thread that does its I/O, and answers requests there or on
-    another.
-    Neither may wait for anything here: the lock is held for moments, and never while something
-    outside is called.
+    another. Neither may wait for anything here: the lock is held for moments, and never while
+    something outside is called.
 
     Attributes:
         client: the `KazooClient`.
@@ -71,7 +70,7 @@ class Session:
         self._touches = Touches(born=0.0)
         self._connection = connection
         self._listener = listener
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._state = _State.OPENING
         self._connected = False
         self._refusal: BackendError = BackendUnavailable(SERVICE, "the session is not open yet")
@@ -115,6 +114,9 @@ class Session:
             if usable:
                 self._pending.add(promise)
         if not usable:
+            if self._connection.shared and self.client.client_state == KeeperState.CLOSED:
+                # Whichever session of its this was, it is gone.
+                refusal = SessionLost(SERVICE, "the client was closed")
             return failed(copy(refusal))  # each is raised, and collects tracebacks
         promise.add_done_callback(self._pending.discard)
 
@@ -196,7 +198,10 @@ class Session:
             error = translate(crash)
             if isinstance(error, AuthenticationFailed):
                 return error
-            return SessionLost(SERVICE, f"kazoo failed: {error}")
+            what = (
+                error.reason if isinstance(error, BackendUnavailable) else f"kazoo failed: {error}"
+            )
+            return SessionLost(SERVICE, what)
         match self.client.client_state:
             case KeeperState.AUTH_FAILED:
                 return AuthenticationFailed(SERVICE, "the credentials were refused")

@@ -25,7 +25,7 @@ class Touches:
     """
 
     def __init__(self, born: float) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         #: What the leader certainly knows, and the later ones as (sent, acknowledged).
         self._known = born
         self._recent: list[tuple[float, float]] = []

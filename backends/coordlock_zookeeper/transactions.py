@@ -163,8 +163,11 @@ class GuardedData:
         answers = [(path, promise_of(self._client.exists_async(path))) for path in paths]
         missing = set()
         for path, answer in answers:
-            if (yield answer) is None:
-                missing.add(path)
+            try:
+                if (yield answer) is None:
+                    missing.add(path)
+            except AuthenticationFailed:
+                pass  # it exists; servers from 3.9.3 on say so only to those who may read it
         return missing
 
 

@@ -77,7 +77,7 @@ class Watches:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._table: dict[str, _Watched] = {}
         self._closed = False
         self._cancelled = self._cancel  # one for all who wait
@@ -162,17 +162,11 @@ class Watches:
             self._gone(path)
         elif isinstance(error, AuthenticationFailed):
             # Of somebody's node that we may not read the server tells no events (CVE-2024-23944),
-            # but whether it exists. Each heartbeat asks.
+            # but that it has gone, to whoever asks: each heartbeat does.
             watched.armed = False
-            found = promise_of(self._client.exists_async(path))
-            found.add_done_callback(partial(self._found, path))
         else:
             # The next heartbeat or the next connection asks again.
             watched.armed = False
-
-    def _found(self, path: str, answer: Future[Any]) -> None:
-        if answer.exception() is None and answer.result() is None:
-            self._gone(path)
 
     def _gone(self, path: str) -> None:
         # In the thread for events, behind those that have come.
