@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
@@ -35,8 +36,8 @@ coordlock run nightly -- ./migrate.sh    hold a lock while a command runs
 coordlock ls                             which locks are in use
 coordlock doctor                         is everything in order
 
-The service comes from --url, COORDLOCK_URL, coordlock.toml or pyproject.toml; without any of them
-the locks cover this machine.
+The service comes from a command's --url, COORDLOCK_URL, coordlock.toml or pyproject.toml; without
+any of them the locks cover this machine.
 """
 
 
@@ -79,13 +80,19 @@ def run_app() -> int:
 def _open_standard_files() -> None:
     """Occupy the standard descriptors that the caller closed, or a pipe of ours would be stdin.
 
-    The command finds them closed again.
+    The command finds them closed again. Here they are an empty input, and output for nobody, where
+    Python has left None.
     """
-    for number in (0, 1, 2):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names and labels are others', and may be what this terminal's encoding lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run() -> int:

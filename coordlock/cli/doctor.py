@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 import statistics
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -16,7 +18,7 @@ import click
 
 from coordlock.cli.exits import Exit, status_of
 from coordlock.cli.options import as_json, settings_of, url_option
-from coordlock.cli.text import coloured, milliseconds, printable
+from coordlock.cli.text import coloured, folded, milliseconds, printable, terminal_width
 from coordlock.client import Client, connect
 from coordlock.config import find
 from coordlock.errors import BackendUnavailable, CoordlockError
@@ -37,6 +39,9 @@ _REACHES: Final = {
     "cluster": "all clients of the cluster",
 }
 
+
+#: In fewer columns details stand below their topic.
+_NARROW: Final = 72
 
 State = Literal["ok", "note", "warning", "failed"]
 
@@ -88,7 +93,7 @@ def doctor(url: str | None, as_json: bool) -> int:
             "ok": status is Exit.OK,
             "findings": [dataclasses.asdict(finding) for finding in findings],
         }
-        click.echo(json.dumps(document, ensure_ascii=False))
+        click.echo(json.dumps(document))
     return status
 
 
@@ -100,11 +105,35 @@ def _examine(url: str | None) -> Iterator[Finding]:
     yield _reach(settings)
     yield _clock()
     started = time.perf_counter()
-    with connect(settings) as client:
-        took = time.perf_counter() - started
-        yield Finding("connection", "ok", f"a session was opened in {milliseconds(took)}")
-        yield from _service(client)
-        yield from _self_test(client, settings)
+    with _logged() as warnings:
+        with connect(settings) as client:
+            took = time.perf_counter() - started
+            yield Finding("connection", "ok", f"a session was opened in {milliseconds(took)}")
+            yield from _service(client)
+            yield from _self_test(client, settings)
+        for text in dict.fromkeys(warnings):
+            yield Finding("log", "warning", text)
+
+
+class _Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+@contextmanager
+def _logged() -> Iterator[list[str]]:
+    """The warnings that the library logs meanwhile, such as that nobody asks for the password."""
+    handler = _Warnings()
+    logger = logging.getLogger("coordlock")
+    logger.addHandler(handler)
+    try:
+        yield handler.texts
+    finally:
+        logger.removeHandler(handler)
 
 
 def _reach(settings: Settings) -> Finding:
@@ -208,6 +237,12 @@ def _advice(error: CoordlockError) -> str:
 def _print(finding: Finding) -> None:
     word = "FAILED" if finding.state == "failed" else finding.state
     mark = coloured(word.ljust(7), _COLOURS[finding.state], bold=True)
-    click.echo(f"{mark}  {finding.topic:<14}{printable(finding.detail)}")
-    if finding.advice:
-        click.echo(f"{'':23}{printable(finding.advice)}")
+    width = terminal_width()
+    is_narrow = width < _NARROW
+    margin = 9 if is_narrow else 23
+    lines = [finding.topic] if is_narrow else []
+    for text in (finding.detail, finding.advice):
+        lines += folded(printable(text), width, taken=margin, indent=margin)
+    if not is_narrow:
+        lines[0] = f"{finding.topic:<14}{lines[0]}"
+    click.echo(f"{mark}  " + f"\n{' ' * margin}".join(lines))

@@ -95,7 +95,7 @@ def report(error: BaseException) -> Exit:
 def _sentence(error: BaseException, status: Exit) -> str:
     match status:
         case Exit.UNAVAILABLE:
-            return f"{error}; `coordlock doctor` tells more"
+            return f"{error}; `coordlock doctor` with the same configuration tells more"
         case Exit.NO_PERMISSION if isinstance(error, BackendError) and error.service == "local":
             return f"{error}; or choose another one, with local:///path or XDG_STATE_HOME"
         case Exit.NO_PERMISSION:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from typing import Final
 
 import click
 
 from coordlock.cli.exits import Exit, killed_by
 from coordlock.cli.options import acquire_options, as_json, seconds
 from coordlock.cli.signals import ENDING, Inbox
+from coordlock.cli.terminal import in_background
 from coordlock.cli.wanted import Wanted
 from coordlock.clock import SYSTEM_CLOCK
 from coordlock.grant import Grant, GrantState
 
 __all__ = ["hold"]
+
+#: How often to look, in seconds, whether the terminal listens to this process again.
+_LOOK: Final = 0.5
 
 
 @click.command(epilog="Example: coordlock hold nightly --for 30s")
@@ -36,6 +41,11 @@ def hold(name: str, duration: float | None, as_json: bool, **options: object) ->
     0, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was lost.
     """
     wanted = Wanted(name=name, **options)  # type: ignore[arg-type]
+    if duration is None and os.path.samestat(os.fstat(0), os.stat(os.devnull)):
+        # What a script starts with & has this stdin, and would go on without the lock.
+        raise click.UsageError(
+            "stdin is empty, so the lock would be released at once: add --for, or keep a pipe open"
+        )
     settings = wanted.settings()
     with wanted.acquired(settings) as grant:
         inbox = Inbox(ENDING)
@@ -52,13 +62,17 @@ def _wait(grant: Grant, inbox: Inbox, duration: float | None) -> int:
     """Hold until the end, one way or another; the signal that ended it, or 0."""
     grant.on_lost(inbox.ring)
     end = None if duration is None else SYSTEM_CLOCK.now() + duration
-    files = () if end is not None else (0,)
     while grant.state is not GrantState.LOST:
         left = None if end is None else max(0.0, end - SYSTEM_CLOCK.now())
-        signals, ready = inbox.wait(left, *files)
+        if end is not None:
+            signals, ready = inbox.wait(left)
+        elif in_background():
+            signals, ready = inbox.wait(_LOOK)
+        else:
+            signals, ready = inbox.wait(None, 0)
         if signals:
             return signals[0]
-        if left == 0 or (ready and not _read()):
+        if left == 0 or (ready and not in_background() and not _read()):
             break
     return 0
 

@@ -43,7 +43,8 @@ _ACQUIRE: Final = (
     click.option(
         "--mode",
         type=click.Choice([mode.name for mode in Mode], case_sensitive=False),
-        help="One of the six modes. EX is the default, PR is --shared.",
+        metavar="MODE",
+        help="NL, CR, CW, PR, PW or EX, which is the default. PR is --shared.",
     ),
     click.option(
         "--slots",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from coordlock.claim import Permit
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.options import as_json, settings_of, url_option
+from coordlock.cli.signals import Interrupted
 from coordlock.cli.table import print_table
 from coordlock.cli.text import age, printable
 from coordlock.client import connect
@@ -19,6 +20,9 @@ from coordlock.names import check_name
 from coordlock.standing import Standing
 
 __all__ = ["break_", "ls", "show"]
+
+#: The ids of services' own sessions, which their tools ask for, are no longer than this.
+_LONGEST: Final = 18
 
 
 @click.command(epilog="Example: coordlock ls --json")
@@ -30,12 +34,11 @@ def ls(url: str | None, as_json: bool) -> None:
         queues = [(name, client.contenders(name)) for name in client.queues()]
     lines = [_line(name, standings) for name, standings in queues if standings]
     if as_json:
-        click.echo(json.dumps(lines, ensure_ascii=False))
+        click.echo(json.dumps(lines))
     elif lines:
         columns = ("NAME", "HOLDERS", "WAITERS", "TOKEN", "HOLDER")
-        print_table(
-            columns, [[_dash(line[column.lower()]) for column in columns] for line in lines]
-        )
+        rows = [[_dash(line[column.lower()]) for column in columns] for line in lines]
+        print_table(columns, rows, texts=("NAME", "HOLDER"))
     else:
         complain("no lock is in use")
 
@@ -51,7 +54,7 @@ def show(name: str, url: str | None, as_json: bool) -> None:
         standings = client.contenders(name)
     if as_json:
         document = {"name": name, "contenders": [_document(one) for one in standings]}
-        click.echo(json.dumps(document, ensure_ascii=False))
+        click.echo(json.dumps(document))
     elif standings:
         print_table(
             ("", "STATE", "MODE", "TOKEN", "AGE", "OWNER", "SESSION"),
@@ -63,10 +66,11 @@ def show(name: str, url: str | None, as_json: bool) -> None:
                     _dash(one.token),
                     age(one.age),
                     _dash(one.owner),
-                    _dash(one.session),
+                    _dash(_short(one.session)),
                 ]
                 for one in standings
             ],
+            texts=("OWNER",),
             bold=1,
         )
     else:
@@ -75,7 +79,9 @@ def show(name: str, url: str | None, as_json: bool) -> None:
 
 @click.command("break", epilog="Example: coordlock break nightly --token 33")
 @click.argument("name")
-@click.option("--token", type=int, help="Evict the contender with this token, holding or not.")
+@click.option(
+    "--token", type=int, metavar="N", help="Evict the contender with this token, holding or not."
+)
 @click.option("--all", "everybody", is_flag=True, help="Evict all, waiters too.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @url_option
@@ -100,12 +106,23 @@ def break_(name: str, token: int | None, everybody: bool, yes: bool, url: str | 
             for one in chosen:
                 click.echo(f"  {_describe(one)}", err=True)
             click.echo("Nothing stops them: they may still be at work.", err=True)
-            click.confirm(f"Evict from {printable(name)!r}?", abort=True, err=True)
+            _confirm(f"Evict from {name!r}?")
         evicted = [one for one in chosen if client.evict(one)]
         for one in chosen:
             done = "evicted" if one in evicted else "already gone"
             click.echo(f"{done}: {_describe(one)}")
     return Exit.OK if evicted else Exit.FAILED
+
+
+def _confirm(question: str) -> None:
+    """Raises `click.Abort` for a no."""
+    try:
+        is_sure = click.confirm(question, err=True)
+    except (click.Abort, Interrupted):
+        click.echo(err=True)  # what comes next is no answer
+        raise
+    if not is_sure:
+        raise click.Abort
 
 
 def _choose(
@@ -150,6 +167,11 @@ def _document(one: Standing) -> dict[str, Any]:
 
 def _mode(one: Standing) -> str:
     return f"1 of {one.claim.of}" if isinstance(one.claim, Permit) else one.claim.name
+
+
+def _short(session: str) -> str:
+    """The beginning of an id that is long and random, as those of ``local://`` are."""
+    return session if len(session) <= _LONGEST else f"{session[:8]}..."
 
 
 def _describe(one: Standing) -> str:

@@ -18,6 +18,10 @@ __all__ = ["run"]
 
 
 class _Run(click.Command):
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """With the ``--``, which click leaves out."""
+        return ["NAME", "[OPTIONS]", "--", "COMMAND..."]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insist on the ``--``, or an option that is meant for COMMAND could be taken for ours."""
         command = args[args.index("--") + 1 :] if "--" in args else None

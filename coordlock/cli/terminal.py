@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from coordlock.cli.signals import blocked
 
-__all__ = ["Terminal", "alone_at_terminal", "stop_myself"]
+__all__ = ["Terminal", "alone_at_terminal", "in_background", "stop_myself"]
 
 
 class Terminal:
@@ -77,6 +77,14 @@ def alone_at_terminal() -> bool:
     In ``coordlock run x -- cmd | less`` the terminal must stay with the group that less is in.
     """
     return os.isatty(0) and os.isatty(1)
+
+
+def in_background() -> bool:
+    """Whether stdin is a terminal that listens to others: to read it would stop this process."""
+    try:
+        return os.tcgetpgrp(0) != os.getpgrp()
+    except OSError:  # it is none, or hung up
+        return False
 
 
 def stop_myself() -> None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
+from typing import Final
 
 import click
 
-__all__ = ["age", "coloured", "milliseconds", "printable"]
+__all__ = ["age", "coloured", "folded", "milliseconds", "printable", "terminal_width"]
+
+#: As wide as anybody could want: a line of text stays one line.
+_UNBOUNDED: Final = 1_000_000
 
 
 def coloured(text: str, colour: str, *, bold: bool = False) -> str:
@@ -25,6 +31,30 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def terminal_width(elsewhere: int = _UNBOUNDED) -> int:
+    """The width of the terminal that stdout is, or of what ``COLUMNS`` says it is.
+
+    ``elsewhere`` where it is none: what goes to another program keeps its lines.
+    """
+    if not sys.stdout.isatty():
+        return elsewhere
+    return shutil.get_terminal_size((elsewhere, 24)).columns
+
+
+def folded(text: str, width: int, *, taken: int = 0, indent: int = 0) -> list[str]:
+    """``text`` in lines for a terminal of ``width`` columns, without what stands before them.
+
+    That is ``taken`` columns of the first line, and ``indent`` of the others.
+    """
+    heads = " " * taken, " " * indent
+    # Narrower than this nobody reads it, and textwrap would put each letter on a line of its own.
+    width = max(width, max(taken, indent) + 10)
+    wrapper = textwrap.TextWrapper(
+        width, initial_indent=heads[0], subsequent_indent=heads[1], break_on_hyphens=False
+    )
+    return [line[len(heads[number > 0]) :] for number, line in enumerate(wrapper.wrap(text))]
 
 
 def age(seconds: float | None) -> str:

@@ -1,20 +1,26 @@
-"""An interactive shell on a pseudo-terminal, to type into."""
+"""Pseudo-terminals: an interactive shell to type into, and what a command shows on one."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-__all__ = ["Terminal"]
+from tests.cli.command import Cli
+
+__all__ = ["Terminal", "long_numbers", "plain", "screen"]
 
 #: Makes the terminal on its stdin its controlling one, and becomes an interactive bash.
 _SHELL: Final = """\
@@ -57,6 +63,18 @@ class Terminal:
         self._seen = self._seen[match.end() :]
         return match
 
+    def interrupt(self, pattern: str) -> None:
+        """Press Ctrl-C, and again if need be, until ``pattern`` is on the screen.
+
+        A program hears it with the next key if it comes in the moment before the program reads.
+        """
+        for _ in range(15):
+            self.write("\x03")
+            with suppress(TimeoutError):
+                self.expect(pattern, within=2.0)
+                return
+        raise TimeoutError(f"nothing hears Ctrl-C: {self._seen!r}")
+
     def expect_prompt(self) -> None:
         """Read until the shell waits for a command."""
         self.expect(re.escape(_PROMPT))
@@ -74,3 +92,43 @@ class Terminal:
         self._shell.kill()
         self._shell.wait()
         os.close(self._screen)  # which hangs up on whatever still runs there
+
+
+def screen(
+    cli: Cli, width: int, *arguments: str, status: int = 0, environment: Mapping[str, str] = {}
+) -> list[str]:
+    """The lines that ``coordlock ...`` shows on a terminal of ``width`` columns."""
+    variables = {**cli.environment, "TERM": "xterm", **environment}
+    variables.pop("COLUMNS", None)
+    outside, inside = pty.openpty()
+    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    with subprocess.Popen(
+        cli.command(*arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=inside,
+        stderr=inside,
+        cwd=cli.directory,
+        env=variables,
+    ) as process:
+        os.close(inside)
+        seen = b""
+        with suppress(OSError):  # the terminal's other side was closed
+            while data := os.read(outside, 65536):
+                seen += data
+        os.close(outside)
+    assert process.returncode == status, seen
+    return seen.decode().splitlines()
+
+
+def plain(line: str) -> str:
+    """``line`` without its colours."""
+    return re.sub(r"\x1b\[[\d;]*m", "", line)
+
+
+def long_numbers(text: str) -> list[str]:
+    """The tokens in what a demo says, whole or broken.
+
+    Its lock's random name is none of them, though all of that may be decimal digits.
+    """
+    named = r"demo-\s*[0-9a-f]{8}"
+    return re.findall(r"\d{7,}", re.sub(named, "", text))

@@ -17,7 +17,7 @@ from coordlock import errors
 from coordlock.cli.app import coordlock
 from coordlock.cli.exits import Exit, status_of
 from coordlock.cli.supervision import Limits
-from coordlock.cli.text import age, printable
+from coordlock.cli.text import age, folded, printable
 from tests.cli.command import Cli
 
 COMMANDS = ["run", "hold", "ls", "show", "break", "doctor", "demo"]
@@ -61,6 +61,12 @@ def test_the_options_of_the_command_are_never_taken_for_ours(cli: Cli) -> None:
         assert done.returncode == 64
         assert "write -- before the command" in done.stderr
     assert cli.run("run", "nightly", "-n", "--", "echo", "-n", "x", "--").stdout == "x --"
+
+
+def test_the_usage_of_run_names_the_dashes_that_it_insists_on(cli: Cli) -> None:
+    assert cli.run("run", "--help").stdout.startswith(
+        "Usage: coordlock run NAME [OPTIONS] -- COMMAND...\n"
+    )
 
 
 def test_the_version_is_the_distributions(cli: Cli) -> None:
@@ -142,6 +148,25 @@ def test_a_reader_that_has_enough_gets_no_complaint(cli: Cli) -> None:
     assert done.stderr == "1\n"
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_every_command_works_on_closed_standard_files(cli: Cli, closed: str) -> None:
+    def status(*arguments: str) -> int:
+        line = " ".join(f"'{word}'" for word in cli.command(*arguments))
+        shell = ["sh", "-c", f"{line} {closed}"]
+        done = subprocess.run(
+            shell, env=cli.environment, capture_output=True, text=True, check=False
+        )
+        assert "Traceback" not in done.stderr
+        assert "internal error" not in done.stderr
+        return done.returncode
+
+    with cli.holding("x"):
+        assert status("ls") == status("show", "x") == status("doctor") == 0
+        assert status("break", "x") == 64
+    assert status("hold", "y", "--for", "0") == 0
+    assert status("no-such-command") == 64
+
+
 def test_output_that_cannot_be_written_is_an_error_in_one_line(cli: Cli) -> None:
     """The fault: the disk is full."""
     with open("/dev/full", "w") as full:
@@ -216,6 +241,15 @@ def test_good_heartbeats_never_end_a_command_and_its_end_is_before_the_deadline(
     assert limits.until_kill(limits.terminate) <= limits.terminate - limits.kill
     assert limits.until_kill(0.0) == grace
     assert 0 < limits.kill <= 1
+
+
+def test_texts_are_folded_at_words_to_the_width_that_is_left() -> None:
+    assert folded("one two three", 12, taken=4, indent=2) == ["one two", "three"]
+    assert folded("time-to-live 0123456789", 14, taken=2) == ["time-to-live", "0123456789"]
+    # A word that fits nowhere is broken, and too narrow a terminal gets readable lines.
+    assert folded("https://host/path", 14, indent=2) == ["https://host/p", "ath"]
+    assert folded("one two three", 1) == ["one two", "three"]
+    assert folded("", 80) == []
 
 
 def test_ages_and_texts_are_fit_to_be_read() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from coordlock.errors import StaleToken
 from coordlock.fencing.files import FileFence
 from coordlock.testing.waiting import eventually
 from tests.cli.command import Cli, is_gone
+from tests.cli.terminals import long_numbers, plain, screen
 from tests.servers.etcd import Etcd
 from tests.servers.zookeeper import ZooKeeper
 
@@ -44,7 +46,7 @@ def test_the_demo_shows_waiting_a_crash_a_freeze_and_a_refused_token(anywhere: C
     assert verdict["updates"] == 4 * 3 - 2  # the killed one made one of its three
     frozen = next(event for event in events if event["event"] == "frozen")
     refused = next(event for event in events if event["event"] == "refused")
-    assert refused["token"] == frozen["token"] < refused["highest"]
+    assert refused["token"] == frozen["token"] < refused["newest"]
     holds = [event for event in events if event["event"] == "holds"]
     assert [one["token"] for one in holds] == sorted(one["token"] for one in holds)
     assert any(one["waited"] > 0 for one in holds)
@@ -84,6 +86,22 @@ def test_people_get_sentences(cli: Cli) -> None:
     for phrase in ("HOLDS the lock", "sees the queue", "SIGKILL", "SIGSTOP", "REFUSED"):
         assert phrase in done.stdout
     assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_sentences_fit_the_terminal_and_tokens_stay_whole(cli: Cli, width: int) -> None:
+    lines = [plain(line) for line in screen(cli, width, "demo", "--workers", "3")]
+    assert [line for line in lines if len(line) > width] == []
+    # The times stand in a column of their own.
+    assert all(
+        re.match(r" +\d+\.\d{3} s  \S", line) or line.startswith(" " * 15)
+        for line in lines
+        if line.startswith(" ")
+    )
+    text = " ".join(" ".join(lines).split())
+    assert "is REFUSED by the ledger: token" in text
+    assert "A crash: a worker is killed while it holds the lock." in text
+    assert {len(digits) for digits in long_numbers(text)} == {16}
 
 
 def test_a_backend_of_one_process_is_refused_with_the_reason(tmp_path: Path) -> None:

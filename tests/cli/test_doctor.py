@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.command import Cli
+from tests.cli.terminals import plain, screen
 from tests.servers.etcd import Etcd, EtcdServer
 from tests.servers.ports import free_port
 from tests.servers.zookeeper import ZooKeeper
@@ -74,6 +79,32 @@ def test_refused_credentials_give_77_and_no_password_is_shown(tmp_path: Path) ->
             done = cli.run(*command)
             assert done.returncode == 77, done
             assert "not-the-password" not in done.stdout + done.stderr
+
+
+def test_credentials_that_nobody_asks_for_are_a_warning(
+    etcd: Etcd, root: str, tmp_path: Path
+) -> None:
+    assert "log" not in findings(Cli(etcd.url_for(root), tmp_path))
+    url = replace(etcd.endpoint, username="somebody", password="s3cret").url(root)
+    cli = Cli(url, tmp_path)
+    [finding] = findings(cli)["log"]
+    assert finding["state"] == "warning"
+    assert "authentication is not enabled" in finding["detail"]
+    done = cli.run("doctor")
+    assert re.search("^warning  log .*authentication is not enabled$", done.stdout, re.MULTILINE)
+    assert "s3cret" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_what_it_says_fits_the_terminal(cli: Cli, width: int) -> None:
+    cli.environment["COORDLOCK_URL"] = f"etcd://127.0.0.1:{free_port()}?connect_timeout=1s"
+    lines = [plain(line) for line in screen(cli, width, "doctor", status=69)]
+    assert [line for line in lines if len(line) > width] == []
+    margin = " " * (9 if width == 40 else 23)
+    assert all(re.match(rf"(ok|FAILED) +\w|{margin}\S", line) for line in lines)
+    assert "check that the service runs" in " ".join(" ".join(lines).split())
+    cli.environment["COLUMNS"] = str(width)
+    assert len(cli.run("doctor").stdout.splitlines()) == 5  # a program gets a line for each text
 
 
 def test_a_configuration_that_cannot_be_used_gives_78(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.cli.command import Cli
+from tests.cli.terminals import Terminal
 
 
 def test_it_prints_the_token_and_holds_until_stdin_closes(cli: Cli) -> None:
@@ -49,6 +51,31 @@ def test_for_a_duration_whatever_stdin_does(cli: Cli) -> None:
         assert cli.run("run", "-n", "x", "--", "true").returncode == 75
     done = cli.run("hold", "y", "--for", "50ms")
     assert done.returncode == 0
+
+
+def test_an_empty_stdin_is_an_error_because_nothing_would_be_held(cli: Cli) -> None:
+    # A shell gives it to what a script starts with &.
+    script = f"{' '.join(cli.command('hold', 'x'))} & wait $!"
+    done = subprocess.run(
+        ["sh", "-c", script], env=cli.environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "--for" in done.stderr
+
+
+def test_typing_does_not_stop_it_in_the_background(cli: Cli, tmp_path: Path) -> None:
+    with Terminal(cli.environment, tmp_path) as terminal:
+        terminal.write(f"{' '.join(cli.command('hold', 'x'))} &\n")
+        terminal.expect(r"\d{16}\r\n")
+        terminal.write("sleep 1; jobs\n")  # time enough for a signal that must not come
+        terminal.expect(r"\[1\].* Running ")
+        terminal.expect_prompt()
+        assert len(cli.show("x")) == 1
+        terminal.write("fg; echo status $?\n")
+        terminal.expect("hold x\r\n")
+        terminal.write("\x04")
+        terminal.expect("status 0")
+        assert cli.show("x") == []
 
 
 def test_a_busy_lock_gives_75(cli: Cli) -> None:

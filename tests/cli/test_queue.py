@@ -6,9 +6,11 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from coordlock.testing.waiting import eventually
 from tests.cli.command import Cli
-from tests.cli.terminals import Terminal
+from tests.cli.terminals import Terminal, plain, screen
 from tests.servers.etcd import Etcd
 
 
@@ -90,6 +92,41 @@ def test_on_a_terminal_there_are_tables_and_colours_only_if_wanted(
         assert "\x1b[3" not in terminal.expect("(?s)configuration.*over\r\n")[0]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "iso8859-7"])
+def test_names_and_labels_that_the_terminal_cannot_show_are_escaped(
+    cli: Cli, encoding: str
+) -> None:
+    # A command line may hold bytes that are no UTF-8, and then the label has surrogates.
+    label = "ü" + b"\xff".decode("utf-8", "surrogateescape")
+    cli.environment["PYTHONIOENCODING"] = encoding
+    with cli.holding("日本", "--label", label):
+        (holder,) = cli.show("日本")
+        assert holder["owner"]["label"] == label
+        assert [line["name"] for line in json.loads(cli.run("ls", "--json").stdout)] == ["日本"]
+        for command in (["ls"], ["show", "日本"], ["break", "日本", "--yes"]):
+            done = cli.run(*command)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert "\\udcff" in done.stdout
+
+
+def test_a_table_fits_the_terminal_and_tokens_stay_whole(cli: Cli) -> None:
+    label = "a label of quite some words"
+    with cli.holding("x", "--label", label):
+        (holder,) = cli.show("x")
+        token, session = str(holder["token"]), holder["session"]
+        for command, narrowest in ((["show", "x"], 72), (["ls"], 60)):
+            for width in (40, narrowest - 1, narrowest, 80):
+                lines = [plain(line) for line in screen(cli, width, *command)]
+                assert [line for line in lines if len(line) > width] == []
+                assert any(token in line for line in lines)
+                assert ("TOKEN" in lines[1]) == (width >= narrowest)
+                for word in label.split():
+                    assert any(word in line for line in lines)
+        wide = cli.run("show", "x").stdout
+        assert session[:8] in wide
+        assert session not in wide
+
+
 def test_break_evicts_the_holder_and_nobody_else(cli: Cli) -> None:
     with cli.holding("x", "--label", "stuck") as holder, cli.holding("y"):
         with cli.started("run", "x", "--", "echo", "ran") as waiter:
@@ -112,6 +149,13 @@ def test_break_asks_and_tells_who_it_is(cli: Cli, tmp_path: Path) -> None:
             terminal.expect(r"\[y/N\]")
             terminal.write("n\n")
             terminal.expect("status 1")
+            terminal.write(f"{program}; echo status $?\n")
+            terminal.expect(r"\[y/N\]: ")
+            terminal.interrupt(r"\^C\r\nstatus 130")
+            terminal.write(f"{program}; echo status $?\n")
+            terminal.expect(r"\[y/N\]: ")
+            terminal.write("\x04")
+            terminal.expect(r"\r\ncoordlock: aborted")
             assert holder.poll() is None
             assert len(cli.show("x")) == 1
             terminal.write(f"{program}; echo status $?\n")

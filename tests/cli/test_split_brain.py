@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
 import re
 import signal
-import struct
-import subprocess
-import termios
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +14,7 @@ from coordlock.cli.demo.ledger import Entry
 from coordlock.cli.demo.outcome import Outcome
 from coordlock.testing.waiting import eventually
 from tests.cli.command import Cli, is_gone
+from tests.cli.terminals import long_numbers, plain, screen
 from tests.servers.etcd import Etcd
 from tests.servers.zookeeper import ZooKeeper
 
@@ -84,7 +78,7 @@ def test_a_stale_write_corrupts_the_ledger_without_a_fence_and_is_refused_with_i
     refused = one(events, "with", "A", "refused")
     frozen = one(events, "with", "A", "frozen")
     newest = one(events, "with", "B", "wrote")["token"]
-    assert refused["token"] == frozen["token"] < refused["highest"] == newest
+    assert refused["token"] == frozen["token"] < refused["newest"] == newest
     assert refused["error"].startswith("StaleToken: ")
     assert str(refused["token"]) in refused["error"]
     assert str(newest) in refused["error"]
@@ -95,37 +89,9 @@ def test_a_stale_write_corrupts_the_ledger_without_a_fence_and_is_refused_with_i
     assert all(event["ok"] for event in events if event["event"] == "verdict")
 
 
-def screen(cli: Cli, width: int, **environment: str) -> list[str]:
-    """The lines that the demo shows on a terminal so wide."""
-    variables = cli.environment | {"TERM": "xterm"} | environment
-    variables.pop("COLUMNS", None)
-    outside, inside = pty.openpty()
-    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    with subprocess.Popen(
-        cli.command("demo", "split-brain"),
-        stdin=subprocess.DEVNULL,
-        stdout=inside,
-        stderr=inside,
-        cwd=cli.directory,
-        env=variables,
-    ) as process:
-        os.close(inside)
-        seen = b""
-        with suppress(OSError):  # the terminal's other side was closed
-            while data := os.read(outside, 65536):
-                seen += data
-        os.close(outside)
-    assert process.returncode == 0, seen
-    return seen.decode().splitlines()
-
-
-def plain(line: str) -> str:
-    return re.sub(r"\x1b\[[\d;]*m", "", line)
-
-
 @pytest.mark.parametrize("width", [80, 140, 300])
 def test_a_terminal_shows_both_runs_side_by_side(cli: Cli, width: int) -> None:
-    lines = screen(cli, width)
+    lines = screen(cli, width, "demo", "split-brain")
     shown = [plain(line) for line in lines]
     assert [line for line in shown if len(line) > width] == []
     rows = [line for line in shown if " | " in line or line.endswith(" |")]
@@ -143,13 +109,23 @@ def test_a_terminal_shows_both_runs_side_by_side(cli: Cli, width: int) -> None:
     assert bar == 12 + min((width - 15) // 2, 72)
 
 
-def test_a_narrow_terminal_shows_one_below_the_other(cli: Cli) -> None:
-    lines = [plain(line) for line in screen(cli, 50)]
-    assert [line for line in lines if len(line) > 50] == []
+@pytest.mark.parametrize("width", [40, 50, 71])
+def test_a_narrow_terminal_shows_one_below_the_other(cli: Cli, width: int) -> None:
+    lines = [plain(line) for line in screen(cli, width, "demo", "split-brain")]
+    assert [line for line in lines if len(line) > width] == []
     assert not any("|" in line for line in lines)
     text = "\n".join(lines)
+    assert "A FENCE" not in text  # that is a title of a column
     assert re.search(r"^ +\d+\.\d{3} s  without  A  HOLDS", text, re.MULTILINE)
     assert re.search(r"^ +\d+\.\d{3} s  with     A  is REFUSED", text, re.MULTILINE)
+    # What is found in one ledger is not mixed with what is found in the other.
+    without, right = text.split("\nwith     The ledger is RIGHT:\n")
+    corrupt = without.split("\nwithout  The ledger is CORRUPT:\n")[1]
+    for found, part in ((corrupt, "the balance is 1"), (right, "the balance is 2")):
+        assert part in " ".join(found.split())
+        assert found.startswith("         token ")
+    # Of a token that is broken in two nobody would know.
+    assert {len(digits) for digits in long_numbers(text)} == {16}
 
 
 def test_without_a_terminal_or_with_no_color_it_is_plain(cli: Cli) -> None:
@@ -159,7 +135,9 @@ def test_without_a_terminal_or_with_no_color_it_is_plain(cli: Cli) -> None:
     assert " | " in done.stdout
     assert all(len(line) <= 100 for line in done.stdout.splitlines())
     assert "only the fence kept a ledger right" in done.stdout.splitlines()[-1]
-    assert "\x1b" not in "".join(screen(cli, 80, NO_COLOR="1"))
+    assert "\x1b" not in "".join(
+        screen(cli, 80, "demo", "split-brain", environment={"NO_COLOR": "1"})
+    )
 
 
 def test_ctrl_c_leaves_no_process_and_no_file(etcd: Etcd, root: str, tmp_path: Path) -> None:

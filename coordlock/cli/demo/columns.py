@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import ClassVar, Final
 
 import click
 
 from coordlock.cli.demo.crew import Event
-from coordlock.cli.demo.timeline import Timeline, colour_of, emphasised, sentence
-from coordlock.cli.text import coloured, printable
+from coordlock.cli.demo.timeline import HANGING, TIME, Paint, Timeline, hang, in_words
+from coordlock.cli.text import coloured, folded, printable, terminal_width
 
 __all__ = ["Columns"]
 
-#: The width where there is no terminal and no COLUMNS.
+#: The width where there is no terminal.
 _ELSEWHERE: Final = 100
-#: Below this width columns would be too narrow to read: each line then names its run.
+#: Below this width columns would be too narrow to read: each text then names its run.
 _NARROW: Final = 72
 #: Wider columns are hard to read, too.
 _WIDEST: Final = 72
-_TIME: Final = " " * len("   0.000 s  ")
 _BETWEEN: Final = " | "
-
-#: What a run has in a row: a text, and what makes the text's line of that number coloured.
-_Cell = tuple[str, Callable[[str, int], str]]
 
 
 class Columns(Timeline):
@@ -39,16 +33,36 @@ class Columns(Timeline):
         self._runs = runs
         self._shown: list[Event] = []
 
-    def say(self, text: str = "", colour: str = "white") -> None:
-        """A paragraph over all columns; not for programs."""
-        if not self.as_json:
-            for line in textwrap.wrap(printable(text), _width()) or [""]:
-                click.echo(coloured(line, colour, bold=colour != "white"))
+    @property
+    def width(self) -> int:
+        """In how many columns to print, elsewhere too: side by side needs one."""
+        return terminal_width(_ELSEWHERE)
 
-    def tell(self, texts: Mapping[str, str], colours: Mapping[str, str]) -> None:
-        """A row that is no event: a text for each of some runs, in its colour; for people too."""
-        if not self.as_json:
-            self._row(_TIME, {run: _plain(text, colours[run]) for run, text in texts.items()})
+    def head(self, titles: Mapping[str, str]) -> None:
+        """The columns' titles, for people; a narrow terminal has no columns."""
+        if self.width >= _NARROW:
+            self.tell(
+                {run: [title] for run, title in titles.items()}, dict.fromkeys(titles, "white")
+            )
+
+    def tell(self, texts: Mapping[str, Sequence[str]], colours: Mapping[str, str]) -> None:
+        """Paragraphs that are no events, some for each run, in its colour; for people too."""
+        if self.as_json:
+            return
+        cells = {
+            run: [(printable(text), _plain(colours[run])) for text in paragraphs]
+            for run, paragraphs in texts.items()
+        }
+        if self.width < _NARROW:
+            for run, column in cells.items():
+                head = self._named(run)
+                for text, paint in column:
+                    hang(head, text, paint, self.width, len(head))
+                    head = " " * len(head)
+            return
+        for row in zip_longest(*cells.values()):
+            shown = {run: cell for run, cell in zip(cells, row, strict=True) if cell is not None}
+            self._row(" " * TIME, shown)
 
     def show(self, event: Event) -> None:
         """Have ``event`` printed by the next `flush`.
@@ -64,49 +78,32 @@ class Columns(Timeline):
             super().show(event)
 
     def _print(self, event: Event, at: str) -> None:
-        worker = event["worker"]
-        name = len(worker)
+        text, paint = in_words(event)
+        if self.width < _NARROW:
+            hang(at + self._named(event["run"]), text, paint, self.width, TIME)
+        else:
+            self._row(at, {event["run"]: (text, paint)})
 
-        def paint(line: str, number: int) -> str:
-            if number:
-                return emphasised(event, line)
-            return coloured(line[:name], colour_of(worker)) + emphasised(event, line[name:])
-
-        self._row(at, {event["run"]: (printable(f"{worker}  {sentence(event)}"), paint)})
-
-    def _row(self, at: str, cells: Mapping[str, _Cell]) -> None:
-        width = _width()
-        if width < _NARROW:
-            self._stack(at, cells, width)
-            return
-        left = width - len(_TIME) - len(_BETWEEN) * (len(self._runs) - 1)
+    def _row(self, at: str, cells: Mapping[str, tuple[str, Paint]]) -> None:
+        left = self.width - TIME - len(_BETWEEN) * (len(self._runs) - 1)
         each = min(left // len(self._runs), _WIDEST)
-        columns = [
-            [f"{paint(line, number)}{' ' * (each - len(line))}" for number, line in lines]
-            for text, paint in (cells.get(run, _NOTHING) for run in self._runs)
-            for lines in [enumerate(_wrapped(text, each))]
-        ]
+        columns = [_column(*cells[run], each) if run in cells else [] for run in self._runs]
         for number, row in enumerate(zip_longest(*columns, fillvalue=" " * each)):
-            click.echo(f"{_TIME if number else at}{_BETWEEN.join(row)}".rstrip())
+            click.echo(f"{' ' * TIME if number else at}{_BETWEEN.join(row)}".rstrip())
 
-    def _stack(self, at: str, cells: Mapping[str, _Cell], width: int) -> None:
-        name = max(map(len, self._runs)) + 2
-        for run, (text, paint) in cells.items():
-            for number, line in enumerate(_wrapped(text, width - len(at) - name)):
-                head = " " * (len(at) + name) if number else f"{at}{run:<{name}}"
-                click.echo(head + paint(line, number))
+    def _named(self, run: str) -> str:
+        return run.ljust(max(map(len, self._runs)) + 2)
 
 
-def _plain(text: str, colour: str) -> _Cell:
-    return printable(text), lambda line, _: coloured(line, colour, bold=True)
+def _column(text: str, paint: Paint, width: int) -> list[str]:
+    """The text as lines that are exactly ``width`` wide."""
+    lines = []
+    for number, line in enumerate(folded(text, width, indent=HANGING)):
+        head = " " * HANGING if number else ""
+        rest = " " * (width - len(head) - len(line))
+        lines.append(head + paint(line, number) + rest)
+    return lines
 
 
-_NOTHING: Final[_Cell] = ("", lambda line, _: line)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(width, 20), subsequent_indent="   ")
-
-
-def _width() -> int:
-    return shutil.get_terminal_size((_ELSEWHERE, 24)).columns
+def _plain(colour: str) -> Paint:
+    return lambda line, _: coloured(line, colour, bold=True)

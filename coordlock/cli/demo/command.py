@@ -33,17 +33,32 @@ _HALT: Final = 2
 @click.group(
     epilog="Example: coordlock demo --url etcd://localhost",
     invoke_without_command=True,
+    short_help="Watch processes wait, crash and freeze under a lock.",
     subcommand_metavar="[COMMAND]",
 )
 @url_option
 @click.option(
-    "--workers", type=click.IntRange(3, 50), default=4, show_default=True, help="Processes."
+    "--workers",
+    type=click.IntRange(3, 50),
+    metavar="N",
+    default=4,
+    show_default=True,
+    help="Processes.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(3, 1000), default=3, show_default=True, help="Updates each."
+    "--rounds",
+    type=click.IntRange(3, 1000),
+    metavar="N",
+    default=3,
+    show_default=True,
+    help="Updates each.",
 )
 @click.option(
-    "--ttl", default="3s", show_default=True, help="Time-to-live, where there are leases."
+    "--ttl",
+    metavar="DURATION",
+    default="3s",
+    show_default=True,
+    help="Time-to-live, where there are leases.",
 )
 @as_json
 @click.pass_context

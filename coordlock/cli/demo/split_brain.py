@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 import uuid
 from dataclasses import replace
@@ -33,7 +32,11 @@ _WORKERS: Final = 2
 @click.command("split-brain", epilog="Example: coordlock demo split-brain --url etcd://localhost")
 @url_option
 @click.option(
-    "--ttl", default="2s", show_default=True, help="Time-to-live, where there are leases."
+    "--ttl",
+    metavar="DURATION",
+    default="2s",
+    show_default=True,
+    help="Time-to-live, where there are leases.",
 )
 @as_json
 def split_brain(url: str | None, ttl: str, as_json: bool) -> int:
@@ -53,8 +56,7 @@ def split_brain(url: str | None, ttl: str, as_json: bool) -> int:
         Crew(url) as crew,
     ):
         timeline.say(f"One story, twice at the same time, at {settings}.")
-        titles = {run: f"{run} a fence".upper() for run in _RUNS}
-        timeline.tell(titles, dict.fromkeys(_RUNS, "white"))
+        timeline.head({run: f"{run} a fence".upper() for run in _RUNS})
         runs = {run: _Run(crew, client, timeline, leased=leased, run=run) for run in _RUNS}
         for run in runs.values():
             run.prepare(Path(directory), ttl)
@@ -130,7 +132,7 @@ class _Run(Story):
             case "wrote" if worker == "B":
                 self._thaw("A")
             case "refused":
-                self._refused.append((event["token"], event["highest"]))
+                self._refused.append((event["token"], event["newest"]))
 
     def outcome(self) -> Outcome:
         """How it ended."""
@@ -161,8 +163,7 @@ class _Run(Story):
 def _conclude(timeline: Columns, outcomes: dict[str, Outcome]) -> None:
     timeline.say()
     colours = {run: "red" if outcome.wrong else "green" for run, outcome in outcomes.items()}
-    for row in itertools.zip_longest(*(one.findings() for one in outcomes.values())):
-        timeline.tell({run: text for run, text in zip(outcomes, row, strict=True) if text}, colours)
+    timeline.tell({run: outcome.findings() for run, outcome in outcomes.items()}, colours)
     timeline.say()
     for run, outcome in outcomes.items():
         for problem in outcome.missing():

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 import click
 
 from coordlock.cli.demo.crew import Event
-from coordlock.cli.text import coloured, milliseconds, printable
+from coordlock.cli.text import coloured, folded, milliseconds, printable, terminal_width
 
-__all__ = ["Timeline", "colour_of", "emphasised", "sentence"]
+__all__ = ["HANGING", "TIME", "Paint", "Timeline", "hang", "in_words"]
+
+#: Colours the line of that number of a text.
+Paint = Callable[[str, int], str]
+
+#: The columns that an event's time takes.
+TIME: Final = len("   0.000 s  ")
+#: How far the further lines of a text are indented.
+HANGING: Final = 3
 
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue")
 #: What stands out, in red.
@@ -29,7 +38,7 @@ _SENTENCES: Final = {
     "knows that it lives",
     "evicted": "is evicted from the queue, as `coordlock break` does; its token was {token}",
     "thawed": "is woken (SIGCONT), and goes on as if it held the lock",
-    "refused": "is REFUSED by the ledger: token {token} is older than {highest} (StaleToken)",
+    "refused": "is REFUSED by the ledger: token {token} is older than {newest} (StaleToken)",
     "lost": "is told that the lock is lost: {reason}",
     "done": "is done",
 }
@@ -45,10 +54,16 @@ class Timeline:
         self.start = start
         self.as_json: Final = as_json
 
-    def say(self, text: str = "") -> None:
-        """A line that is no event; not for programs."""
+    @property
+    def width(self) -> int:
+        """In how many columns to print."""
+        return terminal_width()
+
+    def say(self, text: str = "", colour: str = "white") -> None:
+        """A paragraph that is no event; not for programs."""
         if not self.as_json:
-            click.echo(printable(text))
+            for line in folded(printable(text), self.width) or [""]:
+                click.echo(coloured(line, colour, bold=True) if colour != "white" else line)
 
     def show(self, event: Event) -> None:
         """Print ``event``."""
@@ -60,13 +75,32 @@ class Timeline:
 
     def _print(self, event: Event, at: str) -> None:
         if event["event"] in _HEADLINES:
-            click.echo(f"\n{_HEADLINES[event['event']]}")
-        worker = event["worker"]
-        name = coloured(f"{worker:<10}", colour_of(worker))
-        click.echo(f"{at}{name}  {emphasised(event, printable(sentence(event)))}")
+            self.say()
+            self.say(_HEADLINES[event["event"]])
+        hang(at, *in_words(event, 10), self.width, TIME)
 
 
-def colour_of(worker: str) -> str:
+def hang(head: str, text: str, paint: Paint, width: int, margin: int) -> None:
+    """Print ``text`` behind ``head``; what does not fit goes on a little right of ``margin``."""
+    indent = margin + HANGING
+    for number, line in enumerate(folded(text, width, taken=len(head), indent=indent)):
+        click.echo((" " * indent if number else head) + paint(line, number))
+
+
+def in_words(event: Event, name: int = 0) -> tuple[str, Paint]:
+    """Who did what, and the colours of that; the worker's name takes ``name`` columns at least."""
+    worker = f"{event['worker']:<{name}}"
+
+    def paint(line: str, number: int) -> str:
+        split = 0 if number else len(worker)
+        return coloured(line[:split], _colour_of(event["worker"])) + _emphasised(
+            event, line[split:]
+        )
+
+    return printable(f"{worker}  {_sentence(event)}"), paint
+
+
+def _colour_of(worker: str) -> str:
     """The colour in which ``worker``'s name is printed: a number's, or a letter's."""
     number = worker.rpartition("-")[2]
     if number.isdecimal():
@@ -74,13 +108,13 @@ def colour_of(worker: str) -> str:
     return _COLOURS[ord(worker) % len(_COLOURS)] if len(worker) == 1 else "white"
 
 
-def emphasised(event: Event, text: str) -> str:
+def _emphasised(event: Event, text: str) -> str:
     """``text``, a part of the event's sentence, in red if that stands out."""
     alarming = event["event"] in _ALARMING or "over" in event
     return coloured(text, "red") if alarming and text else text
 
 
-def sentence(event: Event) -> str:
+def _sentence(event: Event) -> str:
     """What happened, in words, without the worker's name."""
     kind = event["event"]
     if kind in _SENTENCES:

@@ -104,7 +104,7 @@ class _Worker:
             self._ledger.write(grant.token, self._task.worker, balance)
         except StaleToken as stale:
             error = f"{type(stale).__name__}: {stale}"
-            self.tell("refused", token=stale.token, highest=stale.newest, error=error)
+            self.tell("refused", token=stale.token, newest=stale.newest, error=error)
             self._release(grant)
             return False
         # Told before the release, because the next one holds it before the release returns.
