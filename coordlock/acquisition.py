@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from copy import copy
 from typing import Final
 
 from coordlock.admission import blockers, mismatch
@@ -54,7 +55,7 @@ class _Acquisition:
                     ticket.withdraw()
                     # The end of a session removes its contenders too: ask which it was.
                     yield within(self.link.timers, session.beat(), _PATIENCE)
-                    raise session.ended or Evicted(self.queue) from None
+                    raise copy(session.ended or Evicted(self.queue)) from None
                 except BaseException:
                     ticket.withdraw()
                     raise
@@ -147,7 +148,9 @@ class _Acquisition:
         snapshot = yield from retried(
             lambda: ticket.unless_lost(backend.snapshot(self.queue, upto)), timers
         )
-        if snapshot.find(ticket.entry.id) is None:
+        me = ticket.contender
+        # An attempt that arrived late may have made another one of the same entry.
+        if me is None or not any(are_same(one, me) for one in snapshot.contenders):
             raise Evicted(self.queue)
         return snapshot
 
@@ -177,7 +180,9 @@ def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -
     admitted: a lost attempt may have left another contender of the same entry behind.
     """
     admitted = None if predecessor is None else predecessor.admitted
-    return admitted is not None and admitted.key == nearest.key and nearest.claim == me.claim
+    if admitted is None or not are_same(admitted, nearest):
+        return False
+    return nearest.claim == me.claim
 
 
 def acquisition(link: Link, queue: str, claim: Claim, *, once: bool = False) -> Steps[Ticket]:

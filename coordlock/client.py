@@ -178,7 +178,9 @@ class Client(_Client[Lock]):
         """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
 
         Takes up to ``request_timeout`` when the service is silent; its session then ends by its
-        time-to-live. Done at the interpreter's exit for clients that were not closed.
+        time-to-live. One that came with a given client does not: there what is held is released in
+        the background, as soon as the service answers. Done at the interpreter's exit for clients
+        that were not closed.
         """
         run(*self._asking(self._close()))
 
@@ -228,7 +230,9 @@ class AsyncClient(_Client[AsyncLock]):
         """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
 
         Takes up to ``request_timeout`` when the service is silent; its session then ends by its
-        time-to-live. Done at the interpreter's exit for clients that were not closed.
+        time-to-live. One that came with a given client does not: there what is held is released in
+        the background, as soon as the service answers. Done at the interpreter's exit for clients
+        that were not closed.
         """
         await run_async(*self._asking(self._close()))
 

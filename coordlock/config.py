@@ -155,7 +155,9 @@ def _parse_authority(authority: str, behind: str) -> dict[str, Any]:
     credentials, at, hosts = authority.rpartition("@")
     if "@" in behind:
         # Else a password with a slash in it would be shown as a host or a port that is none.
-        raise ConfigurationError("the URL has an '@' behind its host: write / as %2F and @ as %40")
+        raise ConfigurationError(
+            "the URL has an '@' behind its host: write / as %2F, ? as %3F and @ as %40"
+        )
     found: dict[str, Any] = {"hosts": [unquote(host) for host in hosts.split(",")]} if hosts else {}
     if at:
         username, colon, password = credentials.partition(":")

@@ -65,6 +65,7 @@ class _Hold:
         self._released: bool | None = None
         self._finished: threading.Event | None = None
         self._finished_in: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
+        self._scopes_in: dict[asyncio.AbstractEventLoop, set[Callable[[], None]]] = {}
 
     @property
     def state(self) -> GrantState:
@@ -104,14 +105,18 @@ class _Hold:
 
     def _lost_error(self) -> LockLost:
         loss = self._ticket.loss
-        reason = str(loss.result()) if loss.done() else "its contender had left the queue"
+        if self._link.inherited:
+            reason = "it is the parent's, which forked"
+        else:
+            reason = str(loss.result()) if loss.done() else "its contender had left the queue"
         return LockLost(self.name, self.token, reason)
 
     def _release(self, bound: float | None) -> Steps[bool]:
         """Withdraw, and wait up to ``bound`` seconds for the acknowledgement."""
         if self._link.inherited:
             self._link.check()
-        if self._released is None:
+        # Again where Ctrl-C came between noting that it is released and the withdrawal.
+        if self._released is None or not self._ticket.withdrawn:
             held = self.state is not GrantState.LOST
             self._released = held
             removal = self._ticket.withdraw()
@@ -223,7 +228,8 @@ class LossSignal(_Signal):
             finished = threading.Event()
             hold._ticket.finished.add_done_callback(lambda _: finished.set())
             hold._finished = finished
-        hold._finished.wait(timeout)
+        if not self.is_set():  # a forked child has lost it, and nobody will tell
+            hold._finished.wait(timeout)
         return self.is_set()
 
 
@@ -311,7 +317,14 @@ class Grant(_Hold):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._link.inherited and self._released is None and not self.release():
+        if self._link.inherited or self._released is not None:
+            return
+        try:
+            held = self.release()
+        except BaseException:
+            self._ticket.withdraw()  # Ctrl-C may have come before that; nobody asks again
+            raise
+        if not held:
             self._chain(body)
 
 
@@ -349,29 +362,45 @@ class AsyncGrant(_Hold):
         """
         task = asyncio.current_task()
         assert task is not None
-        inside, cancelled = True, False
+        cancelled = False
         before = task.cancelling()
 
-        def cancel(_: AsyncGrant) -> None:
+        def cancel() -> None:
             nonlocal cancelled
-            if inside:
-                cancelled = task.cancel()
+            cancelled = task.cancel()
 
-        self.on_lost(cancel)
+        scopes = self._scopes()
+        scopes.add(cancel)
         try:
-            self.check()
-            yield self
+            try:
+                self.check()
+                yield self
+            finally:
+                scopes.remove(cancel)
         except BaseException as error:
-            inside = False
             ours = cancelled and task.uncancel() <= before
             if ours and isinstance(error, asyncio.CancelledError):
                 raise self._lost_error() from error
             raise
-        inside = False
         if cancelled:
             task.uncancel()
         if self.state is GrantState.LOST:
             raise self._lost_error()
+
+    def _scopes(self) -> set[Callable[[], None]]:
+        """What cancels the bodies in the running loop; a loss finds those that are in it then."""
+        loop = asyncio.get_running_loop()
+        if (scopes := self._scopes_in.get(loop)) is None:
+            entered: set[Callable[[], None]] = set()
+            scopes = self._scopes_in[loop] = entered
+
+            def cancel_all(_: AsyncGrant) -> None:
+                for cancel in tuple(entered):
+                    cancel()
+
+            # One for all, because what is called back is never forgotten before.
+            self.on_lost(cancel_all)
+        return scopes
 
     async def release(self, timeout: float | None = None) -> bool:
         """Release the lock; whether it was still held.

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.claim import Claim
-from coordlock.clock import SystemTimers, Timers, within
+from coordlock.clock import SystemTimers, Timers, sleep, within
 from coordlock.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.driver import DeadlineReached, Steps, run_in_background
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
@@ -35,6 +35,10 @@ log = logging.getLogger("coordlock")
 
 T = TypeVar("T")
 
+#: Seconds from a loss at the deadline to the withdrawal of what was held: so that its holder, which
+#: may wait for a processor, hears of the loss before the next one is granted.
+_NOTICE: Final = 0.2
+
 
 class Link:
     """What the locks and grants of one client share. Belongs to the process that made it."""
@@ -50,12 +54,16 @@ class Link:
         self._pid: Final = os.getpid()
         self._ids: Final = Ids()
         self._host: Final = socket.gethostname()
-        self._lock = threading.Lock()
+        # Reentrant, like the others': a signal handler, or a finalizer in a collection of garbage,
+        # may release a lock between any two steps of this thread.
+        self._lock = threading.RLock()
         self._session: Session | None = None
         self._starting: Session | None = None
-        self._opening: Promise[Session] | None = None
+        self._opening: Promise[None] | None = None
         self._tickets: dict[str, Ticket] = {}
         self._closing: Promise[None] | None = None
+        #: Whether nobody waits for `close` any more.
+        self._leaving = False
         self._trouble: BackendUnavailable | None = None
 
     @property
@@ -80,17 +88,30 @@ class Link:
         self.check()
         # `ended` looks at the clock and may end the session, so it is not asked under the lock.
         while (session := self._session) is None or session.ended is not None:
-            with self._lock:
-                if self._session is not session:
-                    continue
-                starts = self._opening is None
-                opening = self._opening = self._opening or Promise()
-            if starts:
-                run_in_background(self._open(opening))
+            starts, opening = False, None
+            try:
+                with self._lock:
+                    if self._session is not session:
+                        continue
+                    starts = self._opening is None
+                    opening = self._opening = self._opening or Promise()
+                if starts:
+                    run_in_background(self._open(opening))
+            except BaseException:  # Ctrl-C; others may wait for it
+                if starts:
+                    self._interrupted(opening)
+                raise
             yield settled(opening)
             if (error := opening.exception()) is not None:
                 raise copy(error)  # others raise it too, and it collects tracebacks
         return session
+
+    def _interrupted(self, opening: Promise[None] | None) -> None:
+        with self._lock:
+            if self._opening is opening:
+                self._opening = None
+        if opening is not None:
+            opening.resolve(None)  # who waits for it looks again, and opens one himself
 
     def ticket(self, session: Session, queue: str, claim: Claim) -> Ticket:
         """A new ticket for ``queue`` in ``session``; nothing is sent yet."""
@@ -151,71 +172,113 @@ class Link:
 
         At the driver's deadline it stops waiting for the service. Needs no timers, because the
         interpreter starts no threads at its exit.
+
+        A shared session goes on without us, and so would its contenders. So what it still has when
+        nobody waits any more is withdrawn in the background, and the rest closed after that.
         """
         if self.inherited:
             return
-        with self._lock:
-            first = self._closing is None
-            closing = self._closing = self._closing or Promise()
-        if not first:
-            with suppress(DeadlineReached):
-                yield closing
-            return
+        mine: Promise[None] = Promise()
         try:
+            with self._lock:
+                closing = self._closing = self._closing or mine
             with suppress(DeadlineReached):
-                yield from self._withdraw_all()
-                yield settled(self._disconnect())
+                if closing is not mine:
+                    yield closing
+                    return
+                for withdrawal in self._withdraw_all():
+                    yield settled(withdrawal)
+                if not self._must_stay():
+                    yield settled(self._disconnect())
         finally:
-            self._disconnect()
-            self.timers.close()
-            self.callbacks.close()
-            closing.resolve(None)
+            # Whoever comes second, too: Ctrl-C may have kept the first one from it.
+            self._finish()
 
-    def _withdraw_all(self) -> Steps[None]:
+    def _finish(self) -> None:
+        """Nobody waits for `close` any more. Idempotent."""
+        try:
+            # Before the tickets are looked at, for the last one looks at this: see `_forget`.
+            self._leaving = True
+            self._withdraw_all()  # what Ctrl-C kept from it, or has come meanwhile
+            if not self._must_stay():
+                self._leave()
+        finally:
+            self.callbacks.close()
+            if self._closing is not None:
+                self._closing.resolve(None)
+
+    def _withdraw_all(self) -> list[Promise[bool]]:
+        """End all tickets here; of a shared session, withdraw them one by one."""
         with self._lock:
-            tickets, opening, session = list(self._tickets.values()), self._opening, self._session
+            tickets, opening = list(self._tickets.values()), self._opening
         if opening is not None:
             opening.fail(ClientClosed())
         for ticket in tickets:
             ticket.lose(ClientClosed())
-        if session is not None and session.shared:
-            # The session goes on without us: its contenders must go one by one.
-            for withdrawal in [ticket.withdraw() for ticket in tickets]:
-                yield settled(withdrawal)
+        return [ticket.withdraw() for ticket in tickets if ticket.session.shared]
+
+    def _must_stay(self) -> bool:
+        """Whether a shared session has, or may have, contenders that nobody else would withdraw."""
+        return any(ticket.session.shared for ticket in self._everybody())
+
+    def _everybody(self) -> list[Ticket]:
+        # A copy: a collection of garbage meanwhile may forget some.
+        with self._lock:
+            return list(self._tickets.values())
+
+    def _leave(self) -> None:
+        self._disconnect()
+        self.timers.close()
 
     def _disconnect(self) -> Future[None]:
-        for session in (self._session, self._starting):
+        # In this order, because one becomes the other.
+        for session in (self._starting, self._session):
             if session is not None:
                 session.end(ClientClosed())
         return self.backend.close()
 
-    def _open(self, opening: Promise[Session]) -> Steps[None]:
+    def _open(self, opening: Promise[None]) -> Steps[None]:
         try:
             session = yield from retried(
-                lambda: run_in_background(self._start_session()),
+                lambda: run_in_background(self._start_session(opening)),
                 self.timers,
                 on_failure=self._note,
             )
-        except BaseException as error:
+        except Exception as error:
             with self._lock:
-                self._opening = None
+                if self._opening is opening:
+                    self._opening = None
             opening.fail(error)
+        except BaseException:  # Ctrl-C is for whoever runs this, and not for all who wait
+            self._interrupted(opening)
+            raise
         else:
             with self._lock:
-                self._opening = self._starting = None
-                self._session = session
-                self._trouble = None
+                wanted = self._opening is opening
+                if wanted:
+                    self._opening = self._starting = None
+                    self._session = session
+                    self._trouble = None
+            if not wanted:  # Ctrl-C came, and others may be opening another one
+                session.end(ClientClosed())
+                return
             log.info("%s: session %s is open", self.settings, session.id)
             self.recovery.noticed()
-            opening.resolve(session)
+            opening.resolve(None)
 
     def _note(self, error: BackendUnavailable) -> None:
         if self._trouble is None:
             log.warning("%s: %s", self.settings, error)
         self._trouble = error
 
-    def _start_session(self) -> Steps[Session]:
-        if self.closed:
+    def _start_session(self, opening: Promise[None]) -> Steps[Session]:
+        # Opening makes the service forget the session before, with all that was held in it: not
+        # before its holders have heard.
+        if self._has_holders(self._session):
+            yield sleep(self.timers, _NOTICE)
+        if self._opening is not opening:
+            raise ClientClosed  # Ctrl-C came, and others may be opening another one
+        if self.closed and not self._must_stay():
             raise ClientClosed
         self._starting = session = Session(
             self.backend, self.timers, self._session_ended, self.recovery.noticed
@@ -233,19 +296,33 @@ class Link:
     def _forget(self, ticket: Ticket) -> None:
         with self._lock:
             self._tickets.pop(ticket.entry.id, None)
+        if self._leaving and not self._tickets:
+            self._leave()
 
     def _session_ended(self, session: Session, error: CoordlockError) -> None:
-        with self._lock:
-            tickets = [ticket for ticket in self._tickets.values() if ticket.session is session]
-        if not isinstance(error, ClientClosed):
-            log.warning("%s: %s; %d contender(s) lost", self.settings, error, len(tickets))
+        tickets = [ticket for ticket in self._everybody() if ticket.session is session]
         for ticket in tickets:
             ticket.lose(copy(error))  # each waiter's traceback goes on its own
         if not isinstance(error, ClientClosed):
+            log.warning("%s: %s; %d contender(s) lost", self.settings, error, len(tickets))
             # The service may keep the session for longer, and what is lost never comes back: others
-            # need not wait for its release. In the timers' thread, because anybody's may be here.
+            # need not wait for its release. In the timers' thread, because anybody's may be here,
+            # and a moment later where something is held.
+            seconds = _NOTICE if self._has_holders(session) else 0.0
             with suppress(ClientClosed):
-                self.timers.call_at(self.clock.now(), partial(_withdraw, tickets))
+                self.timers.call_at(self.clock.now() + seconds, partial(_withdraw, tickets))
+
+    def _has_holders(self, session: Session | None) -> bool:
+        """Whether something was granted in ``session`` that nobody has begun to withdraw.
+
+        Not where the service itself has ended the session.
+        """
+        if session is None or session.gone:
+            return False
+        return any(
+            ticket.session is session and ticket.admitted is not None and not ticket.withdrawn
+            for ticket in self._everybody()
+        )
 
 
 def _withdraw(tickets: Iterable[Ticket]) -> None:

@@ -116,7 +116,12 @@ class Lock(_Lock):
         `AuthenticationFailed`; `ClientClosed`; `ForkedClient`; and with a timeout of 0
         `BackendUnavailable`.
         """
-        return Grant(self._link, run(*self._acquisition(timeout)))
+        ticket = run(*self._acquisition(timeout))
+        try:
+            return Grant(self._link, ticket)
+        except BaseException:
+            ticket.withdraw()  # Ctrl-C: nobody has the grant
+            raise
 
     def try_acquire(self) -> Grant | None:
         """The grant, or None when the lock is busy. Asks once and does not wait in the queue.

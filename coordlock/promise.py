@@ -50,10 +50,9 @@ class Promise(Future[T]):
 
     def _settle(self, outcome: tuple[Any, BaseException | None]) -> bool:
         self._outcomes.append(outcome)
-        if self._outcomes[0] is not outcome:
-            return False
+        # Whoever comes second, too: Ctrl-C may have kept the first one from it.
         self._call_back()
-        return True
+        return self._outcomes[0] is outcome
 
     def _call_back(self) -> None:
         while self._callbacks:

@@ -29,7 +29,7 @@ class Recovery:
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._pauses: dict[Promise[None], None] = {}  # in order
         self._scout: Promise[None] | None = None
         self._is_waking = False

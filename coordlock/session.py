@@ -7,13 +7,14 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from coordlock.backend import Backend
 from coordlock.clock import Timer, Timers
 from coordlock.driver import Steps
-from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
+from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
 from coordlock.promise import Promise
 from coordlock.retry import retried
 
@@ -56,7 +57,7 @@ class Session:
         self._timers = timers
         self._on_end = on_end
         self._on_recovery = on_recovery
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._sent = -math.inf
         self._ttl = math.inf
         self._deadline = math.inf
@@ -133,16 +134,24 @@ class Session:
 
     def end(self, error: CoordlockError) -> None:
         """The session is over, because of ``error``. Only the first call counts."""
-        with self._lock:
-            if self._end is not None:
-                return
-            self._end = error
-            timers = self._next_beat, self._watchdog
-            self._next_beat = self._watchdog = None
-        for timer in timers:
-            if timer is not None:
-                timer.cancel()
-        self._on_end(self, error)
+        try:
+            with self._lock:
+                if self._end is not None:
+                    return
+                self._end = error
+                timers = self._next_beat, self._watchdog
+                self._next_beat = self._watchdog = None
+            for timer in timers:
+                if timer is not None:
+                    timer.cancel()
+            self._on_end(self, error)
+        except BaseException:
+            # Ctrl-C in the thread that looked at the clock: another one tells those who are left.
+            if self._end is error:
+                with suppress(ClientClosed):
+                    now = self._timers.clock.now()
+                    self._timers.call_at(now, partial(self._on_end, self, error))
+            raise
 
     def _lost(self, reason: str) -> None:
         self.end(SessionLost(self._backend.scheme, reason))

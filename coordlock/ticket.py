@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -101,7 +102,7 @@ class Ticket:
         self._timers = timers
         self._recovery = recovery
         self._on_withdrawn = on_withdrawn
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._attempts = 0
         self._in_flight: Future[Snapshot] | None = None
         self._asked: Promise[Any] | None = None
@@ -210,26 +211,36 @@ class Ticket:
         or after its reply was lost. It never blocks and is repeated until the service has answered
         or the session is gone there; after an outage at once.
         """
-        with self._lock:
-            if self._withdrawal is not None:
-                return self._withdrawal
-            promise = self._withdrawal = Promise()
+        promise: Promise[bool] | None = None
         try:
+            with self._lock:
+                if self._withdrawal is not None:
+                    return self._withdrawal
+                promise = self._withdrawal = Promise()
             self._begin(promise)
-            self.finished.resolve(None)
         except BaseException:
             # Ctrl-C in the thread that gives up, which will not ask again: another one goes on.
-            self._timers.call_at(self._timers.clock.now(), partial(self._begin, promise))
+            if promise is not None:
+                self._begin_soon(promise)
             raise
         return promise
 
+    def _begin_soon(self, promise: Promise[bool]) -> None:
+        with suppress(ClientClosed):
+            self._timers.call_at(self._timers.clock.now(), partial(self._begin, promise))
+
     def _begin(self, promise: Promise[bool]) -> None:
+        self.finished.resolve(None)
         run_in_background(self._withdraw(promise))
 
     def _send(self) -> Future[Snapshot]:
         if (ended := self.session.ended) is not None:
             return failed(copy(ended))
-        self._attempts += 1
+        with self._lock:
+            if self._withdrawal is not None:
+                # By another thread, which closes the client: nobody would remove it any more.
+                return failed(self.loss.result() if self.loss.done() else ClientClosed())
+            self._attempts += 1
         self._in_flight = self._backend.enqueue(self.entry)
         return self._in_flight
 
@@ -274,12 +285,19 @@ class Ticket:
                 yield settled(self._in_flight)
             removed, is_certain = yield from self._remove()
             self.withdrew = removed and is_certain
-            promise.resolve(removed)
-            self._unwatch()  # not before: whoever is next waits for the removal alone
             # A request whose reply was lost may still take effect, even after the removal.
             sent = self._in_flight
-            unknown = sent is None or isinstance(sent.exception(), BackendUnavailable)
-            for delay in _CONFIRMATIONS if unknown or self._attempts > 1 else ():
+            unknown = (
+                sent is None
+                or not sent.done()  # another thread is sending it
+                or isinstance(sent.exception(), BackendUnavailable)
+            )
+            confirmations = _CONFIRMATIONS if unknown or self._attempts > 1 else ()
+            if not confirmations:
+                self._on_withdrawn(self)  # who closes the client is told by the promise
+            promise.resolve(removed)
+            self._unwatch()  # not before: whoever is next waits for the removal alone
+            for delay in confirmations:
                 yield sleep(self._timers, delay)
                 yield from self._remove()
         except ClientClosed:
@@ -289,8 +307,13 @@ class Ticket:
             promise.fail(error)
             yield settled(self.loss)  # it stands, and must not pass for another client's
             raise
+        except KeyboardInterrupt:
+            # In the thread that goes on here: another one does.
+            self._begin_soon(promise)
+            raise
         finally:
-            self._on_withdrawn(self)
+            if promise.done():  # else Ctrl-C came, and it is begun again
+                self._on_withdrawn(self)
             self._unwatch()
 
     def _unwatch(self) -> None:

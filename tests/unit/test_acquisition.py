@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from coordlock_memory import Fault
 
 from coordlock.claim import Claim, Mode, Permit
+from coordlock.contender import Contender
 from coordlock.errors import (
     AcquireTimeout,
     BackendUnavailable,
@@ -17,6 +19,7 @@ from coordlock.errors import (
     SessionLost,
 )
 from coordlock.grant import Grant, GrantState
+from coordlock.link import _NOTICE as NOTICE
 from coordlock.promise import resolved
 from tests.simulation.world import TTL, Party, World
 
@@ -403,6 +406,52 @@ def test_a_waiter_is_not_granted_when_a_withdrawal_finds_that_others_have_remove
     assert isinstance(waiting.error, SessionLost)
 
 
+def test_a_waiter_is_not_granted_when_what_went_was_a_late_twin_of_a_holder_that_was_released(
+    world: World, party: Party
+) -> None:
+    party.run(party.link.session())
+    party.network.faults.inject("enqueue", Fault.LATE)
+    holder = party.acquire()
+    world.advance(0.5)
+    grant = party.grant(holder.result)
+    release(grant)
+    world.advance(0.6)  # the first attempt takes effect, a second after it was sent
+    [twin] = world.queue()
+    waiting = party.acquire()
+    world.settle()
+    assert world.queue()[0] == twin
+    assert len(world.queue()) == 2
+    delays = iter([5.0, 0.0, 5.0])
+    party.network.faults.latency = lambda: next(delays, 0.1)
+    world.service.expire(twin.session)
+    world.advance(2)
+    assert isinstance(waiting.error, SessionLost)
+
+
+def test_a_late_twin_that_the_whole_queue_shows_is_not_taken_for_an_evicted_contender(
+    world: World, party: Party, other: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More readers stand before it than an answer lists, so it reads the whole queue."""
+    party.held("other")
+    for _ in range(9):
+        other.held(claim=Mode.PR)
+    real = party.network.snapshot
+
+    def snapshot(queue: str, upto: Contender | None = None, *, owners: bool = False) -> Any:
+        monkeypatch.undo()
+        mine = world.queue()[-1]
+        other.acquire(claim=Mode.EX)
+        world.service.remove(mine)
+        [ticket] = (one for one in party.link._tickets.values() if one.entry.queue == "q")
+        world.service.enqueue(mine.session, ticket.entry)
+        return real(queue, upto, owners=owners)
+
+    monkeypatch.setattr(party.network, "snapshot", snapshot)
+    reader = party.acquire(claim=Mode.PR)
+    world.advance(5)
+    assert isinstance(reader.error, Evicted)
+
+
 def test_a_waiter_cut_off_past_its_time_to_live_is_told(
     world: World, party: Party, other: Party
 ) -> None:
@@ -646,5 +695,75 @@ def test_a_lock_that_was_lost_on_a_look_at_the_clock_is_given_up_by_another_thre
     assert grant.state is GrantState.LOST
     assert "withdraw" not in party.network.requests
     party.timers.resume()
-    world.settle()
+    world.advance(NOTICE)
     assert world.queue() == ()
+
+
+def lost_while_connected(world: World, party: Party) -> None:
+    """Let the session of ``party`` end at its deadline, though every request arrives."""
+    party.network.faults.inject("heartbeat", Fault.LOSE_REPLY, 1000)
+    world.advance(TTL)
+    party.network.faults._next.clear()
+
+
+def test_who_holds_is_told_of_the_loss_a_moment_before_the_next_one_is_granted(
+    world: World, party: Party, other: Party
+) -> None:
+    grant = party.held()
+    call = other.acquire()
+    lost_while_connected(world, party)
+    assert grant.lost.is_set()
+    world.advance(NOTICE * 0.9)
+    assert not call.done
+    world.advance(NOTICE * 0.1)
+    assert call.result.contender == world.queue()[0]
+
+
+def test_no_session_is_opened_before_what_was_held_in_the_last_one_may_go(
+    world: World, party: Party, other: Party
+) -> None:
+    """The service forgets the last one with all that was held in it when another is opened."""
+    party.held()
+    waiting = other.acquire()
+    lost_while_connected(world, party)
+    again = party.acquire("another")
+    world.advance(NOTICE * 0.9)
+    assert party.network.requests.count("open") == 1
+    assert not waiting.done
+    world.advance(NOTICE * 0.1)
+    assert again.result.contender == world.queue("another")[0]
+    assert waiting.result.contender == world.queue()[0]
+
+
+def test_an_opening_that_ctrl_c_struck_opens_no_session_beside_the_next_one(
+    world: World, party: Party
+) -> None:
+    """It goes on when the holders have heard, but somebody else has begun to open one then."""
+    party.held()
+    lost_while_connected(world, party)
+    again = party.acquire("another")
+    opening = party.link._opening
+    party.link._interrupted(opening)
+    assert party.link._opening is not opening
+    world.advance(NOTICE)
+    assert party.network.requests.count("open") == 2
+    assert again.result.session is party.link._session
+
+
+@pytest.mark.parametrize("unanswered", [0, 1000])
+def test_who_holds_nothing_opens_another_session_at_once(
+    world: World, party: Party, other: Party, unanswered: int
+) -> None:
+    """Whoever has released needs no notice, though the service may not know yet."""
+    other.held()
+    released = party.held("another")
+    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, unanswered)
+    released._ticket.withdraw()
+    party.acquire()
+    world.settle()
+    lost_while_connected(world, party)
+    again = party.acquire()
+    world.settle()
+    assert again.done is False
+    assert world.queue()[-1].session != world.queue()[0].session
+    assert party.network.requests.count("open") == 2

@@ -190,9 +190,11 @@ class Stubborn(MemoryBackend):
         opened = super().open(listener).result()
         return resolved(SessionInfo(opened.id, opened.ttl, shared=True))
 
+    closing: Promise[None] | None = None
+
     def close(self) -> Future[None]:
         super().close()
-        self.closing: Promise[None] = Promise()
+        self.closing = self.closing or Promise()
         return self.closing
 
 
@@ -210,6 +212,9 @@ def test_closing_is_bounded_however_silent_the_service_is(partitioned: bool) -> 
     closing.start()
     closing.join(10)
     closed = not closing.is_alive()
+    stubborn.faults.heal()
+    eventually(lambda: stubborn.closing is not None)
+    assert stubborn.closing is not None
     stubborn.closing.resolve(None)
     for session in stubborn.service.sessions():
         stubborn.service.expire(session)

@@ -365,6 +365,34 @@ def in_loop(body: Callable[[Service], Any]) -> Any:
     return result
 
 
+def test_in_a_forked_child_nobody_waits_for_a_loss_that_nobody_tells(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant = client.lock("q").acquire()
+    with monkeypatch.context() as child:
+        child.setattr(grant._link, "_pid", 0)
+        waiter = threading.Thread(target=grant.lost.wait, daemon=True)
+        waiter.start()
+        waiter.join(10)
+        assert not waiter.is_alive()
+        assert "forked" in (grant.lost.reason or "")
+
+
+def test_bodies_that_were_left_are_forgotten() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            loss = grant._ticket.loss
+            async with grant.cancel_on_loss():
+                kept = len(loss._callbacks)
+            for _ in range(100):
+                async with grant.cancel_on_loss(), grant.cancel_on_loss():
+                    pass
+            assert len(loss._callbacks) == kept
+
+    asyncio.run(body(Service()))
+
+
 def test_the_body_is_cancelled_at_the_loss_and_the_loss_is_raised() -> None:
     async def body(service: Service) -> None:
         async with service.async_client() as client:

@@ -540,6 +540,19 @@ class TestZooKeeperTraps:
         server.sendall(zookeeper_reply(2) + zookeeper_reply(3))
         assert was_reset(client)
 
+    def test_a_reply_is_left_out_once_and_the_connection_goes_on(
+        self, proxy: FaultProxy, ends: Ends
+    ) -> None:
+        client, server = ends
+        trap = proxy.on_request("create*", Connection.omit_reply)
+        requests = framed(b"session") + zookeeper_request(1, 15) + zookeeper_request(2, 12)
+        client.sendall(requests)
+        assert receive(server, len(requests)) == requests
+        assert trap.wait().number == 1
+        others = framed(b"session"), zookeeper_reply(2), zookeeper_reply(1)
+        server.sendall(others[0] + zookeeper_reply(1) + others[1] + others[2])
+        assert receive(client, len(b"".join(others))) == b"".join(others)
+
     def test_a_lost_request_is_lost_alone(self, proxy: FaultProxy, ends: Ends) -> None:
         client, server = ends
         proxy.on_request("delete", Connection.lose_request)

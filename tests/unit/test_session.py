@@ -357,3 +357,21 @@ def test_the_session_lives_exactly_until_its_deadline_whatever_happens(
         assert stage.lives() is not dead
         assert stage.session.remaining == (0.0 if dead else deadline - stage.time.now())
     assert len(stage.ends) == dead
+
+
+def test_who_was_not_told_of_the_end_because_of_ctrl_c_is_told_by_another_thread() -> None:
+    stage = Stage().start()
+    told: list[CoordlockError] = []
+
+    def interrupted(_: Session, error: CoordlockError) -> None:
+        stage.session._on_end = lambda _, error: told.append(error)
+        raise KeyboardInterrupt
+
+    stage.session._on_end = interrupted
+    stage.mute_advance(TTL + 1)
+    with pytest.raises(KeyboardInterrupt):
+        stage.end()
+    assert not told
+    stage.timers.resume()
+    stage.advance(0)
+    assert told == [stage.end()]

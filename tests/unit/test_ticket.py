@@ -11,7 +11,14 @@ from tenacity import wait_fixed
 
 from coordlock.claim import Mode
 from coordlock.contender import Snapshot
-from coordlock.errors import BackendUnavailable, ClientClosed, Evicted, SessionLost
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendUnavailable,
+    ClientClosed,
+    Evicted,
+    SessionLost,
+)
+from coordlock.promise import failed
 from coordlock.ticket import Ticket
 from tests.simulation.world import TTL, Call, Party, World
 
@@ -121,6 +128,22 @@ def test_a_removal_survives_an_outage_shorter_than_the_session(world: World, par
     assert world.queue() == ()
 
 
+def test_a_ticket_whose_removal_fails_is_known_as_long_as_its_contender_stands(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    refused = AuthenticationFailed("memory", "no right to delete")
+    monkeypatch.setattr(party.link.backend, "withdraw", lambda _: failed(refused))
+    assert ticket.withdraw().exception(0) is refused
+    [standing] = world.queue()
+    assert party.link.own(standing) is ticket
+    world.service.expire(ticket.session.id)
+    world.settle()
+    assert live_tickets(party) == 0
+
+
 def test_a_ticket_withdrawn_while_its_request_is_under_way_leaves_when_it_arrives(
     world: World, party: Party
 ) -> None:
@@ -179,6 +202,19 @@ def test_a_create_that_takes_effect_after_the_withdrawal_is_found_and_removed(
     world.advance(10)
     assert world.queue() == ()
     assert party.network.requests.count("withdraw") >= 2
+
+
+def test_no_request_is_sent_again_once_the_ticket_was_withdrawn(world: World, party: Party) -> None:
+    """As when the client closes in another thread, on a session that goes on."""
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LOSE_REQUEST)
+    call = party.run(ticket.enqueue())
+    ticket.lose(ClientClosed())
+    ticket.withdraw()
+    world.advance(CONFIRMED)
+    assert party.network.requests.count("enqueue") == 1
+    assert isinstance(call.error, ClientClosed)
+    assert world.queue() == ()
 
 
 def test_no_request_is_sent_in_a_session_that_has_ended(world: World, party: Party) -> None:

@@ -6,10 +6,14 @@ import select
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
 import pytest
+from coordlock_zookeeper.access import Access
+from coordlock_zookeeper.connection import Owned
 from coordlock_zookeeper.container import CreateContainer
 from coordlock_zookeeper.handler import Handler
 from coordlock_zookeeper.tap import Tap
@@ -25,22 +29,52 @@ def handler() -> Handler:
 
 
 def test_any_number_of_wakeups_fits(handler: Handler) -> None:
+    requests: deque[int] = deque()
+    handler.requests = lambda: requests
     read, write = handler.create_socket_pair()
-    for _ in range(10_000):
+    for number in range(10_000):
+        requests.append(number)
         assert write.send(b"\0") == 1
     for _ in range(10_000):
         assert select.select([read], [], [], 0)[0]
+        requests.popleft()
         assert read.recv(1) == b"\0"
     assert not select.select([read], [], [], 0)[0]
     with pytest.raises(BlockingIOError):
         read.recv(1)
-    write.send(b"\0\0")
-    assert read.recv(1) + read.recv(1) == b"\0\0"
-    assert not select.select([read], [], [], 0)[0]
     read.close()
     write.close()
     with pytest.raises(OSError, match="closed"):
         write.send(b"\0")
+
+
+def test_a_request_whose_wakeup_was_interrupted_is_sent_with_the_next_one(handler: Handler) -> None:
+    requests = deque(["interrupted", "next"])
+    handler.requests = lambda: requests
+    read, write = handler.create_socket_pair()
+    write.send(b"\0")
+    requests.popleft()
+    read.recv(1)
+    assert select.select([read], [], [], 0)[0]
+    requests.popleft()
+    read.recv(1)
+    assert not select.select([read], [], [], 0)[0]
+    read.close()
+
+
+def test_who_stops_a_client_second_waits_until_it_has_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        access = Access(f"127.0.0.1:{taken.getsockname()[1]}", ttl=10.0, connect_timeout=5.0)
+    connection = Owned(access)
+    failed = threading.Event()
+    connection.start(lambda: None, lambda _: failed.set())
+    assert failed.wait(10)
+    with ThreadPoolExecutor(2) as pool:
+        for stopped in [pool.submit(connection.stop) for _ in range(2)]:
+            stopped.result(30)
+    assert not caplog.records
 
 
 @pytest.fixture

@@ -23,9 +23,12 @@ def test_the_version_is_found(srvr: str, version: Version | None) -> None:
         ((3, 4, 10), ["ZOOKEEPER-2355", "container", "no fixes"]),
         ((3, 4, 14), ["container", "no fixes"]),
         ((3, 7, 2), ["no fixes"]),
-        ((3, 8, 6), []),
+        ((3, 8, 3), ["ZOOKEEPER-4785"]),
+        ((3, 8, 4), []),
+        ((3, 9, 1), ["ZOOKEEPER-4785", "ZOOKEEPER-4712", "ZOOKEEPER-4839"]),
         ((3, 9, 2), ["ZOOKEEPER-4712", "ZOOKEEPER-4839"]),
-        ((3, 9, 3), []),
+        ((3, 9, 3), ["ZOOKEEPER-4925"]),
+        ((3, 9, 4), []),
     ],
 )
 def test_what_is_known_of_a_version(version: Version, words: list[str]) -> None:

@@ -1,0 +1,85 @@
+"""Signal handlers at every moment at which Python runs them: as a function begins, as C returns."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from coordlock import Client, Grant
+from coordlock.testing.waiting import eventually
+from tests.unit.clients import Service
+from tests.unit.signals import Signal, interrupted
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    # A Ctrl-C that struck at the end of a generator cannot be raised, and is no news.
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    with service.client() as client:
+        yield client
+
+
+def test_ctrl_c_while_acquiring_leaves_nobody_in_the_queue(
+    service: Service, client: Client
+) -> None:
+    for number in itertools.count(1):
+        grants: list[Grant] = []
+        came = interrupted(lambda: grants.append(client.lock("q").acquire()), number)  # noqa: B023
+        for grant in grants:
+            grant.release()
+        eventually(lambda: service.size("q") == 0)
+        if not came:
+            break
+    assert number > 30
+
+
+def test_ctrl_c_while_opening_a_session_leaves_a_client_that_can_open_another(
+    service: Service, client: Client
+) -> None:
+    for number in itertools.count(1):
+        for session in service.service.sessions():
+            service.service.expire(session)
+        came = interrupted(lambda: client.lock("q").acquire(5).release(), number)
+        client.lock("r").acquire(5).release()
+        if not came:
+            break
+    assert number > 60
+
+
+def test_a_release_that_ctrl_c_struck_can_be_repeated(service: Service, client: Client) -> None:
+    for number in itertools.count(1):
+        grant = client.lock("q").acquire()
+        came = interrupted(grant.release, number)
+        assert grant.release()
+        eventually(lambda: service.size("q") == 0)
+        if not came:
+            break
+    assert number > 30
+
+
+def test_a_signal_handler_may_release_another_lock(client: Client) -> None:
+    for number in itertools.count(1):
+        other = client.lock("other").acquire()
+        signal = Signal(number, other.release)
+
+        def act() -> None:
+            with signal:  # noqa: B023
+                client.lock("q").acquire().release()
+
+        thread = threading.Thread(target=act, daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive(), f"moment {number} hangs"
+        assert other.release()
+        if not signal.came:
+            break
+    assert number > 60
