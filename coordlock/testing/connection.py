@@ -180,6 +180,7 @@ class Connection:
         self._redials_at: float | None = None
         dial()
         self._loses: Message | None = None
+        self._omits: Message | None = None
 
     def reset(self, _message: Message | None = None) -> None:
         """Reset both ends (RST); what was not forwarded yet is lost."""
@@ -211,6 +212,10 @@ class Connection:
         """
         self._loses = message
 
+    def omit_reply(self, message: Message) -> None:
+        """The request arrives, its answer alone never does, and the connection goes on."""
+        self._omits = message
+
     def postpone_request(self, message: Message) -> None:
         """The client is reset now; the request arrives at `heal`, when its sender is long gone."""
         self._loses = message
@@ -223,10 +228,14 @@ class Connection:
 
     def loses(self, frame: Frame) -> bool:
         """Whether this frame of the server is the answer that must not arrive."""
-        if self._loses is None:
+        return _answers(frame, self._loses)
+
+    def omits(self, frame: Frame) -> bool:
+        """Whether this frame of the server is the answer that is left out; asked once for each."""
+        if not _answers(frame, self._omits):
             return False
-        number = self._loses.number
-        return number is None or any(message.number == number for message in frame.messages)
+        self._omits = None
+        return True
 
     def release(self) -> None:
         """Lift what actions did: forward what they held back, lose no reply any more."""
@@ -294,6 +303,13 @@ class Connection:
         else:
             self._selector.modify(end, events, self._serve)
         self._watched[end] = events
+
+
+def _answers(frame: Frame, asked: Message | None) -> bool:
+    if asked is None:
+        return False
+    number = asked.number
+    return number is None or any(message.number == number for message in frame.messages)
 
 
 def _events(reads: bool, writes: bool) -> int:

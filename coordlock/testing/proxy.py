@@ -147,8 +147,8 @@ class FaultProxy:
         """Do ``action`` once, when the ``nth`` fitting request comes, before it is forwarded.
 
         ``kind`` may be a pattern: ``create*``. Actions are `Connection.lose_reply`,
-        ``lose_request``, ``postpone_request``, ``reset``, ``close``, ``black_hole``, or your own
-        function of a `Connection` and a `Message`. Needs a framer.
+        ``omit_reply``, ``lose_request``, ``postpone_request``, ``reset``, ``close``,
+        ``black_hole``, or your own function of a `Connection` and a `Message`. Needs a framer.
         """
         return self._set_trap(self._relay.request_traps, MessageTrap(kind, containing, action, nth))
 

@@ -169,7 +169,7 @@ class Relay:
                 connection.reset()
             if connection.is_closed or not connection.replies.is_reading:
                 return
-            if not connection.is_orphan:
+            if not connection.is_orphan and not connection.omits(frame):
                 connection.replies.forward(frame.data, now)
 
 

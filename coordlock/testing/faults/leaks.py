@@ -28,14 +28,16 @@ def leaks(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
     """After quiescence nothing is left, whatever the faults before.
 
     * By the ground truth, the service's contenders are exactly those of the grants that were held
-      when it was surveyed: neither released nor lost, of a process that lives.
+      when it was surveyed: neither released nor lost, of a process that lives. Those that had been
+      lost for less than ``bounds.signal`` may be there: whoever holds is told 0.2 s before they
+      are withdrawn.
     * Of everything that was counted there is no more than there was at the baseline, by the same
       process. What was counted only once is a violation, too, unless that process was killed.
     """
-    return list(islice((*_contenders(history), *_counts(history)), bounds.findings))
+    return list(islice((*_contenders(history, bounds), *_counts(history)), bounds.findings))
 
 
-def _contenders(history: History) -> Iterator[Violation]:
+def _contenders(history: History, bounds: Bounds) -> Iterator[Violation]:
     if not history.has_truth:
         return
     surveyed = history.end if history.truth.surveyed is None else history.truth.surveyed.at
@@ -44,10 +46,15 @@ def _contenders(history: History) -> Iterator[Violation]:
         for one in history.granted
         if one.end is None or one.end.at > surveyed
     }
+    leaving = {
+        (one.lock, one.token)
+        for one in history.granted
+        if one.lost is not None and one.lost.at > surveyed - bounds.signal
+    }
     known = {(one.lock, one.token): one for one in history.attempts.values()}
     for life in history.truth.lives:
         place = life.appeared.lock, life.appeared.token
-        if life.gone == FOREVER and held.pop(place, None) is None:
+        if life.gone == FOREVER and held.pop(place, None) is None and place not in leaving:
             what = f"{life.appeared.key} (token {life.appeared.token}) is left in the queue"
             yield Leaked(what, together(known.get(place), life.appeared))
     for one in held.values():

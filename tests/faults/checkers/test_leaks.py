@@ -27,6 +27,14 @@ def test_a_contender_that_is_left_over_is_found(end: str) -> None:
     assert broken(story) == ["Leaked"]
 
 
+def test_a_contender_that_was_lost_a_moment_before_the_survey_may_be_left() -> None:
+    surveyed = QUIET + 1
+    for lost, expected in ((surveyed - 9, []), (surveyed - 10, ["Leaked"])):
+        story = Story()
+        story.attempt("c1", 6, invoked=4, granted=10, lost=lost)
+        assert broken(story) == expected
+
+
 def test_a_contender_of_nobody_is_found() -> None:
     story = Story()
     story.attempt("c1", 5, invoked=1, granted=10, released=20, gone=7)

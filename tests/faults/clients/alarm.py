@@ -11,6 +11,8 @@ import traceback
 import warnings
 from typing import Any, NoReturn, TextIO
 
+from coordlock_zookeeper.errors import is_out_of_turn
+
 __all__ = ["alarm", "install", "watch_loop"]
 
 
@@ -29,7 +31,7 @@ def install() -> None:
     # From Python 3.12 on. The child must not do much, which is known: see `forking`.
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", module="tests")
     warnings.showwarning = _warned
-    threading.excepthook = lambda args: alarm(f"in {args.thread}", args.exc_value)
+    threading.excepthook = _ended
     sys.unraisablehook = lambda args: alarm(f"{args.err_msg}: {args.object!r}", args.exc_value)
 
 
@@ -42,9 +44,17 @@ def watch_loop(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_exception_handler(tell)
 
 
+def _ended(args: threading.ExceptHookArgs) -> None:
+    if not is_out_of_turn(args.exc_value):
+        alarm(f"in {args.thread}", args.exc_value)
+
+
 class _Errors(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
+        # The service's doing, which ends the thread of a given client: see `given`.
+        if record.name == "kazoo.client" and is_out_of_turn(error):
+            return
         alarm(f"{record.name} logged an error: {record.getMessage()}", error)
 
 

@@ -6,10 +6,12 @@ connected. It obeys lines on its input:
 
 * "go": go to work.
 * "prove": be granted a lock with either client, print "proven".
-* "drain": begin nothing new, wait until every call is answered, print "drained". It may go on to
-  hold one lock that nobody else uses.
+* "drain": begin nothing new, wait until every call is answered and all that was given up is
+  withdrawn, print "drained". It may go on to hold one lock that nobody else uses.
 * "count": write down what there is that can leak, print "counted".
 * "stop", or the end of the input: close both clients and exit.
+
+With ``--given`` both use one client of the application's, which others visit, too.
 
 Whatever is not to be expected of faults ends it with a traceback and status 1. ``--mutant
 tests.faults.mutants.mutants:NAME`` makes a mistake of coordlock's as long as it lives.
@@ -35,6 +37,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +45,9 @@ import coordlock_etcd.watcher
 
 import coordlock
 from coordlock.claim import Mode
+from coordlock.driver import completion
 from coordlock.testing.faults.journal import Journal
+from tests.faults.clients import given
 from tests.faults.clients.alarm import alarm, install, watch_loop
 from tests.faults.clients.attempt_log import THREADS, AttemptLog
 from tests.faults.clients.census import Census
@@ -50,6 +55,7 @@ from tests.faults.clients.connecting import connect
 from tests.faults.clients.forking import fork_now_and_then
 from tests.faults.clients.scribe import Scribe
 from tests.faults.clients.steps import Steps, run, run_async
+from tests.faults.clients.visiting import visit_now_and_then
 from tests.faults.clients.worker import Patience, Worker
 from tests.faults.clients.workloads import WORKLOADS
 from tests.faults.resource.remote import AsyncRemote, Remote
@@ -70,10 +76,13 @@ class ClientProcess:
         census: Census,
         journal: Journal,
         options: argparse.Namespace,
+        theirs: given.Given | None = None,
     ) -> None:
         self._client = client
         self._async_client = other
         self._options = options
+        self._theirs = theirs
+        self._visitors: list[coordlock.Client] = []
         self._scribe = Scribe(journal)
         self._workload = WORKLOADS[options.workload](options.locks)
         self._draining = threading.Event()
@@ -96,6 +105,8 @@ class ClientProcess:
             "forker",
             lambda: fork_now_and_then(self._client, self._async_client, self._draining, dice),
         )
+        if self._theirs is not None:
+            self._run("visitors", partial(self._be_visited, self._theirs))
 
     async def prove(self) -> None:
         """Be granted a lock that nobody else uses, with either client, however often it takes."""
@@ -116,6 +127,29 @@ class ClientProcess:
         for thread in self._threads:
             thread.join()
 
+    async def settle(self) -> None:
+        """Wait until the service has answered all withdrawals: nobody else waits for these.
+
+        A member of etcd may leave a request without an answer whose way to the leader broke.
+
+        Clients that were closed on a session that goes on look for more than a minute for what lost
+        replies may have left in it. Nothing is on its way any more, so they do that now.
+        """
+        links = self._client._link, self._async_client._link, *(one._link for one in self._visitors)
+        withdrawals = [
+            ticket.withdraw()
+            for link in links
+            for ticket in list(link._tickets.values())
+            if ticket.withdrawn
+        ]
+        await asyncio.gather(*map(completion, withdrawals))
+        for link in links:
+            if link.closed:
+                for session in (link._session, link._starting):
+                    if session is not None:
+                        session.end(coordlock.ClientClosed())  # no more heartbeats
+                link.timers.close()
+
     def leave(self) -> None:
         """The run is over, or given up: the clients are going to be closed.
 
@@ -124,6 +158,12 @@ class ClientProcess:
         self._leaving = True
         if self._kept is not None:
             self._kept.forget()
+
+    def _be_visited(self, theirs: given.Given) -> None:
+        dice = random.Random(f"{self._options.seed} visitors")
+        visit_now_and_then(
+            self._options.url, theirs, self._scribe, self._draining, dice, self._visitors.append
+        )
 
     def _start(self, name: str, work: Callable[[Worker], Steps[None]]) -> None:
         remote = Remote(self._options.resource)
@@ -220,6 +260,7 @@ async def obey(process: ClientProcess) -> None:
                     print("proven", flush=True)
                 case "drain":
                     await process.drain()
+                    await process.settle()
                     print("drained", flush=True)
                 case "count":
                     process.census.repeat()
@@ -233,15 +274,19 @@ async def obey(process: ClientProcess) -> None:
 async def serve(options: argparse.Namespace) -> None:
     """The whole life of the process."""
     watch_loop(asyncio.get_running_loop())
+    theirs = given.start(options.url, options.seed) if options.given else None
     with Journal(options.journal, options.name) as journal:
-        client, other, census = await connect(options.url, journal)
+        client, other, census = await connect(options.url, journal, theirs)
         census.write(baseline=True)
-        process = ClientProcess(client, other, census, journal, options)
+        process = ClientProcess(client, other, census, journal, options, theirs)
         await obey(process)
         process.leave()
         await other.close()
         client.close()
         await process.drain()
+        await process.settle()
+        if theirs is not None:
+            theirs.end(journal)
 
 
 def main() -> None:
@@ -256,9 +301,10 @@ def main() -> None:
     parser.add_argument("--workload", choices=WORKLOADS, required=True)
     parser.add_argument("--resource", type=Path, required=True)
     parser.add_argument("--locks", type=int, default=3)
+    parser.add_argument("--given", action="store_true")
     parser.add_argument("--mutant", type=pkgutil.resolve_name, default=contextlib.nullcontext)
     install()
-    # For whoever wonders what it is waiting for: see `Crew.__exit__`.
+    # For whoever wonders what it is waiting for: see `Crew.activities`.
     faulthandler.register(signal.SIGUSR1)
     logging.getLogger("coordlock").setLevel(logging.DEBUG)
     # A child of a process whose threads are in gRPC may crash: see docs/backends/etcd.md.

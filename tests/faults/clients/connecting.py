@@ -12,6 +12,7 @@ import coordlock
 from coordlock.grant import GrantState
 from coordlock.testing.faults.journal import Journal
 from tests.faults.clients.census import Census
+from tests.faults.clients.given import Given
 from tests.faults.clients.worker import EXPECTED
 
 __all__ = ["connect"]
@@ -23,15 +24,19 @@ _MOMENT: Final = 0.4
 
 
 async def connect(
-    url: str, journal: Journal
+    url: str, journal: Journal, given: Given | None = None
 ) -> tuple[coordlock.Client, coordlock.AsyncClient, Census]:
-    """Both clients, and what they have: as soon as all is well, for faults may be under way."""
+    """Both clients, and what they have: as soon as all is well, for faults may be under way.
+
+    With ``given``, they share that.
+    """
     client = other = None
+    theirs = given and given.client
     while True:
         try:
-            client = client or coordlock.connect(url)
-            other = other or await coordlock.connect_async(url)
-            if census := await _warm_up(client, other, journal):
+            client = client or coordlock.connect(url, client=theirs)
+            other = other or await coordlock.connect_async(url, client=theirs)
+            if census := await _warm_up(client, other, journal, given):
                 return client, other, census
         except EXPECTED as error:
             log.warning("once more: %s", error)
@@ -39,7 +44,10 @@ async def connect(
 
 
 async def _warm_up(
-    client: coordlock.Client, other: coordlock.AsyncClient, journal: Journal
+    client: coordlock.Client,
+    other: coordlock.AsyncClient,
+    journal: Journal,
+    given: Given | None,
 ) -> Census | None:
     """Hold and wait with either client, so that all is there that they ever start; count it.
 
@@ -55,5 +63,7 @@ async def _warm_up(
                 await (await other.lock(mine).acquire(_MOMENT)).release()
             # A request that comes during another one may start what that had no need of.
             await asyncio.gather(*(other.queues() for _ in range(20)))
-            census = Census(journal, (client.settings, other.settings))
+            # A given channel has one connection and never makes more.
+            own = () if given else (client.settings, other.settings)
+            census = Census(journal, own)
             return census if held.state is also_held.state is GrantState.HELD else None

@@ -61,3 +61,25 @@ def test_a_child_that_hangs_is_found() -> None:
     done = result("forking._PATIENCE = 0.5; check(Hung(), other)")
     assert "ended with status -6" in done.stderr
     assert "Fatal Python error: Aborted" in done.stderr  # and it tells where
+
+
+FIRST_HANGS = """
+import os
+children = []
+def hang():
+    if not children:
+        threading.Event().wait()
+os.register_at_fork(after_in_parent=lambda: children.append(1), after_in_child=hang)
+forking._BEGINNING = forking._PATIENCE = 0.3
+"""
+UNDER_LIBFAKETIME = "os.environ['FAKETIME_TIMESTAMP_FILE'] = 'any'\n"
+
+
+def test_a_child_that_hangs_before_it_begins_is_replaced_under_libfaketime() -> None:
+    done = result(FIRST_HANGS + UNDER_LIBFAKETIME + "check(inherited, other); print(len(children))")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 1
+
+
+def test_a_child_that_hangs_before_it_begins_is_found_elsewhere() -> None:
+    assert "ended with status -6" in result(FIRST_HANGS + "check(inherited, other)").stderr

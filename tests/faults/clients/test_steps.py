@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.clients.steps import Steps, run, run_async
+from tests.faults.clients.steps import Steps, at_once, run, run_async
 
 
 def in_thread(steps: Steps[str]) -> str:
@@ -57,3 +57,16 @@ def test_an_error_that_no_step_expects_comes_out(drive: Callable[[Steps[str]], s
 
     with pytest.raises(KeyError):
         drive(steps())
+
+
+def test_steps_that_are_taken_at_once_wait_for_each_other() -> None:
+    def meet(barrier: asyncio.Barrier) -> Steps[str]:
+        position: int = yield barrier.wait
+        return str(position)
+
+    def steps() -> Steps[str]:
+        barrier = asyncio.Barrier(3)
+        met: list[str] = yield from at_once([meet(barrier) for _ in range(3)])
+        return "".join(sorted(met))
+
+    assert in_task(steps()) == "012"

@@ -31,6 +31,7 @@ from coordlock.contender import Contender, Snapshot
 from coordlock.errors import BackendUnavailable
 from coordlock.fencing.marks import Marks
 from coordlock.grant import _Hold
+from coordlock.link import Link
 from coordlock.promise import resolved
 from coordlock.retry import removal
 from coordlock.session import Session
@@ -169,6 +170,9 @@ withdraws_once = patched((coordlock.ticket, "removal", _remove_once))
 never_looks_for_what_came_late = patched((coordlock.ticket, "_CONFIRMATIONS", ()))
 
 _send = Ticket._send
+
+
+leaves_its_contenders_when_it_is_closed = patched((Link, "_must_stay", lambda _: False))
 
 
 def _send_anew(self: Ticket) -> Any:

@@ -194,11 +194,18 @@ def a_release_finds_no_server(stage: Stage) -> None:
     proxy = stage.proxy()
     holder = stage.player(proxy)
     held = holder.holding()
-    with stage.fault():
-        proxy.refuse()
-        proxy.drop_connections()
+    with stage.outage(proxy):
         holder.release(held)
-        proxy.heal()
+
+
+def a_visitor_leaves_during_an_outage(stage: Stage) -> None:
+    """It was given a client of the service, whose session goes on without it."""
+    proxy = stage.proxy()
+    visitor, other = stage.player(given=stage.given(proxy)), stage.player()
+    held = visitor.holding()
+    with stage.outage(proxy):
+        visitor.leave(held)
+    other.release(other.patient(other.asking()))
 
 
 def a_create_arrives_late(stage: Stage) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from kazoo.client import KazooClient
+
 import coordlock
 from coordlock.claim import Claim, Mode, Permit
 from coordlock.contender import Contender
@@ -62,8 +64,10 @@ _AT_MOST: Final = 1.0
 class Player:
     """One client of the run, under a name of its own."""
 
-    def __init__(self, url: str, journal: Journal, pool: ThreadPoolExecutor) -> None:
-        self.client: Final = coordlock.connect(url)
+    def __init__(
+        self, url: str, journal: Journal, pool: ThreadPoolExecutor, given: object = None
+    ) -> None:
+        self.client: Final = coordlock.connect(url, client=given)
         self.journal: Final = journal
         #: Those that were granted and not released.
         self.attempts: Final[list[AttemptLog]] = []
@@ -115,6 +119,13 @@ class Player:
             self.attempts.remove(attempt)
             attempt.releasing(_AT_MOST)
             attempt.released(bool(attempt.grant.release(_AT_MOST)))
+
+    def leave(self, attempt: AttemptLog) -> None:
+        """Close the client while it holds."""
+        self.attempts.remove(attempt)
+        attempt.releasing(_AT_MOST)
+        self.client.close()
+        attempt.release_failed(coordlock.ClientClosed())
 
     def offer(self, attempt: AttemptLog, resource: Resource, kind: Kind) -> None:
         """Go to the resource with the token of ``attempt``."""
@@ -175,7 +186,7 @@ class Stage:
         self.truth: Final[Observer] = self._observer()
         self._pool = self._stack.enter_context(ThreadPoolExecutor(16))
 
-    def player(self, *proxies: FaultProxy, **options: object) -> Player:
+    def player(self, *proxies: FaultProxy, given: object = None, **options: object) -> Player:
         """One more client, c1, c2 and so on; ``options`` are of its URL."""
         endpoint = self.server.endpoint
         if proxies:
@@ -183,7 +194,7 @@ class Stage:
             endpoint = Endpoint(endpoint.scheme, hosts)
         journal = self._new_journal(f"c{len(self._players) + 1}")
         url = endpoint.url(self._root, **{"ttl": "30s", "request_timeout": "1s"} | options)
-        player = Player(url, journal, self._pool)
+        player = Player(url, journal, self._pool, given)
         self._stack.callback(player.client.close)
         self._players.append(player)
         return player
@@ -193,6 +204,17 @@ class Stage:
         framer = GrpcFrames if isinstance(self.server, EtcdServer) else ZooKeeperFrames
         proxy = FaultProxy(self.server.host, self.server.port, framer)
         return self._stack.enter_context(proxy)
+
+    def given(self, proxy: FaultProxy) -> KazooClient:
+        """An application's own client of ZooKeeper, which reaches it through ``proxy``."""
+        hosts = f"127.0.0.1:{proxy.port}"
+        client = KazooClient(
+            hosts, timeout=30, connection_retry={"max_tries": -1, "max_delay": 0.2}
+        )
+        client.start()
+        self._stack.callback(client.close)
+        self._stack.callback(client.stop)
+        return client
 
     def resource(self) -> Resource:
         """What the lock protects, behind a fence."""
@@ -221,6 +243,15 @@ class Stage:
             yield
         finally:
             self._journal.log(FaultHealed, fault)
+
+    @contextmanager
+    def outage(self, proxy: FaultProxy) -> Iterator[None]:
+        """Nobody reaches the server through ``proxy`` as long as the block lasts."""
+        with self.fault():
+            proxy.refuse()
+            proxy.drop_connections()
+            yield
+            proxy.heal()
 
     def evict(self, contender: Contender) -> None:
         """Remove a contender, as an operator does, with the service's own tools."""

@@ -95,6 +95,12 @@ MUTANTS: Final = [
     Mutant(
         mutants.takes_its_own_removal_for_another_ones, scenarios.a_semaphore_is_full, FalselyLost
     ),
+    Mutant(
+        mutants.leaves_its_contenders_when_it_is_closed,
+        scenarios.a_visitor_leaves_during_an_outage,
+        Unanswered,
+        ("zookeeper",),
+    ),
     Mutant(mutants.withdraws_once, scenarios.a_release_finds_no_server, Leaked),
     Mutant(
         mutants.never_looks_for_what_came_late, scenarios.a_create_arrives_late, Leaked, ("etcd",)

@@ -6,8 +6,8 @@
 Every run has a seed of its own, counted up from --seed, and is judged on its own. Every third round
 of workloads spares clients and contenders, so that one order of grants has to explain all. The
 report goes to standard output and, after every run, into --out, with JSON, a picture and the
-histories of runs that failed. Ctrl-C ends the soak with the report on the runs that were finished.
-With --judge there is no run: the history of one that was kept is judged again.
+histories of runs that failed or have no verdict. Ctrl-C ends the soak with the report on the runs
+that were finished. With --judge there is no run: the history of one that was kept is judged again.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from tests.faults.soak.report import Report
 from tests.faults.soak.run import BOUNDS, run
 from tests.faults.systems import SYSTEMS
 from tests.faults.systems.system import System
+from tests.faults.truth.observer import ServiceBroken
 
 __all__ = ["Soak", "main"]
 
@@ -66,6 +67,14 @@ def positive(kind: type[N]) -> Callable[[str], N]:
     return parse
 
 
+def share(given: str) -> float:
+    """A number from 0 to 1, for the parser."""
+    number = float(given)
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"{given} is not from 0 to 1")
+    return number
+
+
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -77,6 +86,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--seconds", type=positive(float), default=60.0, help="of faults in each run")
     add("--seed", type=positive(int), default=1, help="of the first run")
     add("--clients", type=positive(int), default=4, help="client processes at a time")
+    add("--given", type=share, default=0.3, help="of the processes that use a client of their own")
     add("--ttl", type=positive(float), default=2.0, help="of the sessions, in seconds")
     parser.add_argument(
         "--workloads",
@@ -113,6 +123,7 @@ class Soak:
                 "nodes": "3",
                 "clients": f"{given.clients} processes at a time",
                 "ttl": f"{given.ttl:g} s",
+                "given clients": f"to {given.given:.0%} of the processes",
                 "each run": f"{given.seconds:g} s of faults",
                 "seeds": f"from {given.seed}",
             },
@@ -128,6 +139,7 @@ class Soak:
                 self._one_run(self._plan(number))
                 self._save()
                 if self._in_vain == _ENOUGH:
+                    self.report.in_vain = True
                     self._end(f"after {_ENOUGH} runs in a row without a verdict")
                     break
         except KeyboardInterrupt:
@@ -150,6 +162,7 @@ class Soak:
             clients=given.clients,
             ttl=given.ttl,
             faults=faults,
+            given=given.given,
         )
 
     def _one_run(self, plan: Plan) -> None:
@@ -157,21 +170,27 @@ class Soak:
         starts = self._seconds()
         try:
             judgement = run(self._cluster.system(), plan, history)
+        except ServiceBroken as error:
+            self._in_vain += 1
+            self._cluster.stop()
+            verdict, told = "no verdict", f"the server contradicts itself: {error}"
+            self.report.broken[plan.name] = f"{error} ({self._keep(history, plan)})"
         except Exception as error:
             # Whatever it is: the soak goes on, and the report says that this has no verdict.
             self._in_vain += 1
             self._cluster.stop()
-            holds, told = False, f"no verdict: {error}"
+            why, _, _ = str(error).partition("\n")
+            verdict, told = "FAILED", f"no verdict: {why}"
             self.report.fail(plan, self._keep(history, plan), traceback.format_exc())
         else:
             self._in_vain = 0
-            holds, told = judgement.holds, judgement.told()
+            verdict, told = "holds", judgement.told()
             self.report.add(plan, judgement, starts)
-            if not holds:
+            if not judgement.holds:
+                verdict = "FAILED"
                 told += f"\n{judgement.verdict}"
                 self.report.fail(plan, self._keep(history, plan), str(judgement.verdict))
         shutil.rmtree(history, ignore_errors=True)
-        verdict = "holds" if holds else "FAILED"
         say(f"{self._seconds() / 60:5.1f} min  {self._backend} {plan.name}: {verdict}, {told}")
 
     def _keep(self, history: Path, plan: Plan) -> Path:

@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from tests.servers.guard import guarded
 
-__all__ = ["Crew", "ProcessFailed", "Talker"]
+__all__ = ["Crew", "NoAnswer", "ProcessFailed", "Talker"]
 
 #: Seconds in which a process starts, or does what it is asked, on a busy machine.
 _PATIENCE: Final = 120.0
@@ -28,10 +28,14 @@ class ProcessFailed(Exception):
     """A process of the run ended, or did not do what it was asked; ends with what it complained."""
 
 
+class NoAnswer(ProcessFailed):
+    """It lives, and did not do in time what it was asked."""
+
+
 class Talker:
     """A child process that obeys lines on its input and answers lines on its output.
 
-    It dies with the run, even when that is killed. What it complains of is in ``complaints``.
+    It dies with the run, even when that is killed. What it complains of goes to ``complaints``.
     """
 
     def __init__(
@@ -68,14 +72,17 @@ class Talker:
             raise self._failure(f"could not be told to {order}") from error
 
     def expect(self, answer: str, within: float = _PATIENCE) -> None:
-        """Wait for a line. Raises `ProcessFailed` when another one comes, or none in time."""
+        """Wait for a line. Raises `NoAnswer` when none comes in time.
+
+        Raises `ProcessFailed` when another one comes, or the process ends.
+        """
         assert self._process.stdout is not None
         deadline = time.monotonic() + within
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._heard:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise self._failure(f"did not say {answer!r} within {within:g} s")
+                    raise self._failure(f"did not say {answer!r} within {within:g} s", NoAnswer)
                 data = os.read(self._process.stdout.fileno(), 4096)
                 if not data:
                     raise self._failure(f"ended before it said {answer!r}")
@@ -117,9 +124,12 @@ class Talker:
             if stream is not None:
                 stream.close()
 
-    def _failure(self, what: str) -> ProcessFailed:
-        complaints = self._complaints.read_text(errors="replace")[-4000:]
-        return ProcessFailed(f"{self.name} {what}\n{complaints}".rstrip())
+    def complaints(self) -> str:
+        """What it has complained of so far."""
+        return self._complaints.read_text(errors="replace")
+
+    def _failure(self, what: str, kind: type[ProcessFailed] = ProcessFailed) -> ProcessFailed:
+        return kind(f"{self.name} {what}\n{self.complaints()[-4000:]}".rstrip())
 
 
 class Crew:
@@ -219,6 +229,24 @@ class Crew:
             self._parted(name)
             del self._clients[name]
 
+    def activities(self) -> str:
+        """What the threads of each are doing, which they complain of; why not, of who is dead."""
+        told: dict[str, str] = {}
+        said: dict[Talker, int] = {}
+        for client in self._clients.values():
+            try:
+                client.check()
+            except ProcessFailed as error:
+                told[client.name] = str(error)
+            else:
+                said[client] = len(client.complaints())
+                client.signal(signal.SIGUSR1)
+        time.sleep(_WORDS)
+        for client, length in said.items():
+            words = client.complaints()[length:] or "it says nothing; is it paused?\n"
+            told[client.name] = f"{client.name} (process {client.pid}) is doing:\n{words}"
+        return "\n".join(told.values())
+
     def __enter__(self) -> Self:
         return self
 
@@ -229,10 +257,6 @@ class Crew:
         traceback: TracebackType | None,
     ) -> None:
         if error is not None:
-            for client in self._clients.values():
-                with contextlib.suppress(ProcessFailed):
-                    client.check()
-                    client.signal(signal.SIGUSR1)  # it complains of what its threads are doing
-            time.sleep(_WORDS)
+            self.activities()  # for who reads what they complained of
         for client in self._clients.values():
             client.kill()

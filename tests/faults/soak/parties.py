@@ -9,8 +9,10 @@ from typing import Final
 
 from coordlock.testing.faults.events import Quiesced, RunBegan, RunEnded
 from coordlock.testing.faults.journal import Journal
+from tests.faults.clients.given import SHARING
 from tests.faults.clients.workloads.guarded import log_final_sets
-from tests.faults.soak.crew import Crew, Talker
+from tests.faults.soak.crew import Crew, NoAnswer, Talker
+from tests.faults.soak.impasse import Impasse
 from tests.faults.soak.plan import Plan
 from tests.faults.systems.subject import Subject
 
@@ -18,7 +20,7 @@ __all__ = ["LOCKS", "Parties", "at_work"]
 
 #: Few, so that clients contend for them.
 LOCKS: Final = 3
-#: A client process has one for its threads and one for its tasks.
+#: A client process has one for its threads and one for its tasks, unless they share another's.
 _SESSIONS: Final = 2
 
 
@@ -71,6 +73,10 @@ class Parties:
         self.crew.ask("drain", "drained", within)
         self.runner.log(Quiesced)
 
+    def impasse(self) -> Impasse:
+        """Who waits, and for what."""
+        return Impasse.of(self._subject.direct_url(self.root), self.directory)
+
     def end(self) -> None:
         """Count what is left, write down what the resource holds, and stop everybody, in order."""
         self.crew.ask("count", "counted")
@@ -101,7 +107,12 @@ class Parties:
 
     def _count(self, *, baseline: bool) -> None:
         if self.truth is not None:
-            self.truth.count(self.runner, baseline, _SESSIONS * self._plan.clients)
+            sessions = sum(1 if self._shares(name) else _SESSIONS for name in self.crew.names())
+            self.truth.count(self.runner, baseline, sessions)
+
+    def _shares(self, name: str) -> bool:
+        """Whether both clients of a process use the session of one that they were given."""
+        return self._subject.name in SHARING and self._plan.gives(int(name.removeprefix("c")))
 
     def _client(self, name: str, number: int) -> list[str]:
         plan = self._plan
@@ -112,6 +123,7 @@ class Parties:
             *("--journal", str(self.directory / f"{name}.jsonl")),
             *("--seed", str(plan.seed * 1000 + number), "--locks", str(LOCKS)),
             *("--workload", plan.workload, "--resource", str(self._socket)),
+            *(["--given"] if plan.gives(number) else []),
             *mutant,
         ]
 
@@ -131,6 +143,7 @@ class Parties:
                 "workload": plan.workload,
                 "clients": str(plan.clients),
                 "ttl": f"{plan.ttl:g} s",
+                "given clients": f"{plan.given:.0%}",
             },
         )
 
@@ -145,4 +158,10 @@ def at_work(subject: Subject, plan: Plan, directory: Path) -> Iterator[Parties]:
     """
     directory.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
-        yield Parties(subject, plan, directory, stack)
+        parties = Parties(subject, plan, directory, stack)
+        try:
+            yield parties
+        except NoAnswer as error:
+            raise NoAnswer(
+                f"{error}\n{parties.impasse()}\n{parties.crew.activities()}"
+            ) from error.__cause__

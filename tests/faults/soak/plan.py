@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from random import Random
 
 __all__ = ["Plan"]
 
@@ -20,6 +21,8 @@ class Plan:
         ttl: the sessions' time-to-live, in seconds.
         faults: names in `tests.faults.nemesis.FAULTS`; None for all that fit the service, and none
             at all for a calm run.
+        given: the share of client processes, from 0 to 1, that use a client of their own making,
+            such as a `KazooClient`. Which they are, the seed decides.
         mutant: the mistake that all clients make: a name in `tests.faults.mutants.mutants`.
     """
 
@@ -29,6 +32,7 @@ class Plan:
     clients: int = 4
     ttl: float = 2.0
     faults: Collection[str] | None = None
+    given: float = 0.0
     mutant: str | None = None
 
     @property
@@ -36,12 +40,16 @@ class Plan:
         """A name for its files and its root."""
         return f"{self.workload}-{self.seed}"
 
+    def gives(self, number: int) -> bool:
+        """Whether the client process with that number makes a client and gives it to coordlock."""
+        return Random(f"{self.seed} {number}").random() < self.given
+
     def command(self, backend: str) -> str:
         """What does this run again."""
         options = [
             *(backend, "--runs", "1", "--seed", str(self.seed), "--workloads", self.workload),
             *("--seconds", f"{self.seconds:g}", "--clients", str(self.clients)),
-            *("--ttl", f"{self.ttl:g}"),
+            *("--ttl", f"{self.ttl:g}", "--given", f"{self.given:g}"),
         ]
         if self.faults is not None:
             options += ["--faults", *self.faults] if self.faults else ["--calm"]

@@ -63,6 +63,9 @@ class Report:
         summaries: one for each run that has a verdict.
         workloads: how many runs there were of each.
         excused: how many violations are the server's own.
+        broken: runs without a verdict, because the service contradicted itself; how it did, and
+            where their journals are.
+        in_vain: whether it was given up, as no more verdicts were to be had.
         failures: of the runs.
         strips: what happened when, for the picture.
         seconds: how long it took, starts and checks included.
@@ -73,6 +76,8 @@ class Report:
     summaries: list[Summary] = field(default_factory=list)
     workloads: Counter[str] = field(default_factory=Counter)
     excused: int = 0
+    broken: dict[str, str] = field(default_factory=dict)
+    in_vain: bool = False
     failures: list[Failure] = field(default_factory=list)
     strips: list[Strip] = field(default_factory=list)
     seconds: float = 0.0
@@ -91,8 +96,8 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether there was a run, and every one holds."""
-        return bool(self.summaries) and not self.failures
+        """Whether there was a run, and every one holds that has a verdict."""
+        return bool(self.summaries) and not self.failures and not self.in_vain
 
     def figures(self) -> dict[str, object]:
         """All figures, for JSON."""
@@ -117,6 +122,7 @@ class Report:
             "faults": _added(one.faults for one in self.summaries),
             "violations": _added(one.violations for one in self.summaries),
             "violations_by_the_server": self.excused,
+            "runs_broken_by_the_server": self.broken,
             "unchecked": _added(dict.fromkeys(one.unchecked, 1) for one in self.summaries),
             "failures": [asdict(one) for one in self.failures],
         }
@@ -160,8 +166,12 @@ class Report:
             or "nothing",
             "runs that failed": f"{len(self.failures)}",
         }
+        if self.broken:
+            rows["without a verdict"] = f"{len(self.broken)}, as the server contradicted itself"
         width = max(map(len, rows)) + 2
         lines = [f"{name:<{width}}{value}" for name, value in rows.items()]
+        for run, how in self.broken.items():
+            lines += ["", f"run {run}: {how}"]
         for failure in self.failures:
             lines += ["", f"run {failure.run}, whose history is in {failure.history}:", failure.why]
             lines += [f"once more: {failure.again}"]

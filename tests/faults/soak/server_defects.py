@@ -1,15 +1,19 @@
-"""Violations that are the server's own: a defect of its version that is known and mended upstream.
+"""Violations that are the server's own: a defect of it that is known.
 
 They are recorded apart, by one rule for each, so that no invariant has to be weaker for them.
 
-etcd up to 3.4.30, and 3.5.0 to 3.5.12: a leader that was paused and goes on, deposed meanwhile,
-revokes leases whose time had run out on its own clock, though the new leader has kept them alive
-(https://github.com/etcd-io/etcd/issues/12528, https://github.com/etcd-io/etcd/issues/15247).
+etcd: a leader that was paused and goes on, deposed meanwhile, revokes leases whose time had run out
+on its own clock, though the new leader has kept them alive
+(https://github.com/etcd-io/etcd/issues/12528, https://github.com/etcd-io/etcd/issues/15247). From
+3.4.31 and 3.5.13 on it asks first whether it still leads, but not where its clock has just ticked,
+as it does when it goes on; seen with 3.5.30.
 
 ZooKeeper 3.8.0 may lose transactions when leaders change (ZOOKEEPER-4785, mended in 3.8.4), and
 lets members keep contenders that the new leader doesn't have (ZOOKEEPER-5010). So members were seen
 to show, for as long as their sessions lived, contenders that nobody had been told of, with
-sequences that the next leader gave out again. By the rules of the queue all others overtake them.
+sequences that the next leader gave out again. By the rules of the queue all others overtake them,
+unless they ask a member that shows them: then they wait, and the run has no verdict (see
+`Observer.contradiction`).
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from coordlock.testing.faults.history import History
 from coordlock.testing.faults.linearizability import NotLinearizable
 from coordlock.testing.faults.loss import EarlyRemoval
 from coordlock.testing.faults.release import FalselyLost
+from coordlock.testing.faults.truth import Life
 from coordlock.testing.faults.violation import Violation
 
 __all__ = ["is_the_servers"]
@@ -34,7 +39,6 @@ _AFTERMATH: Final = 1_000_000_000
 _PAUSE: Final = "pause-leader"
 #: The bits of a transaction below its leader's epoch.
 _EPOCH: Final = 32
-_MENDED: Final = {(3, 4): 31, (3, 5): 13}
 
 
 def is_the_servers(history: History, violation: Violation) -> bool:
@@ -43,7 +47,7 @@ def is_the_servers(history: History, violation: Violation) -> bool:
         return _overtakes_phantoms(history, violation)
     if not isinstance(violation, EarlyRemoval | FalselyLost | HeldTogether | NotLinearizable):
         return False
-    if not _revokes_live_leases(history):
+    if history.began is None or history.began.backend != "etcd":
         return False
     revoked = _revoked(history)
     attempts = {getattr(event, "attempt", None) for event in violation.events}
@@ -55,7 +59,7 @@ def is_the_servers(history: History, violation: Violation) -> bool:
 
 
 def _overtakes_phantoms(history: History, violation: Violation) -> bool:
-    """Whether nobody is overtaken but for contenders whose sequence a later leader gave out again.
+    """Whether nobody is overtaken but contenders of which a later leader did not know.
 
     So without them nothing is wrong with who overtook them.
     """
@@ -69,45 +73,35 @@ def _overtakes_phantoms(history: History, violation: Violation) -> bool:
 
 
 def _phantoms(history: History, epoch: int) -> set[str]:
-    """The keys of contenders that nobody was granted by, and whose sequence was given out again.
+    """The keys of contenders that the leader of ``epoch`` did not know, of leaders before it.
 
-    By a later leader, and without its queue being deleted and made anew, which begins at 0. Of
-    leaders before ``epoch``: whoever stands behind one of the same leader shows that it counts.
+    While they were there their sequence, or an earlier one, was given out once more, by that leader
+    or one before it: a queue counts upwards for as long as it has contenders. Nobody was granted by
+    one of them.
     """
     granted = {one.token for one in history.granted}
-    queues: dict[str, list[ContenderAppeared]] = {}
-    for event in history.events:
-        if isinstance(event, ContenderAppeared):
-            queues.setdefault(event.lock, []).append(event)
-    phantoms = set()
-    for given in queues.values():
-        latest: dict[int, ContenderAppeared] = {}
-        for one in sorted(given, key=lambda one: one.token, reverse=True):
-            if (sequence := sequence_of(one.key)) is None:
-                continue  # another service's
-            again = latest.get(sequence)
-            by_another = again is not None and again.token >> _EPOCH > one.token >> _EPOCH
-            if by_another and one.token >> _EPOCH < epoch and one.token not in granted:
-                phantoms.add(one.key)
-            if sequence == 0:
-                latest.clear()
-            else:
-                latest[sequence] = one
-    return phantoms
+    queues: dict[str, list[tuple[int, Life]]] = {}
+    for life in history.truth.lives:
+        if (sequence := sequence_of(life.appeared.key)) is not None:  # else another service's
+            queues.setdefault(life.appeared.lock, []).append((sequence, life))
+    return {
+        life.appeared.key
+        for queue in queues.values()
+        for sequence, life in queue
+        if life.appeared.token not in granted
+        and any(
+            again <= sequence
+            and life.appeared.token >> _EPOCH < later.appeared.token >> _EPOCH <= epoch
+            and later.appeared.revision < life.gone
+            for again, later in queue
+        )
+    }
 
 
 def _overtaker(violation: Violation) -> int:
     """The token of who came last, and was granted."""
     appeared = (one.token for one in violation.events if isinstance(one, ContenderAppeared))
     return max(appeared, default=0)
-
-
-def _revokes_live_leases(history: History) -> bool:
-    version = history.began.versions.get("etcd") if history.began else None
-    if version is None:
-        return False
-    major, minor, patch = (int(part) for part in version.split("-")[0].split("."))
-    return patch < _MENDED.get((major, minor), 0)
 
 
 def _revoked(history: History) -> set[str]:
@@ -118,8 +112,9 @@ def _revoked(history: History) -> set[str]:
         life = history.life(attempt)
         if life is None or life.disappeared is None:
             continue
-        gone = life.disappeared.at
         told = (attempt.granted, attempt.lost)
+        # By whoever was told first: the observer is a client, too, and may be late.
+        gone = min(one.at for one in (life.disappeared, attempt.lost) if one is not None)
         deadline = max((one.deadline or 0 for one in told if one is not None), default=0)
         sent, answer = attempt.release_sent, attempt.release_answer
         found_nothing = isinstance(answer, ReleaseAcknowledged) and not answer.held

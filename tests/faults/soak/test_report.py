@@ -65,8 +65,22 @@ def test_a_run_that_failed_is_told_with_the_command_that_does_it_again(report: R
     assert not report.holds
     text = report.text()
     assert "run modes-2, whose history is in kept/etcd-modes-2:\nLeaked: a key\n" in text
-    again = "etcd --runs 1 --seed 2 --workloads modes --seconds 10 --clients 4 --ttl 3"
+    again = "etcd --runs 1 --seed 2 --workloads modes --seconds 10 --clients 4 --ttl 3 --given 0"
     assert f"once more: make soak ARGS='{again}'" in text
+
+
+def test_a_run_that_the_service_broke_is_told_and_fails_nothing(report: Report) -> None:
+    report.broken["modes-2"] = "/modes-2/lock0/x__lock__0000000007 is there for n1 alone"
+    assert report.holds
+    text = report.text()
+    assert "without a verdict" in text
+    assert "run modes-2: /modes-2/lock0/x__lock__0000000007 is there for n1 alone\n" in text
+    assert json.loads(json.dumps(report.to_dict()))["runs_broken_by_the_server"] == report.broken
+
+
+def test_a_soak_that_was_given_up_does_not_hold(report: Report) -> None:
+    report.in_vain = True
+    assert not report.holds
 
 
 def test_the_command_names_the_faults_if_they_were_chosen() -> None:

@@ -14,13 +14,19 @@ import pytest
 from tests.faults.clients.workloads import WORKLOADS
 from tests.faults.nemesis import FAULTS
 from tests.faults.soak import run
+from tests.faults.soak.judgement import Judgement
 from tests.faults.soak.plan import Plan
 from tests.faults.systems import SYSTEMS
+from tests.faults.truth.observer import ServiceBroken
 
 #: Several tests at a time make a machine busy, and signals late.
 BOUNDS: Final = replace(run.BOUNDS, signal=5_000_000_000)
 #: Long enough for a workload's share of the faults.
-SECONDS: Final = 25.0
+SECONDS: Final = 20.0
+#: Of the client processes.
+GIVEN: Final = 0.5
+#: ZooKeeper 3.8.0 did it in 5 of some 160 runs on a busy machine: see `server_defects`.
+ATTEMPTS: Final = 3
 
 
 def share(service: str, number: int) -> tuple[str, ...]:
@@ -29,7 +35,7 @@ def share(service: str, number: int) -> tuple[str, ...]:
     return tuple(fitting[number :: len(WORKLOADS)])
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("number", "workload"), list(enumerate(WORKLOADS)))
 @pytest.mark.parametrize(
     "service", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in SYSTEMS]
@@ -37,13 +43,24 @@ def share(service: str, number: int) -> tuple[str, ...]:
 def test_the_promises_hold_under_faults(
     service: str, number: int, workload: str, tmp_path: Path
 ) -> None:
-    plan = Plan(workload, seed=number + 1, seconds=SECONDS, faults=share(service, number))
-    with SYSTEMS[service](tmp_path / "cluster") as system:
-        judgement = run.run(system, plan, tmp_path / "run", BOUNDS)
+    faults = share(service, number)
+    plan = Plan(workload, seed=number + 1, seconds=SECONDS, faults=faults, given=GIVEN)
+    judgement = judged(service, plan, tmp_path)
     print(judgement.summary.text())
     assert judgement.holds, str(judgement.verdict)
     # Not all: an operator may find nobody to strike.
-    assert (
-        len(judgement.summary.faults.keys() & set(plan.faults or ())) > len(plan.faults or ()) / 2
-    )
+    assert len(judgement.summary.faults.keys() & set(faults)) > len(faults) / 2
     assert judgement.summary.grants
+
+
+def judged(service: str, plan: Plan, directory: Path) -> Judgement:
+    """What comes of ``plan``, with another seed where the service broke its own promises."""
+    for attempt in range(ATTEMPTS):
+        where = directory / str(attempt)
+        again = replace(plan, seed=plan.seed + 1000 * attempt)
+        try:
+            with SYSTEMS[service](where / "cluster") as system:
+                return run.run(system, again, where / "run", BOUNDS)
+        except ServiceBroken as broken:
+            print(f"no verdict, once more: {broken}")
+    pytest.fail(f"{service} broke its own promises in {ATTEMPTS} of {ATTEMPTS} runs")

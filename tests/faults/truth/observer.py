@@ -7,15 +7,16 @@ with the clients but the names of keys: what coordlock does to learn the same is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from coordlock.testing.faults.events import Counted
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 
-__all__ = ["Observer", "TruthIncomplete"]
+__all__ = ["Observer", "ServiceBroken", "TruthIncomplete"]
 
 #: Seconds for what dies by its time-to-live. An election starts that anew.
 _SETTLING = 30.0
@@ -26,7 +27,18 @@ _FAREWELL = 1.0
 
 
 class TruthIncomplete(Exception):
-    """The service's record has a gap, or contradicts what the service holds now."""
+    """The service's record has a gap, or contradicts what the service holds now.
+
+    ``locks`` are those of which it does; none for a gap.
+    """
+
+    def __init__(self, what: str, locks: Iterable[str] = ()) -> None:
+        super().__init__(what)
+        self.locks: Final = frozenset(locks)
+
+
+class ServiceBroken(Exception):
+    """The service contradicts itself, by a defect of its own: such a run has no verdict."""
 
 
 class Observer(ABC):
@@ -69,19 +81,26 @@ class Observer(ABC):
     def counts(self) -> dict[str, int]:
         """How many there are now, in the service, of what clients can leave behind."""
 
+    def contradictions(self) -> dict[str, str]:
+        """The locks of which the service has broken its own promises, and what shows that.
+
+        For a run that could not be judged: who waits for what only one member shows waits for good.
+        """
+        return {}
+
     def count(self, journal: Journal, baseline: bool, sessions: int = 0) -> None:
         """Log a `Counted` for each of `counts`.
 
-        So many ``sessions`` are no leak, because there are clients for them: on a busy machine one
-        may just have been lost. Sessions of the dead, and what belongs to them, go only when they
+        So many ``sessions`` are not counted, because there are clients for them; on a busy machine
+        one may just have been lost. Those of the dead, and what belongs to them, go only when they
         expire. So what is more than at the baseline gets half a minute for that.
         """
 
         def counted() -> dict[str, int]:
-            return {
-                what: max(count, sessions if what in self.per_session else 0)
-                for what, count in self.counts().items()
-            }
+            counts = self.counts()
+            for what in self.per_session:
+                counts[f"{what} beyond those of clients"] = max(0, counts.pop(what) - sessions)
+            return counts
 
         counts = counted()
 

@@ -17,12 +17,13 @@ from coordlock.testing.faults.history import History
 from coordlock.testing.faults.journal import Journal, read
 from coordlock.testing.faults.truth import Life
 from coordlock.testing.waiting import eventually
+from tests.faults.truth import observer as observing
 from tests.faults.truth.etcd import EtcdObserver
 from tests.faults.truth.observer import Observer, TruthIncomplete
 from tests.faults.truth.zookeeper import ZooKeeperObserver
-from tests.faults.truth.zookeeper_log import read_log, read_logs
+from tests.faults.truth.zookeeper_log import Change, Transaction, read_log, read_logs
 from tests.servers.etcd import EtcdCluster, EtcdServer
-from tests.servers.zookeeper import _JARS, ZooKeeperEnsemble, ZooKeeperServer
+from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, classpath
 
 Server = EtcdServer | ZooKeeperServer
 Cluster = EtcdCluster | ZooKeeperEnsemble
@@ -81,7 +82,7 @@ def counted(tmp_path: Path, *, baseline: bool) -> dict[str, int]:
 def test_contenders_are_logged_with_what_clients_know_of_them(
     server: Server, truth: Observer, root: str, tmp_path: Path
 ) -> None:
-    with coordlock.connect(server.url_for(root, ttl="4s")) as client:
+    with coordlock.connect(server.url_for(root)) as client:
         first = client.lock("a/b ü").acquire()
         grants = [client.read_lock("shared").acquire(), client.semaphore("some", 3).acquire()]
         [standing] = client.contenders("a/b ü")
@@ -354,8 +355,7 @@ def test_logs_are_read_as_the_servers_own_tool_reads_them(
     server.stop()
     [file] = (server.data / "version-2").glob("log.*")
     tool = "org.apache.zookeeper.server.persistence.TxnLogToolkit"
-    classpath = ":".join(map(str, _JARS))
-    command = ["java", "-cp", classpath, tool, "-d", str(file)]
+    command = ["java", "-cp", classpath(), tool, "-d", str(file)]
     told = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
     lines = re.findall(rb"session 0x([0-9a-f]+) cxid 0x[0-9a-f]+ zxid 0x([0-9a-f]+) (\w+)", told)
     found = list(read_log(file))
@@ -426,10 +426,69 @@ def test_the_record_goes_on_while_members_die_one_after_the_other(
         holding = client.lock("b").acquire(60)
         truth.survey()
         found = lives(tmp_path)
+        assert not truth.contradictions()
     known = {one.appeared.token: one for one in found}
     # A create whose reply was lost makes contenders that nobody hears of.
     assert set(tokens) | {holding.token} <= known.keys()
     assert [one.appeared.lock for one in found if one.gone == FOREVER] == ["b"]
+
+
+def test_members_of_which_one_alone_shows_a_contender_contradict_each_other(
+    request: pytest.FixtureRequest,
+    root: str,
+    journal: Journal,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two servers that know nothing of each other stand in for members that have diverged."""
+    request.getfixturevalue("zookeeper")
+    monkeypatch.setattr(observing, "AGREEMENT", 1.0)
+    with ZooKeeperServer(tmp_path / "a") as one, ZooKeeperServer(tmp_path / "b") as other:
+        truth = ZooKeeperObserver([one, other], root, journal)
+        assert not truth.contradictions()
+        with coordlock.connect(one.url_for(root)) as client:
+            client.lock("a").acquire()
+            [standing] = client.contenders("a")
+            what = f"{standing.contender.key} is there for {one.endpoint.hosts[0]} alone"
+            assert truth.contradictions() == {"a": what}
+        assert not truth.contradictions()
+
+
+@pytest.mark.parametrize(
+    ("changes", "contradicts"),
+    [
+        (["create q/x-0000000007", "create q/y-0000000008", "delete q/x-0000000007"], False),
+        (["create q/x-0000000007", "create q/y-0000000007"], True),
+        (["create q/x-0000000007", "delete q/x-0000000007", "create q/y-0000000006"], True),
+        (["create q/x-0000000007", "create r/y-0000000007"], False),
+        (
+            [
+                "create q/x-0000000000",
+                "delete q/x-0000000000",
+                "delete q",
+                "create q",
+                "create q/y-0000000000",
+            ],
+            False,
+        ),
+    ],
+)
+def test_a_sequence_that_is_given_out_again_contradicts_the_record(
+    changes: list[str],
+    contradicts: bool,
+    root: str,
+    journal: Journal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    truth = ZooKeeperObserver([], root, journal)
+    record: dict[int, Transaction] = {}
+    for zxid, (kind, _, path) in enumerate((one.partition(" ") for one in changes), 1):
+        done = Change("delete" if kind == "delete" else "create ephemeral", f"{root}/{path}")
+        record[zxid] = Transaction(zxid, 1, (done,), closes=False)
+    monkeypatch.setattr(truth, "_logged", lambda by=None: record)
+    found = truth.contradictions()
+    assert found.keys() == ({"q"} if contradicts else set())
+    assert all(f"{root}/q/y-" in what for what in found.values())
 
 
 def stands_still(server: ZooKeeperServer) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from bisect import bisect_left
@@ -11,7 +12,8 @@ from typing import Any, Final
 
 from coordlock_zookeeper.nodes import contender, sequence_of
 from coordlock_zookeeper.session import session_name
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
 
 from coordlock.names import unescape
 from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared, Surveyed
@@ -20,10 +22,14 @@ from coordlock.testing.waiting import eventually
 from tests.faults.truth import observer
 from tests.faults.truth.observer import Observer, TruthIncomplete
 from tests.faults.truth.zookeeper_log import Change, Transaction, read_logs
-from tests.servers.zookeeper import ExternalZooKeeper, ZooKeeperServer
+from tests.servers.zookeeper import ExternalZooKeeper, ZooKeeper, ZooKeeperServer
 
 __all__ = ["ZooKeeperObserver"]
 
+log = logging.getLogger("tests.faults")
+
+#: Contenders that come and go may be seen at one member alone, but not so often.
+_LOOKS: Final = 3
 #: Seconds between two looks at how far a node has come.
 _INTERVAL: Final = 0.2
 _EPOCH: Final = 1 << 32
@@ -91,7 +97,7 @@ class ZooKeeperObserver(Observer):
             eventually(agrees, within=observer.AGREEMENT)
         except TimeoutError:
             what = f"ZooKeeper and its logs differ at {last:#x}: {sorted(differences)}"
-            raise TruthIncomplete(what) from None
+            raise TruthIncomplete(what, map(_lock, differences)) from None
         self.close()
         for event in events:
             self._journal.write(event)
@@ -132,16 +138,68 @@ class ZooKeeperObserver(Observer):
             "watches in ZooKeeper on no contender": watches.total(),
         }
 
+    def contradictions(self) -> dict[str, str]:
+        """See `Observer`. What a majority has logged was lost, or members differ for good."""
+        return self._divergences() | self._given_again()
+
+    def _given_again(self) -> dict[str, str]:
+        """By locks, contenders whose sequence was given out before, in a queue not removed since.
+
+        A majority has logged what was given out before; so it was lost.
+        """
+        found: dict[str, str] = {}
+        newest: dict[str, int] = {}
+        logged = self._logged()
+        for zxid, one in sorted(self._logged(by=1).items()):
+            for change in one.changes:
+                queue, _, child = change.path.rpartition("/")
+                if change.kind == "delete":
+                    newest.pop(change.path, None)  # whoever has logged it
+                elif zxid in logged and self._is_contender(change.path):
+                    sequence = sequence_of(child)
+                    assert sequence is not None
+                    if sequence <= newest.get(queue, -1):
+                        what = f"{change.path} of {zxid:#x}: its sequence was given out before"
+                        found.setdefault(_lock(change.path), what)
+                    newest[queue] = sequence
+        return found
+
+    def _divergences(self) -> dict[str, str]:
+        """By locks, contenders that some members show and others don't, and not for a moment."""
+        shown: dict[str, set[str]] = {}
+        looks: list[set[str]] = []
+
+        def agree() -> bool:
+            for node in self._nodes:
+                shown[node.endpoint.hosts[0]] = self._contenders(node)
+            everything: set[str] = set().union(*shown.values())
+            looks.append({path for paths in shown.values() for path in everything - paths})
+            return not set.intersection(*looks)
+
+        try:
+            eventually(agree, within=observer.AGREEMENT)
+        except TimeoutError:
+            if len(looks) < _LOOKS:
+                return {}
+        except (KazooException, KazooTimeoutError) as error:
+            log.warning("the members of ZooKeeper cannot be compared: %s", error)
+            return {}
+        found = {}
+        for path in sorted(set.intersection(*looks)):
+            members = sorted(member for member, paths in shown.items() if path in paths)
+            found[_lock(path)] = f"{path} is there for {', '.join(members)} alone"
+        return found
+
     def _current(self) -> int:
         """A transaction that is made now."""
         with self._zookeeper.kazoo() as client:
             _, stat = client.create("/truth-", ephemeral=True, sequence=True, include_data=True)
             return int(stat.czxid)
 
-    def _contenders(self) -> set[str]:
-        """The contenders that are there."""
+    def _contenders(self, member: ZooKeeper | None = None) -> set[str]:
+        """The contenders that are there, as ``member`` or any of them shows it."""
         found: set[str] = set()
-        with self._zookeeper.kazoo() as client:
+        with (member or self._zookeeper).kazoo() as client:
             client.sync("/")
             for queue in _children(client, self._root):
                 parent = f"{self._root}/{queue}"
@@ -149,16 +207,19 @@ class ZooKeeperObserver(Observer):
                 found.update(f"{parent}/{one}" for one in children if sequence_of(one) is not None)
         return found
 
+    def _logged(self, by: int | None = None) -> dict[int, Transaction]:
+        """All transactions since the start that so many members have logged; else a majority."""
+        enough = by or len(self._nodes) // 2 + 1
+        logs = [read_logs(node.data, self._began) for node in self._nodes]
+        copies = Counter(zxid for log in logs for zxid in log)
+        return {zxid: one for log in logs for zxid, one in log.items() if copies[zxid] >= enough}
+
     def _committed(self, last: int) -> list[Transaction]:
         """All transactions since the start, up to ``last``."""
-        majority = len(self._nodes) // 2 + 1
         committed: dict[int, Transaction] = {}
 
         def has_last() -> bool:
-            logs = [read_logs(node.data, self._began) for node in self._nodes]
-            copies = Counter(zxid for log in logs for zxid in log)
-            for log in logs:
-                committed.update((z, one) for z, one in log.items() if copies[z] >= majority)
+            committed.update(self._logged())
             return last in committed
 
         eventually(has_last, f"transaction {last:#x} in the logs of a majority")
@@ -193,11 +254,10 @@ class ZooKeeperObserver(Observer):
 
     def _appeared(self, one: Transaction, path: str, owner: int) -> ContenderAppeared:
         parent, _, child = path.rpartition("/")
-        queue = parent.rpartition("/")[2]
         return ContenderAppeared(
             at=self._at(one.zxid),
             process=self._journal.process,
-            lock=unescape(queue) or queue,
+            lock=_lock(path),
             key=path,
             token=one.zxid,
             claim=contender(parent, child).claim,
@@ -219,6 +279,12 @@ class ZooKeeperObserver(Observer):
                 if (zxid := int(answer[1], 16)) > self.seen():
                     self._times.append(self._journal.now())
                     self._zxids.append(zxid)
+
+
+def _lock(path: str) -> str:
+    """The lock of the contender at ``path``."""
+    queue = path.split("/")[-2]
+    return unescape(queue) or queue
 
 
 def _leads(node: ZooKeeperServer) -> bool:

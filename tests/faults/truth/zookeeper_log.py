@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final, Literal
 
@@ -65,7 +66,7 @@ def read_logs(directory: Path, since: int = 0) -> dict[int, Transaction]:
     """All transactions after ``since`` in one server's data directory, by their zxids."""
     files = sorted(directory.glob("version-2/log.*"), key=_first)
     found: dict[int, Transaction] = {}
-    for file, following in zip(files, [*files[1:], None], strict=True):
+    for file, following in zip_longest(files, files[1:]):
         if following is None or _first(following) > since + 1:
             found.update((one.zxid, one) for one in read_log(file) if one.zxid > since)
     return found

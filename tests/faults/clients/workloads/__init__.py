@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.faults.clients.workloads.crowd import Crowd
 from tests.faults.clients.workloads.guarded import Guarded
 from tests.faults.clients.workloads.modes import Modes
 from tests.faults.clients.workloads.permits import Permits
@@ -19,4 +20,5 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "permits": Permits,
     "queue": Queue,
     "guarded": Guarded,
+    "crowd": Crowd,
 }
