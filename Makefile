@@ -11,6 +11,12 @@ export URL
 comma := ,
 demo_backend = $(addprefix $(comma),$(filter zookeeper etcd,$(firstword $(subst :, ,$(URL)))))
 
+# The etcd and ZooKeeper of another Debian release, for the tests, the soak and the benchmark.
+ifdef RELEASE
+export PATH := $(CURDIR)/build/servers/$(RELEASE)/usr/bin:$(PATH)
+export COORDLOCK_TEST_JARS := $(CURDIR)/build/servers/$(RELEASE)/usr/share/java
+endif
+
 .PHONY: help demo test check fmt setup servers test-install bench cluster soak test-compose clean
 
 help: ## Show the targets
@@ -35,8 +41,9 @@ fmt: setup ## Format the code and fix what the linter can
 setup: ## Make .venv with coordlock, all extras and the development tools
 	@scripts/setup dev
 
-servers: ## Install the servers that the tests start (Debian, as root)
+servers: ## Install the servers that the tests start (Debian, as root); RELEASE=trixie for later ones
 	@scripts/servers
+	@$(if $(RELEASE),scripts/unpack-servers $(RELEASE))
 
 test-install: setup ## Build the packages and try every extra in an environment of its own
 	@COORDLOCK_TEST_ETCD_URL= COORDLOCK_TEST_REDIS_URL= COORDLOCK_TEST_ZOOKEEPER_URL= scripts/servers
@@ -44,6 +51,7 @@ test-install: setup ## Build the packages and try every extra in an environment 
 
 cluster: setup ## Run three nodes each of etcd and ZooKeeper until Ctrl-C; ARGS=--json
 	@COORDLOCK_TEST_ETCD_URL= COORDLOCK_TEST_REDIS_URL= COORDLOCK_TEST_ZOOKEEPER_URL= scripts/servers
+	@$(if $(RELEASE),scripts/unpack-servers $(RELEASE))
 	@$(python) scripts/cluster.py $(ARGS)
 
 test-compose: setup ## Run the contract suite against compose/'s containers; ARGS=--build makes the images

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import threading
 import time
@@ -53,6 +54,7 @@ class Crowd:
         self._tasks: list[asyncio.Task[None]] = []
         self._grants: list[coordlock.AsyncGrant] = []
         self._resumed = 0
+        self._commits = math.nan
         self._client: coordlock.AsyncClient = self._runner.run(self._connect())
 
     async def _connect(self) -> coordlock.AsyncClient:
@@ -63,21 +65,29 @@ class Crowd:
     def independent(self, width: int, seconds: float) -> float:
         """Acquire and release ``width`` locks at a time; pairs per second."""
 
-        async def turns(name: str, until: float) -> int:
-            number = 0
+        async def turns(name: str, until: float) -> Sequence[int]:
+            tokens = []
             lock = self._client.lock(name)
             while time.perf_counter() < until:
-                await (await lock.acquire()).release()
-                number += 1
-            return number
+                grant = await lock.acquire()
+                tokens.append(grant.token)
+                await grant.release()
+            return tokens
 
         async def main() -> float:
             started = time.perf_counter()
             names = (f"independent-{number}" for number in range(width))
             made = await asyncio.gather(*(turns(name, started + seconds) for name in names))
-            return sum(made) / (time.perf_counter() - started)
+            took = time.perf_counter() - started
+            tokens = [token for one in made for token in one]
+            self._commits = (max(tokens) - min(tokens)) / len(tokens)
+            return len(tokens) / took
 
         return self._runner.run(main())
+
+    def commits(self) -> float:
+        """How many commits a pair of those took the service, where tokens count these."""
+        return self._commits
 
     def hold(self, count: int) -> None:
         """Hold so many locks more."""

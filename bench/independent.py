@@ -23,7 +23,7 @@ def measure(rounds: int) -> Iterator[Table]:
     for name in SERVICES:
         table = Table(
             f"{_WIDTH} independent locks at a time: {name}",
-            ("who", "x ceiling", "CPU x ceiling's", "pairs per second"),
+            ("who", "x ceiling", "CPU x ceiling's", "commits per pair", "pairs per second"),
             plot=Plot("x ceiling", "who", target=0.8),
         )
         table.notes = [
@@ -31,6 +31,7 @@ def measure(rounds: int) -> Iterator[Table]:
             "ceiling: raw messages, each sent from the callback of the last answer",
             "ceiling, awaited: the same from tasks, each woken by itself; no lock around it",
             "coordlock, no service: on memory://, which shows what its own code takes",
+            "commits: by the tokens; on etcd several locks' requests may share one",
         ]
         with (
             service(name) as server,
@@ -46,6 +47,7 @@ def measure(rounds: int) -> Iterator[Table]:
             }
             made: dict[str, list[float]] = {who: [] for who in orders}
             cpu: dict[str, list[float]] = {who: [] for who in orders}
+            commits: list[float] = []
             for number, who in in_turns(list(orders), rounds):
                 doing(f"{name}: {who}", number, rounds)
                 worker, order = orders[who]
@@ -54,11 +56,14 @@ def measure(rounds: int) -> Iterator[Table]:
                 if number:
                     made[who].append(pairs)
                     cpu[who].append((worker.do("cpu") - before) / (pairs * _SECONDS))
+                    if worker is ours:
+                        commits.append(worker.do("commits"))
         for who in orders:
             table.add(
                 who,
                 ratios(made[who], made["ceiling"]),
                 median(cpu[who]) / median(cpu["ceiling"]),
+                median(commits) if who == "coordlock" else None,
                 median(made[who]),
             )
         yield table

@@ -4,7 +4,8 @@
 them. A test needs a service when it uses the fixture of that name or carries the marker of that
 name. When a needed service is not installed, the run fails before the first test;
 ``--without=etcd`` leaves its tests out and says so. ``COORDLOCK_TEST_ETCD_URL``,
-``COORDLOCK_TEST_POSTGRES_URL`` and so on name services that run already.
+``COORDLOCK_TEST_POSTGRES_URL`` and so on name services that run already. ``COORDLOCK_TEST_JARS`` is
+where ZooKeeper's jars are, if not in ``/usr/share/java``; ``make test RELEASE=...`` sets it.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def test_a_release_during_an_outage_is_made_up_for_when_the_session_has_recovere
 ) -> None:
     with (
         coordlock.connect(own_server.url_for(root)) as other,
-        coordlock.connect(through(proxy, own_server, root, "ttl=9s")) as client,
+        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
     ):
         grant = client.lock("orders").acquire()
         held = client.lock("other").acquire()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import socket
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,19 +26,30 @@ __all__ = [
     "ZooKeeper",
     "ZooKeeperEnsemble",
     "ZooKeeperServer",
+    "classpath",
     "zookeeper_is_installed",
 ]
 
-# The jar's manifest names most of what it needs, but not all of Netty and no logger.
-_JARS: Final = [
-    Path("/usr/share/java") / f"{name}.jar"
-    for name in ("zookeeper", "netty-codec", "netty-resolver", "slf4j-simple")
-]
+#: Where Debian's jars are; elsewhere for a release that `scripts/servers` has unpacked.
+_JAVA: Final = Path(os.environ.get("COORDLOCK_TEST_JARS", "/usr/share/java"))
+
+
+def classpath() -> str:
+    """What ``java -cp`` takes to find ZooKeeper and its tools."""
+    jar = _JAVA / "zookeeper.jar"
+    manifest = zipfile.ZipFile(jar).read("META-INF/MANIFEST.MF").decode()
+    # A long line of a manifest goes on after a line break and a space.
+    [needed] = re.findall("^Class-Path: (.*)$", re.sub("\r?\n ", "", manifest), re.MULTILINE)
+    # It names most of what the jar needs, but not all of Netty and no logger; and with the paths of
+    # an installation, so that the jar comes last, behind those of its own release.
+    names = [Path(one).name for one in needed.split()]
+    names += ["netty-codec.jar", "netty-resolver.jar", "slf4j-simple.jar"]
+    return ":".join(map(str, [*(_JAVA / name for name in names), jar]))
 
 
 def zookeeper_is_installed() -> bool:
     """Whether Debian's ZooKeeper and a Java runtime are there."""
-    return shutil.which("java") is not None and all(jar.exists() for jar in _JARS)
+    return shutil.which("java") is not None and (_JAVA / "zookeeper.jar").exists()
 
 
 class ZooKeeper(Service):
@@ -160,7 +174,7 @@ class ZooKeeperServer(ZooKeeper, ServerProcess):
             f"-Dznode.container.checkIntervalMs={self._container_check}",
             *self._login_options(),
             "-cp",
-            ":".join(map(str, _JARS)),
+            classpath(),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             str(configuration),
         ]
@@ -215,7 +229,8 @@ class ZooKeeperServer(ZooKeeper, ServerProcess):
             f'  user_{self.USER}="{self.PASSWORD}";\n'
             "};\n"
         )
-        return [f"-Djava.security.auth.login.config={jaas}"]
+        # From 3.9.6 on DIGEST-MD5 needs FIPS mode off, which is on by itself.
+        return [f"-Djava.security.auth.login.config={jaas}", "-Dzookeeper.fips-mode=false"]
 
     def answers(self) -> bool:
         # It is this server that answers, and not another one that had taken the port. A server

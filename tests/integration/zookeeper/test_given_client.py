@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+import coordlock
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -69,6 +71,58 @@ def test_an_answer_after_closing_leaves_no_contender(
     finally:
         own.stop()
         own.close()
+
+
+@pytest.mark.parametrize("outage", ["nothing gets through", "the connection is refused"])
+def test_what_closing_could_not_remove_in_an_outage_is_removed_after_it(
+    proxy: FaultProxy, root: str, kazoo: Any, outage: str
+) -> None:
+    own = KazooClient(
+        f"127.0.0.1:{proxy.port}", timeout=40, connection_retry={"max_tries": -1, "max_delay": 0.5}
+    )
+    own.start(BOUND)
+    try:
+        session, listeners = own.client_id, set(own.state_listeners)
+        url = f"zookeeper://127.0.0.1:{proxy.port}{root}?request_timeout=2s"
+        with coordlock.connect(url, client=own) as client:
+            client.lock("q").acquire()
+            if outage == "nothing gets through":
+                proxy.black_hole()
+            else:
+                proxy.refuse()
+                proxy.drop_connections()
+        assert len(kazoo.get_children(f"{root}/q")) == 1
+        proxy.heal()
+        eventually(lambda: kazoo.get_children(f"{root}/q") == [])
+        assert own.client_id == session
+        eventually(lambda: set(own.state_listeners) == listeners)
+    finally:
+        own.stop()
+        own.close()
+
+
+def test_what_closing_left_to_be_done_ends_when_the_given_client_is_stopped(
+    proxy: FaultProxy, root: str
+) -> None:
+    own = KazooClient(f"127.0.0.1:{proxy.port}", timeout=40)
+    own.start(BOUND)
+    url = f"zookeeper://127.0.0.1:{proxy.port}{root}?request_timeout=1s"
+    with coordlock.connect(url, client=own) as client, ThreadPoolExecutor() as pool:
+        grant = client.lock("q").acquire()
+        proxy.refuse()
+        proxy.drop_connections()
+        session = client._link._session
+        assert session is not None
+        session._lost("its deadline has passed")  # long before the server's
+        assert grant.lost.is_set()
+        waiting = pool.submit(client.lock("r").acquire)
+        eventually(lambda: client._link._starting is not None, "another session to be opened")
+        client.close()
+        assert isinstance(waiting.exception(BOUND), coordlock.ClientClosed)
+    assert client._link._tickets
+    own.stop()
+    own.close()
+    eventually(lambda: not client._link._tickets)
 
 
 def test_the_chroot_is_respected(

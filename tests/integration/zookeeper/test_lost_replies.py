@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from typing import Any
 
 import pytest
 
+import coordlock
 from coordlock.contender import Entry
-from coordlock.errors import BackendUnavailable
+from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -69,6 +72,36 @@ def test_a_request_that_never_arrived_leads_to_one_contender(
     party.recovers()
     party.backend.enqueue(entry).result(BOUND)
     assert len(kazoo.get_children(f"{root}/q")) == 1
+
+
+def test_an_answer_that_is_left_out_ends_the_session_and_is_no_answer(
+    proxy: FaultProxy,
+    proxied: str,
+    root: str,
+    parties: Parties,
+    kazoo: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As by a member that has diverged and fails to write the answer down (kazoo's issue 254)."""
+    party = parties(proxied)
+    proxy.on_request("create2", Connection.omit_reply)
+    what = "the server has left out an answer; has it diverged from its ensemble?"
+    with pytest.raises(SessionLost, match=re.escape(what)):
+        party.backend.enqueue(new_entry()).result(BOUND)
+    assert party.lost.wait(BOUND)
+    assert party.events == [f"lost: {what}"]
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
+    party.open()
+    _, contender, _ = party.enqueue()
+    # kazoo's thread is dead, and could not say goodbye: the server waits for a time-to-live.
+    eventually(lambda: kazoo.get_children(f"{root}/q") == [contender.key.rpartition("/")[2]])
+
+
+def test_a_lock_is_acquired_though_an_answer_is_left_out(proxy: FaultProxy, proxied: str) -> None:
+    with coordlock.connect(proxied) as client:
+        proxy.on_request("create2", Connection.omit_reply)
+        with client.lock("q", timeout=BOUND) as grant:
+            assert grant.token in [one.token for one in client.contenders("q")]
 
 
 def test_a_contender_of_an_earlier_session_is_replaced(
