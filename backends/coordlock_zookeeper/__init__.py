@@ -12,6 +12,7 @@
     container     the request for a node that goes when it is empty
     touches       up to when a session certainly lives; pure
     connection    the kazoo client under a session, our own or a given one
+    sender        what keeps a given one from blocking
     handler       its threads and sockets, put together from the next three
     tap           a socket that is read ahead
     wakeups       what wakes the I/O thread

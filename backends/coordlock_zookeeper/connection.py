@@ -159,7 +159,10 @@ class Owned:
 
 
 class Given:
-    """A started `KazooClient` of the application's, which goes on using it and stops it itself."""
+    """A started `KazooClient` of the application's, which goes on using it and stops it itself.
+
+    ``client`` is what `unblocked` made of it.
+    """
 
     shared = True
 

@@ -183,8 +183,7 @@ class Session:
             if self.end(error) and live:
                 self._listener.lost(error.reason)
         elif live and state == KazooState.CONNECTED:
-            # On another thread: a given client blocks the sender of a few hundred requests until
-            # this thread has passed them on.
+            # On another thread: this one shall send what is asked for, not ask.
             self.client.handler.dispatch_callback(Callback("watch", self._reconnected, ()))
         elif live:
             self._listener.suspect(_BROKEN)

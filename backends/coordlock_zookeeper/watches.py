@@ -130,7 +130,7 @@ class Watches:
                 watched.doubt()
                 watched.armed = False
         for path, watched in asking:
-            # When the connection has gone again, the next one asks. A given client would block.
+            # When the connection has gone again, the next one asks.
             watched.armed = self._client.connected
             if watched.armed:
                 self._ask(path, watched)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
 
 import coordlock
 from coordlock.claim import Mode
@@ -88,3 +90,75 @@ def test_many_who_began_to_wait_in_an_outage_do_not_block_the_client_after_it(
             backend.watch(gone, 0, lambda: None)
         proxy.heal()
         client.lock("orders", timeout=BOUND).acquire().release()
+
+
+@pytest.fixture
+def clogged(application: Any, proxy: FaultProxy) -> Iterator[Callable[[], None]]:
+    """Makes whoever asks the application's client for more wait: its I/O thread stands still.
+
+    As when the connection breaks just while hundreds of requests are handed to it. The
+    application's listener stops it here, before coordlock hears of the break.
+    """
+    stands_still, goes_on = threading.Event(), threading.Event()
+
+    def listener(state: str) -> None:
+        if state == KazooState.SUSPENDED:
+            stands_still.set()
+            goes_on.wait()
+
+    application.add_listener(listener)
+    senders: list[threading.Thread] = []
+
+    def clog() -> None:
+        assert stands_still.wait(BOUND)
+
+        def ask() -> None:
+            for _ in range(1000):  # more than fit into the pipe by which that thread is woken
+                application.get_async("/")
+
+        senders.append(threading.Thread(target=ask))
+        senders[0].start()
+        unsent = application._queue
+        eventually(lambda: _stays(lambda: len(unsent)), "the sender to be stuck")
+
+    yield clog
+    application.remove_listener(listener)
+    goes_on.set()
+    proxy.heal()
+    for sender in senders:
+        sender.join(BOUND)
+
+
+def _stays(measure: Callable[[], int]) -> bool:
+    before = measure()
+    time.sleep(0.05)
+    return before == measure() > 0
+
+
+def test_a_loss_is_told_in_time_though_the_client_blocks_whoever_asks_it(
+    proxy: FaultProxy, through: str, application: Any, clogged: Callable[[], None]
+) -> None:
+    with coordlock.connect(f"{through}?request_timeout=1s", client=application) as client:
+        grant = client.lock("precious").acquire()
+        proxy.refuse()
+        proxy.drop_connections()
+        clogged()
+        remaining = grant.remaining()
+        assert grant.lost.wait(remaining + 1.0)
+
+
+def test_who_comes_while_the_client_blocks_waits_no_longer_than_he_said(
+    proxy: FaultProxy, through: str, application: Any, clogged: Callable[[], None]
+) -> None:
+    async def come() -> None:
+        url = f"{through}?request_timeout=1s"
+        async with await coordlock.connect_async(url, client=application) as client:
+            async with client.lock("before"):
+                pass
+            proxy.refuse()
+            proxy.drop_connections()
+            await asyncio.to_thread(clogged)
+            with pytest.raises(coordlock.CoordlockError):
+                await client.lock("orders").acquire(timeout=0.5)
+
+    asyncio.run(asyncio.wait_for(come(), BOUND))
