@@ -19,10 +19,9 @@ def unblocked(client: Any) -> Any:
 
     kazoo wakes its I/O thread with a byte per request in a socket pair. The buffer holds 278 of
     them on Linux; whoever comes then waits until that thread has passed some on, or for ever when
-    the connection has gone meanwhile. coordlock asks from event loops, and from the thread that
-    tells holders that their lock is lost. With a client of our own, `Wakeups` sees to it.
+    the connection has gone meanwhile. coordlock asks from event loops and under deadlines. With a
+    client of our own, `Wakeups` sees to it.
     """
-
     sender = _Sender(client)
 
     class Unblocked(type(client)):  # type: ignore[misc]

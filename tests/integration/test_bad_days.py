@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -234,6 +236,35 @@ def test_a_lock_that_is_lost_only_here_is_given_up_without_a_release(
         if isinstance(own_server, EtcdServer):
             assert session in own_server.etcdctl("lease", "list")
         assert waiting.result().release()
+
+
+def test_a_loss_is_told_in_time_while_the_log_blocks_whoever_writes_to_it(
+    own_server: Server, proxy: FaultProxy, root: str
+) -> None:
+    """As one that goes over the network may, in the outage in which the lock is lost."""
+    reached, goes_on = threading.Event(), threading.Event()
+
+    class Blocking(logging.Handler):
+        def emit(self, _: logging.LogRecord) -> None:
+            reached.set()
+            goes_on.wait()
+
+    handler = Blocking(logging.WARNING)
+    url = through(proxy, own_server, root, "ttl=3s&request_timeout=1s")
+    with coordlock.connect(url) as client:
+        told = threading.Event()
+        grant = client.lock("orders").acquire()
+        grant.on_lost(lambda _: told.set())
+        logging.getLogger("coordlock").addHandler(handler)
+        try:
+            proxy.black_hole()
+            assert reached.wait(grant.remaining()), "a warning before the deadline"
+            # Not `lost`, for who asks that looks at the clock himself.
+            assert told.wait(grant.remaining() + 1.0)
+        finally:
+            logging.getLogger("coordlock").removeHandler(handler)
+            goes_on.set()
+            proxy.heal()
 
 
 def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root: str) -> None:
