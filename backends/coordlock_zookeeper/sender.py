@@ -49,13 +49,16 @@ class _Sender:
         with self._lock:
             if self._running:
                 return
+            self._running = True  # before: a finalizer may send within what follows
             thread = threading.Thread(target=self._serve, name=_NAME, daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # the interpreter is exiting, and starts no threads any more
+                self._running = False
                 self._pass_on(0.0)
-            else:
-                self._running = True  # not before: Ctrl-C may come
+            except BaseException:  # Ctrl-C
+                self._running = thread.is_alive()
+                raise
 
     def _serve(self) -> None:
         while True:
