@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import math
 import threading
 import time
@@ -14,11 +13,12 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from coordlock.errors import ClientClosed
+from coordlock.log import Log
 from coordlock.promise import Promise, resolved
 
 __all__ = ["SYSTEM_CLOCK", "Clock", "SystemTimers", "Timer", "Timers", "sleep", "within"]
 
-log = logging.getLogger("coordlock")
+log = Log("coordlock")
 
 
 class Clock(Protocol):
@@ -159,7 +159,7 @@ def sleep(timers: Timers, seconds: float) -> Promise[None]:
 
 def within(timers: Timers, future: Future[Any], seconds: float) -> Promise[None]:
     """A promise that is kept when ``future`` is done, however it ends, or after ``seconds``."""
-    if future.done():
+    if future.done() or seconds <= 0:
         return resolved(None)
     promise: Promise[None] = Promise()
     timer = timers.call_at(timers.clock.now() + seconds, partial(promise.resolve, None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
@@ -22,6 +21,7 @@ from coordlock.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.driver import DeadlineReached, Steps, run_in_background
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
 from coordlock.ids import Ids
+from coordlock.log import Log
 from coordlock.promise import Promise, settled
 from coordlock.recovery import Recovery
 from coordlock.retry import removal, retried
@@ -31,7 +31,7 @@ from coordlock.ticket import Ticket
 
 __all__ = ["Link"]
 
-log = logging.getLogger("coordlock")
+log = Log("coordlock")
 
 T = TypeVar("T")
 
@@ -47,8 +47,6 @@ class Link:
         self.backend: Final = backend
         self.settings: Final = settings
         self.timers: Final = timers or SystemTimers("coordlock-timers")
-        # Nothing that it does may block: see `Session`.
-        self._deadlines: Final = timers or SystemTimers("coordlock-deadlines")
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
@@ -231,7 +229,6 @@ class Link:
     def _leave(self) -> None:
         self._disconnect()
         self.timers.close()
-        self._deadlines.close()
 
     def _disconnect(self) -> Future[None]:
         # In this order, because one becomes the other.
@@ -284,11 +281,7 @@ class Link:
         if self.closed and not self._must_stay():
             raise ClientClosed
         self._starting = session = Session(
-            self.backend,
-            self.timers,
-            self._deadlines,
-            self._session_ended,
-            self.recovery.noticed,
+            self.backend, self.timers, self._session_ended, self.recovery.noticed
         )
         opened = run_in_background(session.open())
         # Another attempt dials anew, so none goes on for ever, whatever it waits for.
@@ -310,19 +303,14 @@ class Link:
         tickets = [ticket for ticket in self._everybody() if ticket.session is session]
         for ticket in tickets:
             ticket.lose(copy(error))  # each waiter's traceback goes on its own
-        if isinstance(error, ClientClosed):
-            return
-        # The service may keep the session for longer, and what is lost never comes back: others
-        # need not wait for its release. In the timers' thread, because anybody's may be here, and
-        # a moment later where something is held.
-        now = self.clock.now()
-        seconds = _NOTICE if self._has_holders(session) else 0.0
-        tell = partial(
-            log.warning, "%s: %s; %d contender(s) lost", self.settings, error, len(tickets)
-        )
-        with suppress(ClientClosed):
-            self.timers.call_at(now + seconds, partial(_withdraw, tickets))
-            self.timers.call_at(now, tell)
+        if not isinstance(error, ClientClosed):
+            log.warning("%s: %s; %d contender(s) lost", self.settings, error, len(tickets))
+            # The service may keep the session for longer, and what is lost never comes back: others
+            # need not wait for its release. In the timers' thread, because anybody's may be here,
+            # and a moment later where something is held.
+            seconds = _NOTICE if self._has_holders(session) else 0.0
+            with suppress(ClientClosed):
+                self.timers.call_at(self.clock.now() + seconds, partial(_withdraw, tickets))
 
     def _has_holders(self, session: Session | None) -> bool:
         """Whether something was granted in ``session`` that nobody has begun to withdraw.

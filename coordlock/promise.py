@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, NoReturn, TypeVar
 
+from coordlock.log import Log
+
 __all__ = ["Promise", "copied", "failed", "resolved", "settled"]
 
-log = logging.getLogger("coordlock")
+log = Log("coordlock")
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -13,10 +12,11 @@ import tenacity
 from coordlock.clock import Timers, sleep
 from coordlock.driver import DeadlineReached, Steps
 from coordlock.errors import BackendUnavailable
+from coordlock.log import Log
 
 __all__ = ["removal", "retried"]
 
-log = logging.getLogger("coordlock")
+log = Log("coordlock")
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable
@@ -15,12 +14,13 @@ from coordlock.backend import Backend
 from coordlock.clock import Timer, Timers
 from coordlock.driver import Steps
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
+from coordlock.log import Log
 from coordlock.promise import Promise
 from coordlock.retry import retried
 
 __all__ = ["Session"]
 
-log = logging.getLogger("coordlock")
+log = Log("coordlock")
 
 #: Heartbeats are sent this often per time-to-live, so that one may be lost without harm.
 _BEATS_PER_TTL: Final = 3
@@ -36,9 +36,6 @@ class Session:
     the session ends here first, whatever happened to the network or to this process. Once ended it
     never comes back: an acknowledgement that arrives later changes nothing.
 
-    ``timers`` send heartbeats, and log. ``deadlines`` watch for the deadline and do nothing else:
-    a service or a log that blocks the others does not keep a loss from being told.
-
     Gray and Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file cache
     consistency", 1989.
     """
@@ -47,7 +44,6 @@ class Session:
         self,
         backend: Backend,
         timers: Timers,
-        deadlines: Timers,
         on_end: Callable[[Session, CoordlockError], None],
         on_recovery: Callable[[], object] = lambda: None,
     ) -> None:
@@ -59,7 +55,6 @@ class Session:
         self.disorders = 0
         self._backend = backend
         self._timers = timers
-        self._deadlines = deadlines
         self._on_end = on_end
         self._on_recovery = on_recovery
         self._lock = threading.RLock()
@@ -192,7 +187,7 @@ class Session:
     def _rearm(self) -> None:
         if self._watchdog is not None:
             self._watchdog.cancel()
-        self._watchdog = self._deadlines.call_at(self._deadline, self._watch)
+        self._watchdog = self._timers.call_at(self._deadline, self._watch)
 
     def _schedule(self, when: float) -> None:
         if self._next_beat is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
 )
+from coordlock.log import Log
 from coordlock.promise import Promise, copied, failed, resolved, settled
 from coordlock.recovery import Recovery
 from coordlock.retry import removal, retried
@@ -29,7 +29,7 @@ from coordlock.session import Session
 
 __all__ = ["Ticket"]
 
-log = logging.getLogger("coordlock")
+log = Log("coordlock")
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ import grpc
 from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
 from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
+from coordlock.log import Log
 from coordlock.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings
 from coordlock.transaction import Operation, Stored, Transactions
@@ -34,7 +34,7 @@ from coordlock_etcd.watcher import Watcher
 
 __all__ = ["EtcdBackend"]
 
-log = logging.getLogger("coordlock")
+log = Log("coordlock")
 
 #: How many contenders a reading of a queue's part lists at least, so that it rarely takes another
 #: request to count the others.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,6 +11,7 @@ import grpc
 from google.protobuf.message import Message
 
 from coordlock.errors import BackendUnavailable
+from coordlock.log import Log
 from coordlock.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.call import Call
@@ -23,7 +23,7 @@ from coordlock_etcd.starter import Starter
 
 __all__ = ["Connection", "Metadata"]
 
-log = logging.getLogger("coordlock")
+log = Log("coordlock")
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)

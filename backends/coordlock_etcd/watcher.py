@@ -13,7 +13,6 @@ listener hears that a departure may come out of order.
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from typing import Final, Protocol
 
 from coordlock.contender import Contender
 from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.log import Log
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.connection import Connection
@@ -35,7 +35,7 @@ from coordlock_etcd.watch import Callback, Watch
 
 __all__ = ["Observer", "Watcher"]
 
-log = logging.getLogger("coordlock")
+log = Log("coordlock")
 
 #: Seconds between attempts to open a stream: the first doubles up to the last.
 _BACKOFF: Final = (0.1, 2.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import threading
@@ -21,6 +20,7 @@ from coordlock.errors import (
     CoordlockError,
     SessionLost,
 )
+from coordlock.log import Log
 from coordlock.promise import failed, resolved
 from coordlock.settings import Settings
 from coordlock_local.attempts import Attempts, perform
@@ -33,7 +33,7 @@ from coordlock_local.watcher import Watcher, notices
 
 __all__ = ["LocalBackend"]
 
-log = logging.getLogger("coordlock.local")
+log = Log("coordlock.local")
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -12,6 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from coordlock.contender import Contender
+from coordlock.log import Log
 from coordlock_local.directory import Directory
 from coordlock_local.notices import Notices, Polling
 from coordlock_local.queue import remove
@@ -19,7 +19,7 @@ from coordlock_local.session import is_alive
 
 __all__ = ["Watcher", "notices"]
 
-log = logging.getLogger("coordlock.local")
+log = Log("coordlock.local")
 
 #: The kernel tells that a dying process's file is closed an instant before it drops the lock. Who
 #: is told and finds nobody gone looks again after so many seconds, then after twice as many, etc.

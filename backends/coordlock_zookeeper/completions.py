@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
 
+from coordlock.log import Log
+
 __all__ = ["Completions"]
 
-log = logging.getLogger("coordlock.zookeeper")
+log = Log("coordlock.zookeeper")
 
 
 class Completions(queue.Queue[Callable[[], object]]):

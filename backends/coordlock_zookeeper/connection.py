@@ -17,13 +17,14 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
 from coordlock.clock import SYSTEM_CLOCK
+from coordlock.log import Log
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.errors import is_out_of_turn
 from coordlock_zookeeper.handler import Handler
 
 __all__ = ["Connection", "Given", "Owned"]
 
-log = logging.getLogger("coordlock.zookeeper")
+log = Log("coordlock.zookeeper")
 
 # Pauses between rounds of attempts to reconnect: they double from the first to the longest.
 _FIRST_PAUSE: Final = 0.05
@@ -161,7 +162,7 @@ class Owned:
 class Given:
     """A started `KazooClient` of the application's, which goes on using it and stops it itself.
 
-    ``client`` is what `unblocked` made of it.
+    ``client`` is a `Sender` in front of it.
     """
 
     shared = True
@@ -265,14 +266,14 @@ def _ignore(_: str) -> None:
     pass
 
 
-class _KazooLog(logging.LoggerAdapter[logging.Logger]):
+class _KazooLog(Log):
     """Where one kazoo client logs: errors only unless told otherwise, and never debug messages.
 
     Those show whole requests, passwords among them.
     """
 
     def __init__(self) -> None:
-        super().__init__(log.getChild("kazoo"), {})
+        super().__init__(f"{log.name}.kazoo")
         self.crash: BaseException | None = None
         if self.logger.level == logging.NOTSET:
             self.logger.setLevel(logging.ERROR)

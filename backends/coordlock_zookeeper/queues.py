@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -14,6 +13,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from coordlock.contender import Contender, Entry, Owner, Snapshot
 from coordlock.driver import Steps
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
+from coordlock.log import Log
 from coordlock.names import escape, unescape
 from coordlock.promise import Promise, settled
 from coordlock_zookeeper import nodes
@@ -25,7 +25,7 @@ from coordlock_zookeeper.session import Session, session_name
 
 __all__ = ["Queues"]
 
-log = logging.getLogger("coordlock.zookeeper")
+log = Log("coordlock.zookeeper")
 
 # How often a contender's parents are made before somebody else's deletions win.
 _ATTEMPTS: Final = 5

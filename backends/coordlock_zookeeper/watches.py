@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,12 +13,13 @@ from typing import Any
 from kazoo.protocol.states import Callback, EventType
 
 from coordlock.errors import AuthenticationFailed
+from coordlock.log import Log
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import NoNode
 
 __all__ = ["Watches"]
 
-log = logging.getLogger("coordlock.zookeeper")
+log = Log("coordlock.zookeeper")
 
 
 @dataclass(eq=False, slots=True)

@@ -22,6 +22,7 @@ from coordlock.cli.text import coloured, folded, milliseconds, printable, termin
 from coordlock.client import Client, connect
 from coordlock.config import find
 from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.log import flush
 from coordlock.registry import backend_for_scheme
 from coordlock.settings import Settings
 
@@ -132,6 +133,7 @@ def _logged() -> Iterator[list[str]]:
     logger.addHandler(handler)
     try:
         yield handler.texts
+        flush()
     finally:
         logger.removeHandler(handler)
 

@@ -238,33 +238,61 @@ def test_a_lock_that_is_lost_only_here_is_given_up_without_a_release(
         assert waiting.result().release()
 
 
-def test_a_loss_is_told_in_time_while_the_log_blocks_whoever_writes_to_it(
-    own_server: Server, proxy: FaultProxy, root: str
+class BlockingLog(logging.Handler):
+    """As one that goes over the network may be, in the outage in which the lock is lost."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.is_reached, self.goes_on = threading.Event(), threading.Event()
+
+    def emit(self, _: logging.LogRecord) -> None:
+        self.is_reached.set()
+        self.goes_on.wait()
+
+
+@pytest.fixture
+def blocking_log() -> Iterator[BlockingLog]:
+    handler, logger = BlockingLog(), logging.getLogger("coordlock")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+    handler.goes_on.set()
+
+
+def test_a_log_that_blocks_keeps_no_loss_from_being_told_and_no_call_from_its_bound(
+    own_server: Server, proxy: FaultProxy, root: str, blocking_log: BlockingLog, start: Start
 ) -> None:
-    """As one that goes over the network may, in the outage in which the lock is lost."""
-    reached, goes_on = threading.Event(), threading.Event()
-
-    class Blocking(logging.Handler):
-        def emit(self, _: logging.LogRecord) -> None:
-            reached.set()
-            goes_on.wait()
-
-    handler = Blocking(logging.WARNING)
     url = through(proxy, own_server, root, "ttl=3s&request_timeout=1s")
     with coordlock.connect(url) as client:
         told = threading.Event()
         grant = client.lock("orders").acquire()
         grant.on_lost(lambda _: told.set())
-        logging.getLogger("coordlock").addHandler(handler)
-        try:
-            proxy.black_hole()
-            assert reached.wait(grant.remaining()), "a warning before the deadline"
-            # Not `lost`, for who asks that looks at the clock himself.
-            assert told.wait(grant.remaining() + 1.0)
-        finally:
-            logging.getLogger("coordlock").removeHandler(handler)
-            goes_on.set()
-            proxy.heal()
+        proxy.black_hole()
+        # Nobody else asks for anything: who does looks at the clock himself.
+        assert told.wait(30)
+        assert blocking_log.is_reached.is_set()
+        waiting = start(client.lock("orders").acquire, timeout=0.5)
+        assert isinstance(waiting.exception(30), coordlock.AcquireTimeout)
+        assert not start(grant.release).result(30)
+        start(client.close).result(30)
+
+
+def test_a_log_that_blocks_keeps_no_eviction_from_being_told(
+    own_server: Server, proxy: FaultProxy, root: str, blocking_log: BlockingLog
+) -> None:
+    with (
+        coordlock.connect(own_server.url_for(root)) as admin,
+        coordlock.connect(through(proxy, own_server, root, "ttl=30s")) as client,
+    ):
+        told = threading.Event()
+        grant = client.lock("orders").acquire()
+        grant.on_lost(lambda _: told.set())
+        eventually(lambda: watches(proxy, Counts(), 1))
+        proxy.drop_connections()
+        assert blocking_log.is_reached.wait(30), "a warning that the session is in doubt"
+        [contender] = admin.contenders("orders")
+        assert admin.evict(contender)
+        assert told.wait(30)
 
 
 def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root: str) -> None:

@@ -25,6 +25,7 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
 )
+from coordlock.log import flush
 from tests.simulation.world import TTL, Party, World
 
 __all__ = ["HONEST", "PARTIES", "BadDay", "delays", "indices", "search"]
@@ -202,6 +203,7 @@ class BadDay(RuleBasedStateMachine):
             assert self.world.queue() == ()
             assert self.world.watches() == 0
             assert not any(party.link._tickets for party in self.world.parties)
+            assert flush()
             assert self.complaints.heard == []
         finally:
             for name in ("coordlock", "concurrent.futures"):

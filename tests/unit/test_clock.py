@@ -10,6 +10,7 @@ from coordlock_memory import VirtualTime, VirtualTimers
 
 from coordlock import ClientClosed
 from coordlock.clock import SYSTEM_CLOCK, SystemTimers, sleep, within
+from coordlock.log import flush
 from coordlock.promise import Promise, resolved
 from coordlock.testing.waiting import eventually
 
@@ -130,6 +131,7 @@ def test_an_action_that_fails_is_logged_and_the_next_is_called(
     timers.call_at(now(), fail)
     timers.call_at(now() + 0.01, done.set)
     assert done.wait(30)
+    assert flush()
     assert error.__name__ in caplog.text
 
 

@@ -19,6 +19,7 @@ from coordlock import AcquireTimeout
 from coordlock.clock import SYSTEM_CLOCK
 from coordlock.driver import DeadlineReached, Steps, run, run_async, run_in_background
 from coordlock.errors import BackendUnavailable
+from coordlock.log import flush
 from coordlock.promise import Promise, failed, resolved
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
@@ -217,6 +218,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Generator[None, None, None]:
     with caplog.at_level(logging.ERROR):
         yield
         gc.collect()
+    assert flush()
     assert [record.getMessage() for record in caplog.records if record.levelno >= 40] == []
 
 

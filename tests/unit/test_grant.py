@@ -12,6 +12,7 @@ import pytest
 from coordlock_memory import Fault
 
 from coordlock import Client, Grant, GrantState, LockLost
+from coordlock.log import flush
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, Party, World
 from tests.unit.clients import Service, backend
@@ -287,6 +288,7 @@ def test_a_callback_that_raises_is_logged_and_the_others_are_called(
     grant.on_lost(lambda _: called.set())
     service.evict("q")
     assert called.wait(30)
+    assert flush()
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -647,4 +649,5 @@ def test_a_loop_that_is_closed_before_the_loss_is_left_alone(
         service.evict("q")
         eventually(lambda: grants[0].state is GrantState.LOST)
         asyncio.run(client.close())
+    assert flush()
     assert caplog.text == ""

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from coordlock.driver import completion
+from coordlock.log import flush
 from coordlock.promise import Promise, copied, failed, resolved, settled
 
 
@@ -46,6 +47,7 @@ def test_callbacks_are_called_in_order_once_and_whatever_they_raise(
     promise.resolve(7)
     promise.add_done_callback(lambda _: called.append("at once"))
     assert called == ["first", "second: 7", "at once"]
+    assert flush()
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -53,11 +53,7 @@ class Stage:
         self.ends: list[CoordlockError] = []
         self.recoveries = 0
         self.session = Session(
-            self.backend,
-            self.timers,
-            self.timers,
-            lambda _, error: self.ends.append(error),
-            self.recover,
+            self.backend, self.timers, lambda _, error: self.ends.append(error), self.recover
         )
         self.opened = run_in_background(self.session.open())
 

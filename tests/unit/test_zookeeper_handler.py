@@ -20,6 +20,7 @@ from coordlock_zookeeper.tap import Tap
 from kazoo.protocol.serialization import Create2
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
+from coordlock.log import flush
 from coordlock.testing.waiting import eventually
 
 
@@ -74,6 +75,7 @@ def test_who_stops_a_client_second_waits_until_it_has_stopped(
     with ThreadPoolExecutor(2) as pool:
         for stopped in [pool.submit(connection.stop) for _ in range(2)]:
             stopped.result(30)
+    assert flush()
     assert not caplog.records
 
 

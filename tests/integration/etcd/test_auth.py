@@ -15,6 +15,7 @@ from coordlock_etcd.rpc import AUTHENTICATE
 
 from coordlock.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
+from coordlock.log import flush
 from coordlock.testing.backend_contract import BOUND, Listener, Party
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -158,6 +159,7 @@ def test_credentials_that_nobody_asks_for_do_no_harm(
     url = replace(etcd.endpoint, username="somebody", password="s3cret").url(root)
     party: Party = join(url)
     party.enqueue("q")
+    assert flush()
     assert "authentication is not enabled" in caplog.text
     assert "s3cret" not in caplog.text
 

@@ -14,6 +14,7 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.watcher import Watcher
 
 from coordlock.contender import Contender, Snapshot
+from coordlock.log import flush
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
@@ -450,6 +451,7 @@ def test_own_watches_of_an_earlier_session_do_not_disturb_those_of_the_next(
     watcher.backend.open(watcher.listener).result(BOUND)
     mine = waits_behind_a_shared_watch(watcher, other)
     eventually(lambda: watcher.backend.told_in_order(mine))
+    assert flush()
     assert "failed" not in caplog.text
 
 
@@ -527,6 +529,7 @@ def test_a_callback_that_raises_does_not_stop_the_others(
     other.backend.withdraw(entry).result(BOUND)
     assert told.once.wait(BOUND)
     assert after.once.wait(BOUND)
+    assert flush()
     assert "a bug in a callback" in caplog.text
     entry, contender, snapshot = other.enqueue("q")
     again = watched(watcher, contender, snapshot)

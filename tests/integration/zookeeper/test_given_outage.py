@@ -93,20 +93,24 @@ def test_many_who_began_to_wait_in_an_outage_do_not_block_the_client_after_it(
 
 
 @pytest.fixture
-def clogged(application: Any, proxy: FaultProxy) -> Iterator[Callable[[], None]]:
+def clogged(
+    application: Any, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], None]]:
     """Makes whoever asks the application's client for more wait: its I/O thread stands still.
 
-    As when the connection breaks just while hundreds of requests are handed to it. The
-    application's listener stops it here, before coordlock hears of the break.
+    As when the connection breaks just while hundreds of requests are handed to it. Here that thread
+    is stopped as it is about to tell of the break.
     """
     stands_still, goes_on = threading.Event(), threading.Event()
+    tell = application._make_state_change
 
-    def listener(state: str) -> None:
+    def stand_still(state: str) -> None:
         if state == KazooState.SUSPENDED:
             stands_still.set()
             goes_on.wait()
+        tell(state)
 
-    application.add_listener(listener)
+    monkeypatch.setattr(application, "_make_state_change", stand_still)
     senders: list[threading.Thread] = []
 
     def clog() -> None:
@@ -122,7 +126,6 @@ def clogged(application: Any, proxy: FaultProxy) -> Iterator[Callable[[], None]]
         eventually(lambda: _stays(lambda: len(unsent)), "the sender to be stuck")
 
     yield clog
-    application.remove_listener(listener)
     goes_on.set()
     proxy.heal()
     for sender in senders:

@@ -11,6 +11,7 @@ import pytest
 import coordlock
 from coordlock.contender import Entry
 from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.log import flush
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -90,6 +91,7 @@ def test_an_answer_that_is_left_out_ends_the_session_and_is_no_answer(
         party.backend.enqueue(new_entry()).result(BOUND)
     assert party.lost.wait(BOUND)
     assert party.events == [f"lost: {what}"]
+    assert flush()
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
     party.open()
     _, contender, _ = party.enqueue()

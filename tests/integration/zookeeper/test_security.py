@@ -13,6 +13,7 @@ from kazoo.security import make_acl, make_digest_acl
 
 from coordlock.claim import Mode
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, ConfigurationError
+from coordlock.log import flush
 from coordlock.testing.waiting import eventually
 from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
 from tests.servers.certificates import Certificates
@@ -125,6 +126,7 @@ class TestDigest:
             party.backend.close().result(BOUND)
         finally:
             logging.getLogger("coordlock.zookeeper.kazoo").setLevel(logging.ERROR)
+        assert flush()
         assert "Connecting to" in caplog.text  # kazoo did log
         assert "pass-word" not in caplog.text
 

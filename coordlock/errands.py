@@ -1,0 +1,66 @@
+"""Calls that may block, made by a thread of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Final
+
+__all__ = ["Errands"]
+
+#: Seconds without calls after which the thread ends.
+_IDLE: Final = 1.0
+
+
+class Errands:
+    """Makes the calls of all threads in one daemon thread, in their order.
+
+    It runs while there are some, and for a second after that.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._lock = threading.RLock()
+        self._serving = False
+
+    def run(self, call: Callable[[], object]) -> None:
+        """Make ``call`` soon; never blocks. Safe in signal handlers and finalizers."""
+        self._calls.put(call)
+        if not self._serving:
+            self._start()
+
+    def finish(self, patience: float) -> bool:
+        """Wait up to ``patience`` seconds for what was to be done; whether it is."""
+        if not self._serving and self._calls.empty():
+            return True
+        done = threading.Event()
+        self.run(done.set)
+        return done.wait(patience)
+
+    def _start(self) -> None:
+        # Nothing is noted here, so Ctrl-C leaves nothing half done. Whichever thread comes first
+        # serves; one too many ends at once.
+        serve = threading.Thread(target=self._serve, args=(_IDLE,), name=self._name, daemon=True)
+        try:
+            serve.start()
+        except RuntimeError:  # no more threads: there are too many, or the interpreter is exiting
+            self._serve(0.0)
+
+    def _serve(self, patience: float) -> None:
+        with self._lock:
+            if self._serving:
+                return
+            self._serving = True
+        try:
+            with suppress(Empty):
+                while True:
+                    self._calls.get(timeout=patience)()
+        finally:
+            self._serving = False
+            # In this order: who puts a call and finds nobody serving starts another one, and whose
+            # call came before that is seen here. There are some left after a failure, too.
+            if not self._calls.empty():
+                self._start()

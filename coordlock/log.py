@@ -1,0 +1,58 @@
+"""coordlock's log, which blocks nobody."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from functools import partial
+from typing import Any, Final
+
+from coordlock.errands import Errands
+
+__all__ = ["Log", "flush"]
+
+#: Seconds that the interpreter's exit waits for what is still to be written.
+_AT_EXIT: Final = 1.0
+
+_errands = Errands("coordlock-log")
+
+
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose handlers are called by a thread of their own.
+
+    Handlers are the application's code. One that writes to a network may block just when that
+    fails, and must not keep heartbeats from being sent and losses from being told.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(logging.getLogger(name), {})
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """See `logging.Logger.log`; of the keywords, ``exc_info`` is looked at."""
+        if not self.isEnabledFor(level):
+            return
+        logger = self.logger
+        exception = sys.exc_info() if kwargs.get("exc_info") else None
+        file, line, function, _ = logger.findCaller(stacklevel=2)  # who called `warning`
+        record = logger.makeRecord(
+            logger.name, level, file, line, msg, args, exception, func=function
+        )
+        _errands.run(partial(logger.handle, record))
+
+
+def flush(patience: float = _AT_EXIT) -> bool:
+    """Wait up to ``patience`` seconds for what was logged to be written; whether it is."""
+    return _errands.finish(patience)
+
+
+def _renew() -> None:
+    """In a forked child, which has no thread for it, and whose parent writes what was logged."""
+    global _errands
+    _errands = Errands("coordlock-log")
+
+
+atexit.register(flush)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
