@@ -113,16 +113,18 @@ def test_a_busy_event_loop_does_not_make_the_loss_late(desk: Desk) -> None:
 def test_of_a_loss_and_a_release_at_once_the_first_to_be_written_is_the_end(desk: Desk) -> None:
     at_once = threading.Barrier(2, timeout=10)
 
-    def lose(attempt: AttemptLog) -> None:
+    def lose(attempt: AttemptLog, after: float) -> None:
         at_once.wait()
+        time.sleep(after)
         attempt.grant._ticket.removed()  # as the service would tell it
 
     for number in range(150):
         attempt = desk.hold(f"c1-{number}")
-        thread = threading.Thread(target=lose, args=(attempt,))
+        lead = (number % 20 - 10) / 10_000  # of either, by turns
+        thread = threading.Thread(target=lose, args=(attempt, max(0.0, -lead)))
         thread.start()
         at_once.wait()
-        time.sleep(number % 10 / 10_000)
+        time.sleep(max(0.0, lead))
         attempt.releasing()
         attempt.grant.release()
         thread.join()
