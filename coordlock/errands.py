@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,7 +28,11 @@ class Errands:
         self._serving = False
 
     def run(self, call: Callable[[], object]) -> None:
-        """Make ``call`` soon; never blocks. Safe in signal handlers and finalizers."""
+        """Make ``call`` soon, without waiting for it. Safe in signal handlers and finalizers.
+
+        Where no thread can be started, the caller makes it: at a limit of threads, and while the
+        interpreter exits. What a call raises goes to `threading.excepthook`.
+        """
         self._calls.put(call)
         if not self._serving:
             self._start()
@@ -44,10 +49,11 @@ class Errands:
         # Nothing is noted here, so Ctrl-C leaves nothing half done. Whichever thread comes first
         # serves; one too many ends at once.
         serve = threading.Thread(target=self._serve, args=(_IDLE,), name=self._name, daemon=True)
-        try:
-            serve.start()
-        except RuntimeError:  # no more threads: there are too many, or the interpreter is exiting
-            self._serve(0.0)
+        if not sys.is_finalizing():  # Python 3.11 would wait for a thread that never runs
+            with suppress(RuntimeError):
+                serve.start()
+                return
+        self._serve(0.0)
 
     def _serve(self, patience: float) -> None:
         with self._lock:
@@ -57,10 +63,18 @@ class Errands:
         try:
             with suppress(Empty):
                 while True:
-                    self._calls.get(timeout=patience)()
+                    _make(self._calls.get(timeout=patience))
         finally:
             self._serving = False
             # In this order: who puts a call and finds nobody serving starts another one, and whose
-            # call came before that is seen here. There are some left after a failure, too.
+            # call came before that is seen here. There are some left after SystemExit, too.
             if not self._calls.empty():
                 self._start()
+
+
+def _make(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except Exception:
+        failure = (*sys.exc_info(), threading.current_thread())
+        threading.excepthook(threading.ExceptHookArgs(failure))

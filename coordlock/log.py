@@ -6,7 +6,8 @@ import atexit
 import logging
 import os
 import sys
-from functools import partial
+from contextvars import copy_context
+from functools import cache, partial
 from typing import Any, Final
 
 from coordlock.errands import Errands
@@ -30,7 +31,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         super().__init__(logging.getLogger(name), {})
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """See `logging.Logger.log`; of the keywords, ``exc_info`` is looked at."""
+        """See `logging.Logger.log`. Of the keywords only ``exc_info=True`` counts."""
         if not self.isEnabledFor(level):
             return
         logger = self.logger
@@ -39,7 +40,9 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         record = logger.makeRecord(
             logger.name, level, file, line, msg, args, exception, func=function
         )
-        _errands.run(partial(logger.handle, record))
+        _prepare_exit()
+        # Filters may look at the context: for the id of a request, say.
+        _errands.run(partial(copy_context().run, logger.handle, record))
 
 
 def flush(patience: float = _AT_EXIT) -> bool:
@@ -47,10 +50,18 @@ def flush(patience: float = _AT_EXIT) -> bool:
     return _errands.finish(patience)
 
 
+@cache
+def _prepare_exit() -> None:
+    """Have this process `flush` at its exit, if it is a child that `multiprocessing` forked."""
+    if (util := sys.modules.get("multiprocessing.util")) is not None:
+        util.Finalize(None, flush, exitpriority=0)  # it does not look at `atexit`
+
+
 def _renew() -> None:
     """In a forked child, which has no thread for it, and whose parent writes what was logged."""
     global _errands
     _errands = Errands("coordlock-log")
+    _prepare_exit.cache_clear()
 
 
 atexit.register(flush)

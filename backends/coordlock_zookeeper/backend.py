@@ -26,7 +26,7 @@ from coordlock_zookeeper.connection import Connection, Given, Owned
 from coordlock_zookeeper.describe import describe
 from coordlock_zookeeper.errors import SERVICE
 from coordlock_zookeeper.queues import Queues
-from coordlock_zookeeper.sender import Sender
+from coordlock_zookeeper.sender import unblocked
 from coordlock_zookeeper.session import Session
 from coordlock_zookeeper.transactions import GuardedData
 
@@ -85,8 +85,8 @@ class ZookeeperBackend(Backend, Transactions):
         acl = {"creator": CREATOR_ALL_ACL, "open": OPEN_ACL_UNSAFE}.get(settings.options["acl"])
         if client is not None:
             _check(client)
-            sender = Sender(client)
-            return cls(settings, lambda: Given(sender), acl)
+            shared = unblocked(client)
+            return cls(settings, lambda: Given(shared), acl)
         access = Access.of(settings)
         if settings.options["acl"] == "creator" and not access.identified:
             raise ConfigurationError("option 'acl': creator needs a user name and a password")

@@ -162,7 +162,7 @@ class Owned:
 class Given:
     """A started `KazooClient` of the application's, which goes on using it and stops it itself.
 
-    ``client`` is a `Sender` in front of it.
+    ``client`` is what `unblocked` made of it.
     """
 
     shared = True

@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 from functools import partial
-from types import MethodType
 from typing import Any
 
 from coordlock.errands import Errands
 
-__all__ = ["Sender"]
+__all__ = ["unblocked"]
 
 
-class Sender:
-    """Stands in for a `KazooClient`, and makes its requests in a thread of their own.
+def unblocked(client: Any) -> Any:
+    """The same `KazooClient`, but its requests are made by a thread of their own.
 
     kazoo wakes its I/O thread with a byte per request in a socket pair. The buffer holds 278 of
     them on Linux; whoever comes then waits until that thread has passed some on, or for ever when
     the connection has gone meanwhile. coordlock asks from event loops, and under deadlines. With a
     client of our own, `Wakeups` sees to it.
 
-    The client's methods run with this in its place, so that they find `_call` here.
+    What is returned shares the state of ``client``, which itself goes on as before.
     """
+    errands = Errands("coordlock-zookeeper-sender")
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._errands = Errands("coordlock-zookeeper-sender")
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._client, name)
-        is_own = getattr(value, "__self__", None) is self._client
-        return MethodType(value.__func__, self) if is_own else value
-
-    def _call(self, request: Any, answer: Any) -> None:
-        # kazoo returns False for some errors, but puts them into ``answer`` too.
-        self._errands.run(partial(self._pass_on, request, answer))
-
-    def _pass_on(self, request: Any, answer: Any) -> None:
+    def pass_on(request: Any, answer: Any) -> None:
         try:
-            self._client._call(request, answer)
+            client._call(request, answer)
         except Exception as error:  # of a subclass
             answer.set_exception(error)
+
+    class Unblocked(type(client)):  # type: ignore[misc]
+        def _call(self, request: Any, answer: Any) -> None:
+            # kazoo returns False for some errors, but puts them into ``answer`` too.
+            errands.run(partial(pass_on, request, answer))
+
+        def __del__(self) -> None:
+            """Nothing: a subclass may stop the client here."""
+
+    twin = object.__new__(Unblocked)
+    twin.__dict__ = client.__dict__  # the same, not a copy
+    return twin

@@ -112,6 +112,7 @@ def _examine(url: str | None) -> Iterator[Finding]:
             yield Finding("connection", "ok", f"a session was opened in {milliseconds(took)}")
             yield from _service(client)
             yield from _self_test(client, settings)
+        flush()
         for text in dict.fromkeys(warnings):
             yield Finding("log", "warning", text)
 
@@ -133,7 +134,6 @@ def _logged() -> Iterator[list[str]]:
     logger.addHandler(handler)
     try:
         yield handler.texts
-        flush()
     finally:
         logger.removeHandler(handler)
 

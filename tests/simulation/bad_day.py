@@ -203,7 +203,7 @@ class BadDay(RuleBasedStateMachine):
             assert self.world.queue() == ()
             assert self.world.watches() == 0
             assert not any(party.link._tickets for party in self.world.parties)
-            assert flush()
+            assert flush(30)
             assert self.complaints.heard == []
         finally:
             for name in ("coordlock", "concurrent.futures"):

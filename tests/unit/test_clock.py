@@ -131,7 +131,7 @@ def test_an_action_that_fails_is_logged_and_the_next_is_called(
     timers.call_at(now(), fail)
     timers.call_at(now() + 0.01, done.set)
     assert done.wait(30)
-    assert flush()
+    assert flush(30)
     assert error.__name__ in caplog.text
 
 

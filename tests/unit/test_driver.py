@@ -218,7 +218,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Generator[None, None, None]:
     with caplog.at_level(logging.ERROR):
         yield
         gc.collect()
-    assert flush()
+    assert flush(30)
     assert [record.getMessage() for record in caplog.records if record.levelno >= 40] == []
 
 

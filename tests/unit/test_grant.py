@@ -288,7 +288,7 @@ def test_a_callback_that_raises_is_logged_and_the_others_are_called(
     grant.on_lost(lambda _: called.set())
     service.evict("q")
     assert called.wait(30)
-    assert flush()
+    assert flush(30)
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -649,5 +649,5 @@ def test_a_loop_that_is_closed_before_the_loss_is_left_alone(
         service.evict("q")
         eventually(lambda: grants[0].state is GrantState.LOST)
         asyncio.run(client.close())
-    assert flush()
+    assert flush(30)
     assert caplog.text == ""

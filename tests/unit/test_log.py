@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 import pytest
 
@@ -141,3 +142,52 @@ goes_on.set()
 """
     lines = run(code).splitlines()
     assert lines == ["the child's", "the parent's first", "the parent's second"]
+
+
+def test_children_that_multiprocessing_forks_write_what_they_logged() -> None:
+    code = """
+import multiprocessing
+from coordlock.log import Log
+
+def work(number):
+    Log("coordlock").warning("%d", number)
+
+if __name__ == "__main__":
+    Log("coordlock").warning("parent")
+    for number in range(3):
+        child = multiprocessing.get_context("fork").Process(target=work, args=(number,))
+        child.start()
+        child.join()
+"""
+    assert run(code).split() == ["parent", "0", "1", "2"]
+
+
+def test_filters_see_the_context_of_whoever_logs(log: Log, handler: Records) -> None:
+    request = ContextVar("request", default="none")
+    seen: list[str] = []
+
+    def note(_: logging.LogRecord) -> bool:
+        seen.append(request.get())
+        return True
+
+    handler.addFilter(note)
+    request.set("the seventh")
+    log.warning("x")
+    assert flush(BOUND)
+    assert seen == ["the seventh"]
+
+
+def test_a_finalizer_may_log_while_the_interpreter_exits() -> None:
+    code = """
+import sys, time
+from coordlock.log import Log, flush
+
+class Late:
+    def __del__(self, log=Log("coordlock")):
+        log.warning("goodbye")
+
+Log("coordlock").warning("hello")
+time.sleep(1.5)  # the thread has ended
+sys.late = Late()
+"""
+    assert run(code).splitlines()[0] == "hello"

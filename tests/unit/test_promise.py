@@ -47,7 +47,7 @@ def test_callbacks_are_called_in_order_once_and_whatever_they_raise(
     promise.resolve(7)
     promise.add_done_callback(lambda _: called.append("at once"))
     assert called == ["first", "second: 7", "at once"]
-    assert flush()
+    assert flush(30)
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -75,7 +75,7 @@ def test_who_stops_a_client_second_waits_until_it_has_stopped(
     with ThreadPoolExecutor(2) as pool:
         for stopped in [pool.submit(connection.stop) for _ in range(2)]:
             stopped.result(30)
-    assert flush()
+    assert flush(30)
     assert not caplog.records
 
 

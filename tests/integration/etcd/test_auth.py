@@ -159,7 +159,7 @@ def test_credentials_that_nobody_asks_for_do_no_harm(
     url = replace(etcd.endpoint, username="somebody", password="s3cret").url(root)
     party: Party = join(url)
     party.enqueue("q")
-    assert flush()
+    assert flush(30)
     assert "authentication is not enabled" in caplog.text
     assert "s3cret" not in caplog.text
 

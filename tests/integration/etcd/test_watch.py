@@ -451,7 +451,7 @@ def test_own_watches_of_an_earlier_session_do_not_disturb_those_of_the_next(
     watcher.backend.open(watcher.listener).result(BOUND)
     mine = waits_behind_a_shared_watch(watcher, other)
     eventually(lambda: watcher.backend.told_in_order(mine))
-    assert flush()
+    assert flush(30)
     assert "failed" not in caplog.text
 
 
@@ -529,7 +529,7 @@ def test_a_callback_that_raises_does_not_stop_the_others(
     other.backend.withdraw(entry).result(BOUND)
     assert told.once.wait(BOUND)
     assert after.once.wait(BOUND)
-    assert flush()
+    assert flush(30)
     assert "a bug in a callback" in caplog.text
     entry, contender, snapshot = other.enqueue("q")
     again = watched(watcher, contender, snapshot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -36,6 +37,39 @@ def test_the_session_is_the_clients(url: str, parties: Parties, kazoo: Any) -> N
     assert int(info.id, 16) == kazoo.client_id[0] % 2**64
     _, contender, _ = party.enqueue()
     assert kazoo.exists(contender.key).ephemeralOwner == kazoo.client_id[0]
+
+
+class Counting(KazooClient):  # type: ignore[misc]
+    """A client of an application that has its own idea of some methods."""
+
+    created = stopped = 0
+
+    def create_async(self, *arguments: Any, **options: Any) -> Any:
+        self.created += 1
+        return super().create_async(*arguments, **options)
+
+    def __del__(self) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self.stopped += 1
+        super().stop()
+
+
+def test_it_may_be_of_a_subclass(zookeeper: ZooKeeper, url: str) -> None:
+    own = Counting(**zookeeper.kazoo_options())
+    own.start(BOUND)
+    try:
+        for _ in range(2):
+            with coordlock.connect(url, client=own) as client:
+                client.lock("orders").acquire().release()
+            gc.collect()
+            assert own.stopped == 0, "it is the application's to stop"
+            assert own.connected
+        assert own.created == 4, "the queue's parent and a contender, twice"
+    finally:
+        own.stop()
+        own.close()
 
 
 def test_closing_leaves_the_client_and_its_contenders_alone(

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -92,14 +93,12 @@ def test_many_who_began_to_wait_in_an_outage_do_not_block_the_client_after_it(
         client.lock("orders", timeout=BOUND).acquire().release()
 
 
-@pytest.fixture
-def clogged(
-    application: Any, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[], None]]:
-    """Makes whoever asks the application's client for more wait: its I/O thread stands still.
+@contextmanager
+def clogged(application: Any, proxy: FaultProxy) -> Iterator[None]:
+    """The connection breaks, and who asks ``application`` for more waits until the block ends.
 
-    As when the connection breaks just while hundreds of requests are handed to it. Here that thread
-    is stopped as it is about to tell of the break.
+    As when that happens just while hundreds of requests are handed to it. Here its I/O thread is
+    stopped as it is about to tell of the break.
     """
     stands_still, goes_on = threading.Event(), threading.Event()
     tell = application._make_state_change
@@ -110,25 +109,22 @@ def clogged(
             goes_on.wait()
         tell(state)
 
-    monkeypatch.setattr(application, "_make_state_change", stand_still)
-    senders: list[threading.Thread] = []
+    def ask() -> None:
+        for _ in range(1000):  # more than fit into the pipe by which that thread is woken
+            application.get_async("/")
 
-    def clog() -> None:
-        assert stands_still.wait(BOUND)
-
-        def ask() -> None:
-            for _ in range(1000):  # more than fit into the pipe by which that thread is woken
-                application.get_async("/")
-
-        senders.append(threading.Thread(target=ask))
-        senders[0].start()
-        unsent = application._queue
-        eventually(lambda: _stays(lambda: len(unsent)), "the sender to be stuck")
-
-    yield clog
-    goes_on.set()
-    proxy.heal()
-    for sender in senders:
+    application._make_state_change = stand_still
+    proxy.refuse()
+    proxy.drop_connections()
+    assert stands_still.wait(BOUND)
+    sender = threading.Thread(target=ask)
+    sender.start()
+    try:
+        eventually(lambda: _stays(lambda: len(application._queue)), "the sender to be stuck")
+        yield
+    finally:
+        goes_on.set()
+        proxy.heal()
         sender.join(BOUND)
 
 
@@ -138,32 +134,26 @@ def _stays(measure: Callable[[], int]) -> bool:
     return before == measure() > 0
 
 
-def test_a_loss_is_told_in_time_though_the_client_blocks_whoever_asks_it(
-    proxy: FaultProxy, through: str, application: Any, clogged: Callable[[], None]
+def test_a_loss_is_told_though_the_client_blocks_whoever_asks_it(
+    proxy: FaultProxy, through: str, application: Any
 ) -> None:
-    with coordlock.connect(f"{through}?request_timeout=1s", client=application) as client:
+    with coordlock.connect(through, client=application) as client:
         told = threading.Event()
         grant = client.lock("precious").acquire()
         grant.on_lost(lambda _: told.set())
-        proxy.refuse()
-        proxy.drop_connections()
-        clogged()
-        # Not `lost`, for who asks that looks at the clock himself.
-        assert told.wait(grant.remaining() + 1.0)
+        with clogged(application, proxy):
+            # Not `lost`, for who asks that looks at the clock himself.
+            assert told.wait(BOUND)
 
 
 def test_who_comes_while_the_client_blocks_waits_no_longer_than_he_said(
-    proxy: FaultProxy, through: str, application: Any, clogged: Callable[[], None]
+    proxy: FaultProxy, through: str, application: Any
 ) -> None:
     async def come() -> None:
-        url = f"{through}?request_timeout=1s"
-        async with await coordlock.connect_async(url, client=application) as client:
+        async with await coordlock.connect_async(through, client=application) as client:
             async with client.lock("before"):
                 pass
-            proxy.refuse()
-            proxy.drop_connections()
-            await asyncio.to_thread(clogged)
-            with pytest.raises(coordlock.CoordlockError):
+            with clogged(application, proxy), pytest.raises(coordlock.AcquireTimeout):
                 await client.lock("orders").acquire(timeout=0.5)
 
     asyncio.run(asyncio.wait_for(come(), BOUND))

@@ -91,7 +91,7 @@ def test_an_answer_that_is_left_out_ends_the_session_and_is_no_answer(
         party.backend.enqueue(new_entry()).result(BOUND)
     assert party.lost.wait(BOUND)
     assert party.events == [f"lost: {what}"]
-    assert flush()
+    assert flush(30)
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
     party.open()
     _, contender, _ = party.enqueue()

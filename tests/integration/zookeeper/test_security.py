@@ -126,7 +126,7 @@ class TestDigest:
             party.backend.close().result(BOUND)
         finally:
             logging.getLogger("coordlock.zookeeper.kazoo").setLevel(logging.ERROR)
-        assert flush()
+        assert flush(30)
         assert "Connecting to" in caplog.text  # kazoo did log
         assert "pass-word" not in caplog.text
 
