@@ -232,7 +232,8 @@ def test_a_bounded_wait_ends_with_its_time() -> None:
     assert future.resolve(1)
 
 
-def test_a_bounded_wait_for_what_is_done_needs_no_timer() -> None:
+def test_a_bounded_wait_for_what_is_done_or_without_time_needs_no_timer() -> None:
     timers = VirtualTimers(VirtualTime())
     timers.close()
     assert within(timers, resolved(1), 3).done()
+    assert within(timers, Promise[int](), 0).done()
