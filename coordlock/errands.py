@@ -12,13 +12,13 @@ from typing import Final
 __all__ = ["Errands"]
 
 #: Seconds without calls after which the thread ends.
-_IDLE: Final = 1.0
+_IDLE: Final = 0.1
 
 
 class Errands:
     """Makes the calls of all threads in one daemon thread, in their order.
 
-    It runs while there are some, and for a second after that.
+    It runs while there are some, and for a moment after that.
     """
 
     def __init__(self, name: str) -> None:

@@ -187,7 +187,7 @@ class Late:
         log.warning("goodbye")
 
 Log("coordlock").warning("hello")
-time.sleep(1.5)  # the thread has ended
+time.sleep(1.0)  # the thread has ended
 sys.late = Late()
 """
     assert run(code).splitlines()[0] == "hello"
