@@ -110,7 +110,6 @@ atexit.register(Log("coordlock").warning, "goodbye")
     assert run(code).splitlines() == ["hello", "goodbye"]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 def test_a_forked_child_logs_its_own_and_nothing_of_its_parents() -> None:
     code = """
 import logging, os, sys, threading, time
@@ -179,15 +178,19 @@ def test_filters_see_the_context_of_whoever_logs(log: Log, handler: Records) -> 
 
 def test_a_finalizer_may_log_while_the_interpreter_exits() -> None:
     code = """
-import sys, time
-from coordlock.log import Log, flush
+import builtins, threading, time
+from coordlock.log import Log
+
+log = Log("coordlock")
 
 class Late:
-    def __del__(self, log=Log("coordlock")):
+    def __del__(self):
         log.warning("goodbye")
 
-Log("coordlock").warning("hello")
-time.sleep(1.0)  # the thread has ended
-sys.late = Late()
+late = builtins.late = Late()
+late.me = late
+log.warning("hello")
+while any(thread.name == "coordlock-log" for thread in threading.enumerate()):
+    time.sleep(0.01)
 """
     assert run(code).splitlines()[0] == "hello"
