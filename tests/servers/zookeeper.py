@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from coordlock.testing.waiting import eventually
 from tests.servers.certificates import Certificates
@@ -26,6 +27,7 @@ __all__ = [
     "ZooKeeper",
     "ZooKeeperEnsemble",
     "ZooKeeperServer",
+    "children",
     "classpath",
     "zookeeper_is_installed",
 ]
@@ -50,6 +52,14 @@ def classpath() -> str:
 def zookeeper_is_installed() -> bool:
     """Whether Debian's ZooKeeper and a Java runtime are there."""
     return shutil.which("java") is not None and (_JAVA / "zookeeper.jar").exists()
+
+
+def children(client: Any, path: str) -> list[str]:
+    """The children of ``path``; none where it is not, as a queue that the server has reaped."""
+    try:
+        return list(client.get_children(path))
+    except NoNodeError:
+        return []
 
 
 class ZooKeeper(Service):

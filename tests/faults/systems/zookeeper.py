@@ -19,7 +19,7 @@ from tests.faults.systems.system import System, Uncertain
 from tests.faults.systems.wall_clocks import WallClock
 from tests.faults.truth.observer import Observer
 from tests.faults.truth.zookeeper import ZooKeeperObserver
-from tests.servers.zookeeper import ZooKeeperServer
+from tests.servers.zookeeper import ZooKeeperServer, children
 
 __all__ = ["ZooKeeperSystem"]
 
@@ -116,11 +116,11 @@ class ZooKeeperSystem(System):
     def queues(self, root: str) -> dict[str, list[str]]:
         with self._operator() as client:
             client.sync(root)
-            queues = [f"{root}/{queue}" for queue in _children(client, root)]
+            queues = [f"{root}/{queue}" for queue in children(client, root)]
             return {
-                queue: [f"{queue}/{child}" for child in children]
+                queue: [f"{queue}/{one}" for one in found]
                 for queue in queues
-                if (children := [c for c in _children(client, queue) if sequence_of(c) is not None])
+                if (found := [c for c in children(client, queue) if sequence_of(c) is not None])
             }
 
     def remove(self, keys: Collection[str]) -> None:
@@ -137,12 +137,6 @@ class ZooKeeperSystem(System):
             except NoNodeError:  # its last one gone, the server reaps it, too
                 pass
             return True
-
-
-def _children(client: Any, path: str) -> list[str]:
-    with suppress(NoNodeError):
-        return list(client.get_children(path))
-    return []
 
 
 def _remove(client: Any, keys: Collection[str]) -> None:

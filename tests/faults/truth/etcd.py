@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 from coordlock_etcd.keys import Layout
 
-from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared, Surveyed
+from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 from tests.faults.truth import observer
@@ -65,7 +65,7 @@ class EtcdObserver(Observer):
     def seen(self) -> int:
         return self._seen
 
-    def survey(self) -> None:
+    def agreed(self) -> int:
         revision = 0
         differences: dict[str, int] = {}
 
@@ -81,8 +81,7 @@ class EtcdObserver(Observer):
         except TimeoutError:
             what = f"etcd and its watch differ at revision {revision}: {differences}"
             raise TruthIncomplete(what) from None
-        self.close()
-        self._journal.log(Surveyed, revision)
+        return revision
 
     def close(self) -> None:
         with self._lock:

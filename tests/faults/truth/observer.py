@@ -6,13 +6,14 @@ with the clients but the names of keys: what coordlock does to learn the same is
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
-from coordlock.testing.faults.events import Counted
+from coordlock.testing.faults.events import Counted, Surveyed
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 
@@ -22,6 +23,11 @@ __all__ = ["Observer", "ServiceBroken", "TruthIncomplete"]
 _SETTLING = 30.0
 #: Seconds within which the record and the service agree. Somebody may come or go meanwhile.
 AGREEMENT = 10.0
+#: Whoever looks for longer, in seconds, was kept waiting, as by an election.
+_PROMPT = 3.0
+#: Seconds in which clients then remove what they could not, and how often they are given them.
+_RECOVERY = 5.0
+_RECOVERIES: Final = 3
 #: Seconds that closing may take to arrive; less than any time-to-live.
 _FAREWELL = 1.0
 
@@ -65,13 +71,34 @@ class Observer(ABC):
     def seen(self) -> int:
         """The revision up to which history is needed no more, so that it may be compacted away."""
 
-    @abstractmethod
     def survey(self) -> None:
         """Log everything up to a revision that is current when this is called, then `Surveyed`.
 
-        For after quiescence: the servers must be well. It ends the observing: what comes then is no
-        part of the run. Raises `TruthIncomplete`.
+        For after quiescence: the servers must be well. On a busy machine they may elect a leader
+        all the same, and clients lose what they cannot remove meanwhile; they get a moment for it.
+        It ends the observing: what comes then is no part of the run. Raises `TruthIncomplete`.
         """
+        for _ in range(_RECOVERIES):
+            began = time.monotonic()
+            revision = self.agreed()
+            if time.monotonic() - began < _PROMPT:
+                break
+            time.sleep(_RECOVERY)
+        else:
+            revision = self.agreed()
+        self.close()
+        self.log_events()
+        self._journal.log(Surveyed, revision)
+
+    @abstractmethod
+    def agreed(self) -> int:
+        """A revision up to which the record says what the service holds now.
+
+        Raises `TruthIncomplete` after `AGREEMENT` seconds.
+        """
+
+    def log_events(self) -> None:
+        """Log what was not logged when it happened."""
 
     @abstractmethod
     def close(self) -> None:

@@ -204,6 +204,23 @@ def test_events_are_told_soon_after_they_happened(
     assert before < after
 
 
+def test_a_survey_that_was_kept_waiting_is_repeated_when_clients_have_recovered(
+    server: Server,
+    truth: Observer,
+    root: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observing, "_PROMPT", 0.0)
+    monkeypatch.setattr(observing, "_RECOVERY", 0.01)
+    with coordlock.connect(server.url_for(root)) as client:
+        grant, agreed = client.lock("a").acquire(), truth.agreed
+        monkeypatch.setattr(truth, "agreed", lambda: (agreed(), grant.release())[0])
+        truth.survey()
+    [found] = lives(tmp_path)
+    assert found.gone < FOREVER
+
+
 def test_a_service_that_differs_from_the_record_is_an_error(
     server: Server, truth: Observer, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,21 +8,21 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from coordlock_zookeeper.nodes import contender, sequence_of
 from coordlock_zookeeper.session import session_name
-from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from coordlock.names import unescape
-from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared, Surveyed
+from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 from tests.faults.truth import observer
 from tests.faults.truth.observer import Observer, TruthIncomplete
 from tests.faults.truth.zookeeper_log import Change, Transaction, read_logs
-from tests.servers.zookeeper import ExternalZooKeeper, ZooKeeper, ZooKeeperServer
+from tests.servers.zookeeper import ExternalZooKeeper, ZooKeeper, ZooKeeperServer, children
 
 __all__ = ["ZooKeeperObserver"]
 
@@ -59,6 +59,8 @@ class ZooKeeperObserver(Observer):
         hosts = ",".join(node.endpoint.hosts[0] for node in nodes)
         self._zookeeper = ExternalZooKeeper(f"zookeeper://{hosts}")
         self._began = 0
+        #: What the logs told when they were last read.
+        self._events: list[_Event] = []
         #: Transactions that were the last one at some moment, and that moment; both ascending.
         self._zxids: list[int] = []
         self._times: list[int] = []
@@ -78,17 +80,16 @@ class ZooKeeperObserver(Observer):
     def seen(self) -> int:
         return self._zxids[-1] if self._zxids else 0
 
-    def survey(self) -> None:
+    def agreed(self) -> int:
         last = 0
-        events: list[_Event] = []
         differences: set[str] = set()
 
         def agrees() -> bool:
-            nonlocal last, events, differences
+            nonlocal last, differences
             last = self._current()
-            events = list(self._lives(self._committed(last)))
+            self._events = list(self._lives(self._committed(last)))
             there: set[str] = set()
-            for event in events:
+            for event in self._events:
                 (there.add if isinstance(event, ContenderAppeared) else there.discard)(event.key)
             differences = there ^ self._contenders()
             return not differences
@@ -98,10 +99,11 @@ class ZooKeeperObserver(Observer):
         except TimeoutError:
             what = f"ZooKeeper and its logs differ at {last:#x}: {sorted(differences)}"
             raise TruthIncomplete(what, map(_lock, differences)) from None
-        self.close()
-        for event in events:
+        return last
+
+    def log_events(self) -> None:
+        for event in self._events:
             self._journal.write(event)
-        self._journal.log(Surveyed, last)
 
     def close(self) -> None:
         self._closed.set()
@@ -201,10 +203,10 @@ class ZooKeeperObserver(Observer):
         found: set[str] = set()
         with (member or self._zookeeper).kazoo() as client:
             client.sync("/")
-            for queue in _children(client, self._root):
+            for queue in children(client, self._root):
                 parent = f"{self._root}/{queue}"
-                children = _children(client, parent)
-                found.update(f"{parent}/{one}" for one in children if sequence_of(one) is not None)
+                there = children(client, parent)
+                found.update(f"{parent}/{one}" for one in there if sequence_of(one) is not None)
         return found
 
     def _logged(self, by: int | None = None) -> dict[int, Transaction]:
@@ -290,10 +292,3 @@ def _lock(path: str) -> str:
 def _leads(node: ZooKeeperServer) -> bool:
     answer = node.four_letters("srvr")
     return "Mode: leader" in answer or "Mode: standalone" in answer
-
-
-def _children(client: Any, path: str) -> list[str]:
-    try:
-        return list(client.get_children(path))
-    except NoNodeError:
-        return []
