@@ -601,10 +601,9 @@ def test_ctrl_c_leaves_the_queue(scheme: str, shared: Etcd | ZooKeeper, root: st
 def test_a_killed_waiter_is_passed_over_when_its_session_ends(
     scheme: str, shared: Etcd | ZooKeeper, root: str
 ) -> None:
-    url = shared.url_for(root, ttl="2s")
-    with coordlock.connect(url) as client:
+    with coordlock.connect(shared.url_for(root, ttl="60s")) as client:
         holding = client.lock("orders").acquire()
-        with script(WAITER, url) as process:
+        with script(WAITER, shared.url_for(root, ttl="2s")) as process:
             eventually(lambda: length(client) == 2)
             process.kill()
             process.communicate()

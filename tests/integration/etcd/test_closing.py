@@ -103,4 +103,5 @@ def test_a_process_that_does_not_close_its_client_leaves_nothing_behind(
     )
     assert ended.stdout.strip()
     assert ended.stdout.strip() not in leases(etcd)
-    assert ended.stderr == ""
+    # A busy machine may have sent a heartbeat late.
+    assert not [line for line in ended.stderr.splitlines() if "is in doubt" not in line]
