@@ -10,6 +10,7 @@ from unittest.mock import patch
 from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.claim import Mode, Permit
+from coordlock.grant import GrantState
 from coordlock.promise import Promise
 from coordlock.testing.connection import Connection
 from coordlock.testing.faults.events import Kind, Reach
@@ -209,6 +210,8 @@ def a_visitor_leaves_during_an_outage(stage: Stage) -> None:
     visitor, other = stage.player(given=stage.given(proxy)), stage.player()
     held = visitor.holding()
     with stage.outage(proxy):
+        # It knows: else kazoo may keep what it asks for now, and ask for it after the outage.
+        eventually(lambda: held.grant.state is GrantState.SUSPECT)
         visitor.leave(held)
     other.release(other.patient(other.asking()))
 
