@@ -159,7 +159,7 @@ class LockContract(ClientSuite):
         self, client: Any, other: Any, start: Callable[..., Future[Any]]
     ) -> None:
         grant = client.lock("orders").acquire()
-        quitter = start(other.lock("orders").acquire, 1.0)
+        quitter = start(other.lock("orders").acquire, 3.0)
         eventually(lambda: len(client.contenders("orders")) == 2)
         last = start(client.lock("orders").acquire)
         with pytest.raises(coordlock.AcquireTimeout):

@@ -54,13 +54,11 @@ class Cli:
             self.command(*arguments),
             **{**pipes, "text": True, "cwd": self.directory, "env": self.environment, **options},
         )
-        try:
-            with process:
+        with process:
+            try:
                 yield process
-                if process.poll() is None:
-                    process.kill()
-        finally:
-            process.kill()
+            finally:
+                process.kill()  # before it is waited for, which a stopped one would never end
 
     @contextmanager
     def holding(self, name: str, *options: str) -> Iterator[subprocess.Popen[str]]:

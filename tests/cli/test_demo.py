@@ -34,7 +34,7 @@ def anywhere(request: pytest.FixtureRequest, cli: Cli, root: str) -> Cli:
 
 
 def test_the_demo_shows_waiting_a_crash_a_freeze_and_a_refused_token(anywhere: Cli) -> None:
-    done = anywhere.run("demo", "--json")
+    done = anywhere.run("demo", "--json", "--ttl", "6s")
     assert done.returncode == 0, done
     assert done.stderr == ""
     events: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]

@@ -53,7 +53,7 @@ def one(events: list[Event], run: str, worker: str, kind: str) -> Event:
 def test_a_stale_write_corrupts_the_ledger_without_a_fence_and_is_refused_with_it(
     anywhere: Cli,
 ) -> None:
-    done = anywhere.run("demo", "split-brain", "--json")
+    done = anywhere.run("demo", "split-brain", "--json", "--ttl", "6s")
     assert (done.returncode, done.stderr) == (0, ""), done
     events: list[Event] = [json.loads(line) for line in done.stdout.splitlines()]
     times = [event["at"] for event in events]

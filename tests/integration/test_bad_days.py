@@ -270,7 +270,7 @@ def test_a_log_that_blocks_keeps_no_loss_from_being_told_and_no_call_from_its_bo
         proxy.black_hole()
         # Nobody else asks for anything: who does looks at the clock himself.
         assert told.wait(30)
-        assert blocking_log.is_reached.is_set()
+        assert blocking_log.is_reached.wait(30)
         waiting = start(client.lock("orders").acquire, timeout=0.5)
         assert isinstance(waiting.exception(30), coordlock.AcquireTimeout)
         assert not start(grant.release).result(30)

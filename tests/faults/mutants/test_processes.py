@@ -25,7 +25,9 @@ BOUNDED: Final = replace(BOUNDS, recovery=15_000_000_000)
     "service", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in SYSTEMS]
 )
 def test_a_run_fails_whose_clients_miss_some_departures(service: str, tmp_path: Path) -> None:
-    plan = Plan("register", 1, seconds=3.0, faults=(), mutant="misses_some_departures")
+    mutant = "misses_some_departures"
+    # Who waits does so for good, and not until the session of a holder is lost.
+    plan = Plan("register", 1, seconds=3.0, faults=(), mutant=mutant, ttl=60.0)
     with (
         SYSTEMS[service](tmp_path / "cluster") as system,
         pytest.raises(NoAnswer, match=_MESSAGE),

@@ -117,7 +117,14 @@ class ZooKeeperObserver(Observer):
         A watch goes with its path, and nobody can have two on one. So those on contenders that are
         there are few and will go; those on others under the root would stay for good.
         """
-        [leader] = filter(_leads, self._nodes)
+        leaders: list[ZooKeeperServer] = []
+
+        def is_led() -> bool:  # after an election, the old leader may not know for a moment
+            leaders[:] = filter(_leads, self._nodes)
+            return len(leaders) == 1
+
+        eventually(is_led, "one leader")
+        [leader] = leaders
         sessions = re.search(
             r"\nzk_global_sessions\t(\d+)\n", leader.four_letters("mntr"), re.MULTILINE
         )
