@@ -162,6 +162,7 @@ class LockContract(ClientSuite):
         quitter = start(other.lock("orders").acquire, 3.0)
         eventually(lambda: len(client.contenders("orders")) == 2)
         last = start(client.lock("orders").acquire)
+        eventually(lambda: len(client.contenders("orders")) == 3)
         with pytest.raises(coordlock.AcquireTimeout):
             quitter.result(30)
         assert not last.done()

@@ -14,6 +14,7 @@ __all__ = ["free_port"]
 _FIRST, _LAST = 15_000, 31_999
 # What a server will bind, or binds again after a restart, no other process may be given meanwhile.
 # So each of pytest's workers has a share of its own, by its number: gw0, gw1 and so on.
+# With more of them than shares, some share one.
 _SHARES = 8
 _given: set[int] = set()
 _random = random.SystemRandom()

@@ -55,7 +55,7 @@ class Observer(ABC):
         journal: where `ContenderAppeared`, `ContenderDisappeared` and `Surveyed` go.
     """
 
-    #: Of what is counted, that of which each session has one.
+    #: Of what is counted, that of which each client has one.
     per_session: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, root: str, journal: Journal) -> None:

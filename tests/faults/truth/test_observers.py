@@ -215,8 +215,16 @@ def test_a_survey_that_was_kept_waiting_is_repeated_when_clients_have_recovered(
     monkeypatch.setattr(observing, "_RECOVERY", 0.01)
     with coordlock.connect(server.url_for(root)) as client:
         grant, agreed = client.lock("a").acquire(), truth.agreed
-        monkeypatch.setattr(truth, "agreed", lambda: (agreed(), grant.release())[0])
+        looks = []
+
+        def look() -> int:
+            looks.append(agreed())
+            grant.release()
+            return looks[-1]
+
+        monkeypatch.setattr(truth, "agreed", look)
         truth.survey()
+    assert len(looks) == 4
     [found] = lives(tmp_path)
     assert found.gone < FOREVER
 

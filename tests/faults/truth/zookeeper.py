@@ -117,33 +117,30 @@ class ZooKeeperObserver(Observer):
         A watch goes with its path, and nobody can have two on one. So those on contenders that are
         there are few and will go; those on others under the root would stay for good.
         """
-        leaders: list[ZooKeeperServer] = []
+        leaders: list[str] = []
+        connections: list[str] = []
 
-        def is_led() -> bool:  # after an election, the old leader may not know for a moment
-            leaders[:] = filter(_leads, self._nodes)
-            return len(leaders) == 1
+        def all_answer() -> bool:
+            # For a moment after an election, two may take themselves for the leader.
+            leaders[:] = [node.four_letters("mntr") for node in self._nodes if _leads(node)]
+            connections[:] = [node.four_letters("cons") for node in self._nodes]
+            return len(leaders) == 1 and all((*leaders, *connections))
 
-        eventually(is_led, "one leader")
-        [leader] = leaders
-        sessions = re.search(
-            r"\nzk_global_sessions\t(\d+)\n", leader.four_letters("mntr"), re.MULTILINE
-        )
+        eventually(all_answer, "one leader")
+        sessions = re.search(r"\nzk_global_sessions\t(\d+)\n", leaders[0], re.MULTILINE)
         assert sessions is not None
-        words = {
-            word: "\n".join(node.four_letters(word) for node in self._nodes)
-            for word in ("cons", "wchp")
-        }
+        watched = "\n".join(node.four_letters("wchp") for node in self._nodes)
         there = self._contenders()  # the last one, because it takes a session of its own
         watches: Counter[str] = Counter()
         path = ""
-        for line in words["wchp"].splitlines():
+        for line in watched.splitlines():
             if line.startswith("/"):
                 path = line
             elif line.strip() and path.startswith(f"{self._root}/") and path not in there:
                 watches[path] += 1
         return {
             "sessions in ZooKeeper": int(sessions[1]),
-            "connections to ZooKeeper": words["cons"].count(",sid=0x"),
+            "connections to ZooKeeper": "\n".join(connections).count(",sid=0x"),
             "watches in ZooKeeper on no contender": watches.total(),
         }
 

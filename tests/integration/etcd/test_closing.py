@@ -103,5 +103,6 @@ def test_a_process_that_does_not_close_its_client_leaves_nothing_behind(
     )
     assert ended.stdout.strip()
     assert ended.stdout.strip() not in leases(etcd)
-    # A busy machine may have sent a heartbeat late.
-    assert not [line for line in ended.stderr.splitlines() if "is in doubt" not in line]
+    # A busy machine may have sent a heartbeat late, where one was due.
+    late = "is in doubt" if seconds else "nothing"
+    assert not [line for line in ended.stderr.splitlines() if late not in line]
