@@ -39,7 +39,7 @@ class EtcdObserver(Observer):
     """
 
     #: A session that is lost on a busy machine leaves its client the stream, for the next one.
-    per_session = ("leases in etcd", "watch streams in etcd")
+    per_client = ("leases in etcd", "watch streams in etcd")
 
     def __init__(self, nodes: Sequence[EtcdServer], root: str, journal: Journal) -> None:
         super().__init__(root, journal)

@@ -25,7 +25,7 @@ _SETTLING = 30.0
 AGREEMENT = 10.0
 #: Whoever looks for longer, in seconds, was kept waiting, as by an election.
 _PROMPT = 3.0
-#: Seconds in which clients then remove what they could not, and how often they are given them.
+#: Seconds for clients to remove what they could not meanwhile, and how often they get them.
 _RECOVERY = 5.0
 _RECOVERIES: Final = 3
 #: Seconds that closing may take to arrive; less than any time-to-live.
@@ -56,7 +56,7 @@ class Observer(ABC):
     """
 
     #: Of what is counted, that of which each client has one.
-    per_session: ClassVar[tuple[str, ...]] = ()
+    per_client: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, root: str, journal: Journal) -> None:
         self._root = root
@@ -125,7 +125,7 @@ class Observer(ABC):
 
         def counted() -> dict[str, int]:
             counts = self.counts()
-            for what in self.per_session:
+            for what in self.per_client:
                 counts[f"{what} beyond those of clients"] = max(0, counts.pop(what) - sessions)
             return counts
 
@@ -145,14 +145,14 @@ class Observer(ABC):
             journal.log(Counted, what, count, baseline)
 
     def count_left(self, journal: Journal) -> None:
-        """Log a `Counted` for what closed clients have left of `per_session`, which is to be none.
+        """Log a `Counted` for what closed clients have left of `per_client`, which is to be none.
 
         They end their sessions themselves: nothing has the time to die by its time-to-live.
         """
 
         def left() -> dict[str, int]:
             counts = self.counts()
-            return {what: counts[what] for what in self.per_session}
+            return {what: counts[what] for what in self.per_client}
 
         with suppress(TimeoutError):
             eventually(lambda: not any(left().values()), within=_FAREWELL)

@@ -224,7 +224,7 @@ def test_a_survey_that_was_kept_waiting_is_repeated_when_clients_have_recovered(
 
         monkeypatch.setattr(truth, "agreed", look)
         truth.survey()
-    assert len(looks) == 4
+    assert len(looks) == observing._RECOVERIES + 1
     [found] = lives(tmp_path)
     assert found.gone < FOREVER
 
@@ -282,7 +282,7 @@ def test_what_clients_leave_that_have_closed_is_counted_after_the_survey(
         truth.survey()
         client.lock("a").acquire()  # which is watched after a moment
         eventually(lambda: all(left().values()))
-        assert len(left()) == len(truth.per_session)
+        assert len(left()) == len(truth.per_client)
     assert not any(left().values())
 
 

@@ -51,7 +51,7 @@ class ZooKeeperObserver(Observer):
     committed: all up to that one had happened by then.
     """
 
-    per_session = ("sessions in ZooKeeper", "connections to ZooKeeper")
+    per_client = ("sessions in ZooKeeper", "connections to ZooKeeper")
 
     def __init__(self, nodes: Sequence[ZooKeeperServer], root: str, journal: Journal) -> None:
         super().__init__(root, journal)
