@@ -21,10 +21,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from coordlock.contender import Contender, Entry, Snapshot
-from coordlock.settings import Option, Settings
+from coordlock.settings import Option, Reach, Settings
 
 __all__ = ["Backend", "Capabilities", "ServiceInfo", "SessionInfo", "SessionListener"]
 
@@ -34,14 +34,13 @@ class Capabilities:
     """What a backend declares; the contract suite fails one that does not keep it.
 
     Attributes:
-        reach: between whom its locks exclude: threads of a process, processes of a machine, or
-            all clients of a cluster.
+        reach: between whom its locks exclude: see `coordlock.settings.Reach`.
         leased: sessions end by a time-to-live that heartbeats extend. Otherwise the session lives
             exactly as long as the process, and its time-to-live is infinite.
         durable: tokens go on growing after a full restart of the service.
     """
 
-    reach: Literal["process", "machine", "cluster"]
+    reach: Reach
     leased: bool
     durable: bool
 

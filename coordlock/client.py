@@ -11,18 +11,21 @@ from typing import Any, Final, Generic, Self, TypeVar
 from coordlock.backend import ServiceInfo
 from coordlock.claim import Claim, Mode, Permit
 from coordlock.clock import Clock
-from coordlock.config import Target, configure
+from coordlock.config import Target, configure, warn_unless_chosen
 from coordlock.contender import Contender
 from coordlock.driver import DeadlineReached, Steps, run, run_async, run_in_background
 from coordlock.errors import ConfigurationError
 from coordlock.link import Link
 from coordlock.lock import DEFAULT, AsyncLock, Lock, Timeout
+from coordlock.log import Log
 from coordlock.names import check_name
 from coordlock.registry import backend_for_client, backend_for_scheme
 from coordlock.settings import Settings
 from coordlock.standing import Standing, standings
 
 __all__ = ["AsyncClient", "Client", "Connecting", "connect", "connect_async"]
+
+log = Log("coordlock")
 
 L = TypeVar("L", Lock, AsyncLock)
 T = TypeVar("T")
@@ -33,7 +36,8 @@ def connect(target: Target = None, *, client: object = None, **options: object) 
 
     Args:
         target: a URL, a mapping or `Settings`; None takes the first of ``COORDLOCK_URL``,
-            ``coordlock.toml``, ``[tool.coordlock]`` in ``pyproject.toml`` and the local backend.
+            ``coordlock.toml``, ``[tool.coordlock]`` in ``pyproject.toml``, the files of the user
+            and of the machine, and the local backend, with a warning in the log.
         client: an existing ``kazoo.client.KazooClient`` or ``etcd3.Etcd3Client`` whose connection
             is to be used; it is never closed here.
         options: single options, over those of ``target``; see the table in the documentation.
@@ -251,6 +255,8 @@ class AsyncClient(_Client[AsyncLock]):
 def _link(target: Target, client: object, options: dict[str, object]) -> Link:
     if client is None:
         settings = configure(target, options)
+        if target is None:
+            warn_unless_chosen(settings, log.warning)
         return Link(backend_for_scheme(settings.scheme).configure(settings), settings)
     backend = backend_for_client(client)
     settings = configure({"backend": backend.scheme} if target is None else target, options)

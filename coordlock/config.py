@@ -1,11 +1,11 @@
-"""Where the configuration comes from, and how a URL, a mapping or a file becomes `Settings`."""
+"""How a URL, a mapping or what `coordlock.sources` finds becomes `Settings`."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -13,68 +13,97 @@ from urllib.parse import parse_qsl, unquote
 from coordlock.backend import Backend
 from coordlock.errors import ConfigurationError
 from coordlock.registry import backend_for_scheme
-from coordlock.settings import COMMON_OPTIONS, Settings
+from coordlock.settings import COMMON_OPTIONS, REACH_OPTION, REACHES, Reach, Settings
+from coordlock.sources import DEFAULT_ORIGIN, find, variable
 
-__all__ = ["DEFAULT_URL", "Target", "configure", "find"]
+__all__ = ["NOT_CONFIGURED", "Target", "configure", "warn_unless_chosen"]
 
-#: What holds when nothing is configured.
-DEFAULT_URL: Final = "local://"
+#: What is told of a configuration whose origin is the default.
+NOT_CONFIGURED: Final = (
+    "no configuration was found, so locks cover this machine only: "
+    "set COORDLOCK_URL to a service, or to local:// if that is meant"
+)
 
 #: What `connect` takes.
 Target = str | Mapping[str, Any] | Settings | None
 
 #: The keys of a mapping beside the options.
 _PLACE: Final = ("url", "backend", "hosts", "root", "username", "password")
-
-
-def find(
-    environ: Mapping[str, str] | None = None, directory: Path | None = None
-) -> tuple[str | Mapping[str, Any], str]:
-    """The configuration that holds when `connect` is given none, and where it was found.
-
-    First found wins: ``COORDLOCK_URL``; the file that ``COORDLOCK_CONFIG`` names, else
-    ``coordlock.toml`` in the working directory; ``[tool.coordlock]`` in ``pyproject.toml`` there;
-    the local backend. Raises `ConfigurationError` for a file that cannot be read.
-    """
-    environ = os.environ if environ is None else environ
-    if url := environ.get("COORDLOCK_URL"):
-        return url, "COORDLOCK_URL"
-    if named := environ.get("COORDLOCK_CONFIG"):
-        return _read(Path(named)), named
-    directory = Path() if directory is None else directory
-    if (file := directory / "coordlock.toml").is_file():
-        return _read(file), str(file)
-    if (file := directory / "pyproject.toml").is_file():
-        tools = _read(file).get("tool", {})
-        table = tools.get("coordlock") if isinstance(tools, dict) else None
-        if table is not None:
-            return table, f"[tool.coordlock] in {file}"
-    return DEFAULT_URL, "the default"
+#: Of these, the ones that name the backend.
+_CHOICE: Final = ("url", "backend")
+#: For each reach that can be required, a service that has it.
+_EXAMPLES: Final[dict[Reach, str]] = {
+    "machine": "local://",
+    "cluster": "etcd://host1:2379,host2:2379",
+}
 
 
 def configure(target: Target = None, options: Mapping[str, object] | None = None) -> Settings:
     """The settings for a URL, a mapping or what `find` finds, with ``options`` over them.
 
-    Raises `ConfigurationError` that names the offending part and what is accepted.
+    Raises `ConfigurationError` that names the offending part and what is accepted, also for a
+    backend that reaches less far than the settings, or ``COORDLOCK_REACH``, ask for.
     """
-    if isinstance(target, Settings):
-        if options:
-            raise ConfigurationError("Settings take no further options: use dataclasses.replace")
-        return target
+    if not isinstance(target, Settings):
+        settings = _settings(target, dict(options or {}))
+    elif options:
+        raise ConfigurationError("Settings take no further options: use dataclasses.replace")
+    else:
+        settings = target
+    _check_reach(settings)
+    return settings
+
+
+def warn_unless_chosen(settings: Settings, warn: Callable[[str], object]) -> None:
+    """Call ``warn`` with a text if nothing is configured and stderr is no terminal.
+
+    A cron job or a service that misses its configuration would look well, and lock one machine. A
+    person at a terminal has most likely configured nothing yet.
+    """
+    if settings.origin == DEFAULT_ORIGIN and not os.isatty(2):
+        warn(NOT_CONFIGURED)
+
+
+def _settings(target: str | Mapping[str, Any] | None, given: dict[str, object]) -> Settings:
     source, origin = find() if target is None else (target, "")
     found: dict[str, Any] = {"url": source} if isinstance(source, str) else _table(source, origin)
-    given = dict(options or {})
     try:
-        return _from_mapping(found | given)
+        settings = _from_mapping(found | given)
     except ConfigurationError as error:
         if origin and type(error) is ConfigurationError and not _is_sound(found, given):
             raise ConfigurationError(f"{origin}: {error.problem}") from None
         raise
+    is_chosen = any(key in given for key in _CHOICE)
+    return replace(settings, origin="" if is_chosen else origin)
+
+
+def _check_reach(settings: Settings) -> None:
+    """Raise `ConfigurationError` for a backend that reaches less far than is asked for."""
+    wanted, by = settings.reach, "the option 'reach'"
+    if (value := variable("COORDLOCK_REACH", os.environ)) is not None:
+        try:
+            demanded: Reach = REACH_OPTION.read(value)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"COORDLOCK_REACH, as {error.problem}") from None
+        if REACHES.index(demanded) > REACHES.index(wanted):
+            wanted, by = demanded, "COORDLOCK_REACH"
+    if wanted == "process":
+        return
+    reach = backend_for_scheme(settings.scheme).capabilities.reach
+    if REACHES.index(reach) < REACHES.index(wanted):
+        origin = f"from {settings.origin}" if settings.origin else "as given"
+        if settings.origin == DEFAULT_ORIGIN:
+            origin = "the default, because no configuration was found"
+        raise ConfigurationError(
+            f"{by} requires locks that reach all of the {wanted}, and those of "
+            f"{settings.scheme}:// ({origin}) reach the {reach} only: "
+            f"configure another service, such as COORDLOCK_URL={_EXAMPLES[wanted]}"
+        )
 
 
 def _is_sound(found: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     """Whether what was found is right by itself, for the service that is ``given``, if any."""
-    service = {key: given[key] for key in ("url", "backend") if key in given}
+    service = {key: given[key] for key in _CHOICE if key in given}
     try:
         _from_mapping({**found, **service})
     except ConfigurationError:
@@ -87,17 +116,6 @@ def _table(value: object, origin: str) -> dict[str, Any]:
         kind = type(value).__name__
         raise ConfigurationError(f"{origin or 'target'}: a URL or a mapping is needed, not {kind}")
     return {str(key): given for key, given in value.items()}
-
-
-def _read(file: Path) -> dict[str, Any]:
-    import tomllib  # for those who have such a file
-
-    try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{file}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file} is not TOML: {error}") from None
 
 
 def _from_mapping(fields: Mapping[str, Any]) -> Settings:

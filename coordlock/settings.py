@@ -6,14 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from coordlock.errors import ConfigurationError
 
 __all__ = [
     "COMMON_OPTIONS",
+    "REACHES",
+    "REACH_OPTION",
     "TLS_OPTIONS",
     "Option",
+    "Reach",
     "Settings",
     "boolean",
     "choice",
@@ -27,6 +30,11 @@ __all__ = [
 #: Parses what a URL (always text) or a file (text, number, bool) gives; raises ValueError with the
 #: accepted form.
 Parser = Callable[[object], Any]
+
+#: Between whom locks exclude: threads of a process, processes of a machine, clients of a cluster.
+Reach = Literal["process", "machine", "cluster"]
+#: From the nearest to the farthest.
+REACHES: Final[tuple[Reach, ...]] = get_args(Reach)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +138,10 @@ def short_text(limit: int) -> Parser:
     return parse
 
 
+REACH_OPTION: Final = Option(
+    "reach", choice(*REACHES), "process", "Refuse a backend whose locks reach less far than this."
+)
+
 #: The options of every backend.
 COMMON_OPTIONS: Final = (
     Option("ttl", duration(1, 3600), 15.0, "How long the session outlives its last heartbeat."),
@@ -139,6 +151,7 @@ COMMON_OPTIONS: Final = (
     Option("connect_timeout", duration(0.1, 600), 10.0, "How long connect may take."),
     Option("request_timeout", duration(0.1, 600), 5.0, "How long one request may take."),
     Option("label", short_text(255), "", "What queue views show beside host and pid as the owner."),
+    REACH_OPTION,
 )
 
 #: For backends that speak TLS.
@@ -164,7 +177,10 @@ class Settings:
         timeout: default of acquire in seconds; None waits forever.
         connect_timeout, request_timeout: bounds in seconds.
         label: shown beside host and pid as the owner.
+        reach: how far locks have to reach at least; a backend that cannot is refused.
         options: the backend's own options, all of them, parsed; defaults filled in.
+        origin: the variable or file that names the backend, or ``the default``; empty where the
+            program names it. Does not count in comparisons.
     """
 
     scheme: str
@@ -177,7 +193,9 @@ class Settings:
     connect_timeout: float = 10.0
     request_timeout: float = 5.0
     label: str = ""
+    reach: Reach = "process"
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    origin: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         """The URL without credentials and options, for logs and errors."""

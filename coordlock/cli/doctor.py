@@ -20,11 +20,12 @@ from coordlock.cli.exits import Exit, status_of
 from coordlock.cli.options import as_json, settings_of, url_option
 from coordlock.cli.text import coloured, folded, milliseconds, printable, terminal_width
 from coordlock.client import Client, connect
-from coordlock.config import find
+from coordlock.config import NOT_CONFIGURED
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.log import flush
 from coordlock.registry import backend_for_scheme
 from coordlock.settings import Settings
+from coordlock.sources import DEFAULT_ORIGIN
 
 __all__ = ["doctor"]
 
@@ -99,10 +100,8 @@ def doctor(url: str | None, as_json: bool) -> int:
 
 
 def _examine(url: str | None) -> Iterator[Finding]:
-    source = "--url" if url is not None else find()[1]
     settings = settings_of(url, alone=True)
-    user = f", user {settings.username}" if settings.username is not None else ""
-    yield Finding("configuration", "ok", f"{settings}{user} (from {source})")
+    yield _configuration(settings)
     yield _reach(settings)
     yield _clock()
     started = time.perf_counter()
@@ -136,6 +135,14 @@ def _logged() -> Iterator[list[str]]:
         yield handler.texts
     finally:
         logger.removeHandler(handler)
+
+
+def _configuration(settings: Settings) -> Finding:
+    user = f", user {settings.username}" if settings.username is not None else ""
+    detail = f"{settings}{user} (from {settings.origin or '--url'})"
+    if settings.origin == DEFAULT_ORIGIN:
+        return Finding("configuration", "warning", detail, NOT_CONFIGURED)
+    return Finding("configuration", "ok", detail)
 
 
 def _reach(settings: Settings) -> Finding:

@@ -10,10 +10,10 @@ import click
 
 from coordlock.claim import MAX_PERMITS, Mode
 from coordlock.cli.exits import Exit, complain
-from coordlock.config import configure
+from coordlock.config import configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
 from coordlock.registry import backend_for_scheme
-from coordlock.settings import Settings, duration
+from coordlock.settings import REACHES, Settings, duration
 
 __all__ = ["acquire_options", "as_json", "log_to_stderr", "seconds", "settings_of", "url_option"]
 
@@ -55,6 +55,12 @@ _ACQUIRE: Final = (
     click.option("--ttl", metavar="DURATION", help="How long the lease outlives its heartbeats."),
     click.option("--label", metavar="TEXT", help="What queue views show beside host and pid."),
     click.option(
+        "--reach",
+        type=click.Choice(REACHES[1:]),
+        metavar="REACH",
+        help="machine or cluster: refuse locks that reach less far.",
+    ),
+    click.option(
         "-E",
         "--conflict-exit-code",
         type=click.IntRange(0, 255),
@@ -79,15 +85,18 @@ def settings_of(url: str | None, *, alone: bool = False, **options: object) -> S
     """The configuration, with those of ``options`` over it that are not None.
 
     Raises `ConfigurationError`, also for a backend that covers one process only, unless it is of
-    use ``alone``.
+    use ``alone``. Otherwise says so on stderr where nothing is configured.
     """
     given = {name: value for name, value in options.items() if value is not None}
     settings = configure(url, given)
-    if not alone and backend_for_scheme(settings.scheme).capabilities.reach == "process":
+    if alone:
+        return settings
+    if backend_for_scheme(settings.scheme).capabilities.reach == "process":
         raise ConfigurationError(
             f"{settings.scheme}:// covers one process, so a command has nobody to exclude; "
             "use local://, etcd:// or zookeeper://"
         )
+    warn_unless_chosen(settings, complain)
     return settings
 
 

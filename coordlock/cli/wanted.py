@@ -39,6 +39,7 @@ class Wanted:
     slots: int | None
     ttl: str | None
     label: str | None
+    reach: str | None
     conflict_exit_code: int
     quiet: bool
     verbose: bool
@@ -54,7 +55,7 @@ class Wanted:
 
     def settings(self, label: str = "") -> Settings:
         """The configuration; ``label`` stands where neither the option nor a file has one."""
-        settings = settings_of(self.url, ttl=self.ttl, label=self.label)
+        settings = settings_of(self.url, ttl=self.ttl, label=self.label, reach=self.reach)
         return settings if settings.label else replace(settings, label=label)
 
     @contextmanager

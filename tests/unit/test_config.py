@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from coordlock import ConfigurationError, Settings, registry
 from coordlock.backend import Backend
-from coordlock.config import configure, find
+from coordlock.config import configure
 from coordlock.settings import COMMON_OPTIONS
 
 
@@ -41,45 +42,13 @@ def ported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, of a user who has configured nothing."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-# Where it comes from
-
-
-def test_the_first_configuration_found_wins(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From the least to the first: each next one put in place takes over."""
-
-    def found() -> str:
-        target, origin = find()
-        url = target if isinstance(target, str) else target["url"]
-        return f"{url} from {origin}"
-
-    assert found() == "local:// from the default"
-    (directory / "pyproject.toml").write_text('[project]\nname = "x"\n')
-    assert found() == "local:// from the default"
-    (directory / "pyproject.toml").write_text('[tool.coordlock]\nurl = "memory://pyproject"\n')
-    assert found().startswith("memory://pyproject from [tool.coordlock] in ")
-    (directory / "coordlock.toml").write_text('url = "memory://file"\n')
-    assert found().startswith("memory://file from ")
-    assert found().endswith("coordlock.toml")
-    (directory / "named.toml").write_text('url = "memory://named"\n')
-    monkeypatch.setenv("COORDLOCK_CONFIG", "named.toml")
-    assert found() == "memory://named from named.toml"
-    monkeypatch.setenv("COORDLOCK_URL", "memory://variable")
-    assert found() == "memory://variable from COORDLOCK_URL"
-    assert configure().hosts == ("variable",)
-    assert configure("memory://argument").hosts == ("argument",)
-    assert configure({"url": "memory://mapping"}).hosts == ("mapping",)
-
-
-def test_empty_variables_count_as_unset(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COORDLOCK_URL", "")
-    monkeypatch.setenv("COORDLOCK_CONFIG", "")
-    assert find() == ("local://", "the default")
+# Files
 
 
 def test_a_file_gives_url_options_and_credentials(directory: Path) -> None:
@@ -144,25 +113,84 @@ def test_an_option_that_cannot_be_used_is_not_blamed_on_the_file(
     assert str(file) not in str(raised.value)
 
 
-def test_a_named_file_that_is_missing_is_an_error(
+# How far locks have to reach
+
+
+@pytest.mark.parametrize(
+    ("url", "reach", "is_enough"),
+    [
+        ("memory://", "process", True),
+        ("memory://", "machine", False),
+        ("local://", "machine", True),
+        ("local://", "cluster", False),
+        ("etcd://h", "cluster", True),
+        ("zookeeper://h", "cluster", True),
+    ],
+)
+def test_a_backend_that_reaches_less_far_than_asked_for_is_refused(
+    url: str, reach: Any, is_enough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ways() -> Iterator[Callable[[], object]]:
+        yield lambda: configure(url, {"reach": reach})
+        yield lambda: configure(f"{url}?reach={reach}")
+        yield lambda: configure({"url": url, "reach": reach})
+        yield lambda: configure(replace(configure(url), reach=reach))
+        monkeypatch.setenv("COORDLOCK_REACH", reach)
+        yield lambda: configure(url)
+        yield lambda: configure(url, {"reach": "process"})  # the variable is the deployer's
+        yield lambda: configure(Settings(url.partition(":")[0]))
+
+    for way in ways():
+        if is_enough:
+            way()
+        else:
+            with pytest.raises(ConfigurationError, match=f"requires .* all of the {reach}"):
+                way()
+
+
+def test_the_error_says_who_asks_what_was_found_where_and_what_to_write(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("missing.toml", str(directory)):
-        monkeypatch.setenv("COORDLOCK_CONFIG", name)
-        with pytest.raises(ConfigurationError, match=re.escape(name)):
-            configure()
+    def refused(**options: str) -> str:
+        with pytest.raises(ConfigurationError) as caught:
+            configure(options=options)
+        return str(caught.value)
+
+    assert "the option 'reach'" in refused(reach="cluster")
+    monkeypatch.setenv("COORDLOCK_REACH", "cluster")
+    said = refused()
+    assert "COORDLOCK_REACH requires" in said
+    assert "local:// (the default, because no configuration was found)" in said
+    assert "COORDLOCK_URL=etcd://" in said
+    assert "memory:// (as given)" in refused(url="memory://")
+    (directory / "coordlock.toml").write_text('url = "memory://"')
+    assert "memory:// (from coordlock.toml)" in refused()
+    monkeypatch.setenv("COORDLOCK_REACH", "machine")
+    assert "COORDLOCK_URL=local://" in refused()
 
 
-def test_a_url_needs_no_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    assert configure("memory://x").hosts == ("x",)
-    monkeypatch.setenv("COORDLOCK_URL", "memory://y")
-    assert configure().hosts == ("y",)
-    monkeypatch.delenv("COORDLOCK_URL")
-    assert find() == ("local://", "the default")
+@pytest.mark.parametrize("value", ["", "clutser"])
+def test_a_reach_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match="reach"):
+        configure("etcd://h", {"reach": value})
+    monkeypatch.setenv("COORDLOCK_REACH", value)
+    with pytest.raises(ConfigurationError, match="COORDLOCK_REACH"):
+        configure("etcd://h")
+
+
+# Origins
+
+
+def test_settings_tell_what_chose_the_backend(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert configure().origin == "the default"
+    assert configure(options={"ttl": 5}).origin == "the default"
+    assert configure(options={"url": "memory://"}).origin == ""
+    assert configure("local://").origin == ""
+    assert configure("local://") == configure()
+    monkeypatch.setenv("COORDLOCK_URL", "local://")
+    assert configure().origin == "COORDLOCK_URL"
 
 
 # URLs

@@ -1,0 +1,85 @@
+"""Where the configuration is looked for when `connect` is given none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from coordlock.errors import ConfigurationError
+
+__all__ = ["DEFAULT_ORIGIN", "DEFAULT_URL", "SYSTEM_FILE", "find", "variable"]
+
+#: What holds when nothing is configured, and the name of its origin.
+DEFAULT_URL: Final = "local://"
+DEFAULT_ORIGIN: Final = "the default"
+
+#: For all users of the machine.
+SYSTEM_FILE: Final = Path("/etc/coordlock.toml")
+
+
+def find(
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    system_file: Path = SYSTEM_FILE,
+) -> tuple[str | Mapping[str, Any], str]:
+    """The configuration that holds when `connect` is given none, and its origin.
+
+    First found wins: ``COORDLOCK_URL``; the file that ``COORDLOCK_CONFIG`` names, else
+    ``coordlock.toml`` in the working directory; ``[tool.coordlock]`` in ``pyproject.toml`` there;
+    ``coordlock.toml`` in the user's configuration directory; ``system_file``; the local backend.
+
+    Raises `ConfigurationError` for a variable that is empty and for a file that is there and
+    cannot be read. A directory that the process may not search counts as empty: services are often
+    kept out of the home directories.
+    """
+    environ = os.environ if environ is None else environ
+    if url := variable("COORDLOCK_URL", environ):
+        return url, "COORDLOCK_URL"
+    if named := variable("COORDLOCK_CONFIG", environ):
+        return _read(Path(named)), named
+    directory = Path() if directory is None else directory
+    if os.path.lexists(file := directory / "coordlock.toml"):
+        return _read(file), str(file)
+    if os.path.lexists(file := directory / "pyproject.toml"):
+        tools = _read(file).get("tool", {})
+        table = tools.get("coordlock") if isinstance(tools, dict) else None
+        if table is not None:
+            return table, f"[tool.coordlock] in {file}"
+    for file in (*_user_files(environ), system_file):
+        if os.path.lexists(file):
+            return _read(file), str(file)
+    return DEFAULT_URL, DEFAULT_ORIGIN
+
+
+def variable(name: str, environ: Mapping[str, str]) -> str | None:
+    """The value of an environment variable, None where it is unset.
+
+    Raises `ConfigurationError` for an empty one: its value was lost on the way.
+    """
+    value = environ.get(name)
+    if value == "":
+        raise ConfigurationError(f"{name} is set, but empty: give it a value, or unset it")
+    return value
+
+
+def _user_files(environ: Mapping[str, str]) -> Iterator[Path]:
+    """The file in the user's configuration directory; none for a user without a home."""
+    base = environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(base):  # the XDG specification: ignore relative ones
+        # Without the variable, as some cron daemons start their jobs: from the user's account.
+        base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+    if os.path.isabs(base):
+        yield Path(base, "coordlock.toml")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    import tomllib  # for those who have such a file
+
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} is not TOML: {error}") from None
