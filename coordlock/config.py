@@ -154,9 +154,9 @@ def _parse_url(url: object) -> dict[str, Any]:
     if "#" in rest:
         raise ConfigurationError("the URL has a '#': write it as %23")
     rest, _, query = rest.partition("?")
-    authority, _, path = rest.partition("/")
+    authority, slash, path = rest.partition("/")
     found = {"backend": scheme.lower()} | _parse_authority(authority, behind=path + query)
-    if path:
+    if slash:
         found["root"] = "/" + unquote(path)
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
@@ -220,7 +220,7 @@ def _root(value: object, default: str) -> str:
     parts = [part for part in value.split("/") if part]
     if any(part in (".", "..") for part in parts):
         raise ConfigurationError(f"root must not contain '.' or '..', as {value!r} does")
-    return "/" + "/".join(parts) if parts else default
+    return "/" + "/".join(parts)
 
 
 def _options(

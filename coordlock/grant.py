@@ -128,7 +128,7 @@ class _Hold:
         return self._released
 
     def _read(self, key: str) -> Steps[Stored | None]:
-        check_key(key, self._link.settings.root)
+        check_key(key, self._link.settings.root, self.name)
         service, me = self._guard()
 
         def fetch() -> Future[Stored | None]:
@@ -305,6 +305,7 @@ class Grant(_Hold):
         """
         return Transaction(
             self._link.settings.root,
+            self.name,
             lambda operations: run(self._commit(operations), *self._bounds()),
         )
 
@@ -433,6 +434,7 @@ class AsyncGrant(_Hold):
         """
         return AsyncTransaction(
             self._link.settings.root,
+            self.name,
             lambda operations: run_async(self._commit(operations), *self._bounds()),
         )
 

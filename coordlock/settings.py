@@ -171,7 +171,8 @@ class Settings:
         scheme: names the backend.
         hosts: ``host:port`` each, the port filled in; IPv6 addresses in brackets. For ``local``
             empty, for ``memory`` the name of the shared service.
-        root: the path under which queues live; starts with a slash, ends without one.
+        root: the path under which queues live; starts with a slash and, unless it is the top,
+            which is ``/``, ends without one.
         username, password: credentials; the password is never shown.
         ttl: seconds that a session outlives its last heartbeat, as asked of the service.
         timeout: default of acquire in seconds; None waits forever.

@@ -17,6 +17,7 @@ from typing import Final, Self
 
 from coordlock.contender import Contender
 from coordlock.errors import InvalidKey
+from coordlock.names import escape
 
 __all__ = [
     "AsyncTransaction",
@@ -103,10 +104,12 @@ class Transactions(ABC):
         """
 
 
-def check_key(key: str, root: str) -> str:
-    """Return ``key`` if all services can keep it and it lies outside of ``root``; else raise.
+def check_key(key: str, root: str, queue: str) -> str:
+    """Return ``key`` if all services can keep it and it is no place for contenders; else raise.
 
-    Below the root whatever is made counts as a contender. Raises `InvalidKey`.
+    Below the root whatever is made counts as a contender. Where the root is the top, that would be
+    every key: there, the grant's own ``queue`` and what coordlock may keep itself are refused, and
+    to leave out the queues of other locks is the caller's part. Raises `InvalidKey`.
     """
     if not isinstance(key, str):
         raise InvalidKey(repr(key), f"must be a str, not {type(key).__name__}")
@@ -121,16 +124,21 @@ def check_key(key: str, root: str) -> str:
         raise InvalidKey(key[:40] + "…", f"is longer than {_MAX_KEY_BYTES} bytes in UTF-8")
     if parts[0] == "zookeeper":
         raise InvalidKey(key, "lies under '/zookeeper', which belongs to ZooKeeper itself")
-    if (key + "/").startswith(root.rstrip("/") + "/"):
-        raise InvalidKey(key, f"lies under {root!r}, where every key is a contender for a lock")
+    at_top = root == "/"
+    refused = f"/{escape(queue)}" if at_top else root
+    if (key + "/").startswith(refused + "/"):
+        raise InvalidKey(key, f"lies under {refused!r}, where every key is a contender for a lock")
+    if at_top and key.startswith("/@"):
+        raise InvalidKey(key, "starts with '/@', which is for coordlock itself")
     return key
 
 
 class _Builder:
     """What sync and async transactions share: the operations, in order."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, queue: str) -> None:
         self._root: Final = root
+        self._queue: Final = queue
         self._operations: list[Operation] = []
         self._taken = False
 
@@ -156,10 +164,10 @@ class _Builder:
         """
         if type(version) is not int or not 0 <= version < 2**63:
             raise ValueError(f"version must be an integer from 0 to 2**63 - 1, not {version!r}")
-        return self._add(Expect(check_key(key, self._root), version))
+        return self._add(Expect(check_key(key, self._root, self._queue), version))
 
     def _unwritten(self, key: str) -> str:
-        check_key(key, self._root)
+        check_key(key, self._root, self._queue)
         if any(one.key == key for one in self._operations if not isinstance(one, Expect)):
             raise InvalidKey(key, "is written twice in one transaction")
         return key
@@ -179,8 +187,10 @@ class _Builder:
 class Transaction(_Builder):
     """Writes that the service makes all at once and only while the grant lives. Made by a grant."""
 
-    def __init__(self, root: str, commit: Callable[[Sequence[Operation]], None]) -> None:
-        super().__init__(root)
+    def __init__(
+        self, root: str, queue: str, commit: Callable[[Sequence[Operation]], None]
+    ) -> None:
+        super().__init__(root, queue)
         self._commit = commit
 
     def commit(self) -> None:
@@ -198,8 +208,10 @@ class Transaction(_Builder):
 class AsyncTransaction(_Builder):
     """Writes that the service makes all at once and only while the grant lives. Made by a grant."""
 
-    def __init__(self, root: str, commit: Callable[[Sequence[Operation]], Awaitable[None]]) -> None:
-        super().__init__(root)
+    def __init__(
+        self, root: str, queue: str, commit: Callable[[Sequence[Operation]], Awaitable[None]]
+    ) -> None:
+        super().__init__(root, queue)
         self._commit = commit
 
     async def commit(self) -> None:

@@ -16,7 +16,7 @@ from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.log import Log
 from coordlock.promise import Promise, failed
-from coordlock.settings import TLS_OPTIONS, Option, Settings
+from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests, rpc
@@ -49,7 +49,15 @@ class EtcdBackend(Backend, Transactions):
 
     scheme: ClassVar[str] = "etcd"
     capabilities: ClassVar[Capabilities] = Capabilities(reach="cluster", leased=True, durable=True)
-    options: ClassVar[Sequence[Option]] = TLS_OPTIONS
+    options: ClassVar[Sequence[Option]] = (
+        *TLS_OPTIONS,
+        Option(
+            "leading_slash",
+            boolean,
+            True,
+            "Whether keys begin with a slash, as the root is written.",
+        ),
+    )
     default_port: ClassVar[int] = 2379
 
     def __init__(self, layout: Layout, connection: Connection, ttl: float) -> None:
@@ -92,7 +100,8 @@ class EtcdBackend(Backend, Transactions):
         connection = Connection(
             Endpoints(endpoints), settings.request_timeout, login, partial(_token, client)
         )
-        return cls(Layout(settings.root), connection, settings.ttl)
+        slash = settings.options["leading_slash"]
+        return cls(Layout.below(settings.root, leading_slash=slash), connection, settings.ttl)
 
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
         with self._lock:

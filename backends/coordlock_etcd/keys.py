@@ -1,5 +1,7 @@
 """Where contenders live: ``<root>/<escaped name>/<marker>-<guid>``.
 
+The slash that begins the root may be left out.
+
 This is the layout of Go's ``concurrency.Mutex``: every key under the prefix of a queue is a
 contender, and creation revisions order them. So ``etcdctl lock`` and Go services on the same prefix
 exclude coordlock and are excluded by it; their keys count as exclusive locks.
@@ -10,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self
 
 from coordlock.claim import Claim, Mode, parse_marker
 from coordlock.contender import Entry
@@ -22,36 +24,40 @@ _OWN: Final = re.compile(r"([a-z]+[0-9]*)-([0-9a-f]{32})")
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The end of the range of all keys that start with ``prefix``, which ends with a slash."""
-    return prefix[:-1] + bytes([prefix[-1] + 1])
+    """The end of the range of all keys that start with ``prefix``, which ends with a slash.
 
-
-def _prefix(root: str) -> bytes:
-    return f"{root.rstrip('/')}/".encode()
+    The empty prefix stands for all keys: etcd's own sign for no end is a zero byte.
+    """
+    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\0"
 
 
 @lru_cache(maxsize=1024)  # asked for several times in each acquisition
-def _queue(root: str, name: str) -> bytes:
-    return _prefix(root) + escape(name).encode() + b"/"
+def _queue(prefix: bytes, name: str) -> bytes:
+    return prefix + escape(name).encode() + b"/"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The keys below one root, which starts with a slash and does not end with one."""
+    """The keys of all queues: those that start with ``prefix``, which is empty or ends in a slash.
 
-    root: str
+    To etcd a key is just bytes. So ``/orders/`` and ``orders/`` are two queues: `etcdctl lock
+    /orders` is in the one, `etcdctl lock orders` in the other.
+    """
 
-    @property
-    def prefix(self) -> bytes:
-        """What the keys of all queues start with."""
-        return _prefix(self.root)
+    prefix: bytes
+
+    @classmethod
+    def below(cls, root: str, *, leading_slash: bool = True) -> Self:
+        """The layout below ``root``, which starts with a slash; ``/`` is the top."""
+        prefix = f"{root.rstrip('/')}/"
+        return cls((prefix if leading_slash else prefix[1:]).encode())
 
     def queue(self, name: str) -> bytes:
         """What the keys of the queue ``name`` start with.
 
         Escaped names hold no slash, so no queue lies inside another.
         """
-        return _queue(self.root, name)
+        return _queue(self.prefix, name)
 
     def key(self, entry: Entry) -> bytes:
         """The key of ``entry``'s contender, the same for every attempt to create it."""

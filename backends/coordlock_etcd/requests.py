@@ -86,7 +86,7 @@ def behind(prefix: bytes, order: int, revision: int) -> pb.RangeRequest:
 
 def keys_under(prefix: bytes) -> pb.RangeRequest:
     """Read all keys under ``prefix``, without values."""
-    return pb.RangeRequest(key=prefix, range_end=prefix_end(prefix), keys_only=True)
+    return pb.RangeRequest(key=prefix or b"\0", range_end=prefix_end(prefix), keys_only=True)
 
 
 def together(asked: Sequence[Request]) -> pb.TxnRequest:

@@ -79,6 +79,11 @@ class LocalBackend(Backend):
             raise ConfigurationError(
                 "local:// takes no host and no user, only a path with a third slash: local:///path"
             )
+        if settings.root == "/":
+            raise ConfigurationError(
+                "local:/// would put its files into the machine's top directory: use local:// for "
+                "the user's state directory, or name another one with local:///path"
+            )
         root = settings.root or default_root()
         return cls(root, settings.connect_timeout, settings.request_timeout)
 

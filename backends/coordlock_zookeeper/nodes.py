@@ -33,11 +33,14 @@ from typing import Final
 
 from coordlock.claim import Claim, Mode, Permit, parse_marker
 from coordlock.contender import Contender
+from coordlock.names import escape, unescape
 
 __all__ = [
+    "component",
     "contender",
     "has_id",
     "is_spent",
+    "name_of",
     "order_of",
     "part",
     "sequence_of",
@@ -60,6 +63,24 @@ _MODES: Final = {marker: mode for mode, marker in _MARKERS.items()}
 # programs' `lock-1500000000` is positive.
 _SEQUENCE: Final = re.compile(r"(?:-[0-9]{9}|(?<![0-9A-Za-z])-[12][0-9]{9}|[0-9]{10})\Z")
 _LONGEST_SEQUENCE: Final = 11
+
+_SYSTEM: Final = "zookeeper"
+_ESCAPED_SYSTEM: Final = "%7Aookeeper"
+
+
+def component(name: str, *, at_top: bool = False) -> str:
+    """The name of a queue's znode.
+
+    ``at_top`` of the whole tree, ``zookeeper`` is the server's own: there it is escaped further.
+    """
+    return _ESCAPED_SYSTEM if at_top and name == _SYSTEM else escape(name)
+
+
+def name_of(child: str, *, at_top: bool = False) -> str | None:
+    """The name of the queue that the znode ``child`` of the root is, or None when it is none."""
+    if at_top and child in (_SYSTEM, _ESCAPED_SYSTEM):
+        return _SYSTEM if child == _ESCAPED_SYSTEM else None
+    return unescape(child)
 
 
 def stem(id: str, claim: Claim) -> str:

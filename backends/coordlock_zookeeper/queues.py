@@ -14,7 +14,6 @@ from coordlock.contender import Contender, Entry, Owner, Snapshot
 from coordlock.driver import Steps
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.log import Log
-from coordlock.names import escape, unescape
 from coordlock.promise import Promise, settled
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
@@ -61,6 +60,7 @@ class Queues:
         self._session = session
         self._client = session.client
         self._root = root
+        self._at_top = not root and not self._client.chroot
         #: Of the nodes made.
         self.acl: Final = acl or self._client.default_acl or OPEN_ACL_UNSAFE
         self._sequence_tokens = token == "sequence"
@@ -310,7 +310,8 @@ class Queues:
             children = yield listed
         except NoNode:
             return []
-        return [name for child in children if (name := unescape(child)) is not None]
+        names = (nodes.name_of(child, at_top=self._at_top) for child in children)
+        return [name for name in names if name is not None]
 
     def _create_parents(self, parent: str) -> list[Promise[Any]]:
         """Ask for the nodes above a contender that are not known to exist."""
@@ -349,7 +350,7 @@ class Queues:
         self._known |= {"", parent}
 
     def _path(self, queue: str) -> str:
-        return f"{self._root}/{escape(queue)}"
+        return f"{self._root}/{nodes.component(queue, at_top=self._at_top)}"
 
     def _token(self, name: str, stat: Any) -> int | None:
         if not self._sequence_tokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -23,13 +24,13 @@ def client(etcd: Etcd, root: str) -> Iterator[coordlock.Client]:
 
 
 @pytest.fixture
-def etcdctl_lock(etcd: Etcd, root: str) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+def etcdctl_lock(etcd: Etcd, root: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts ``etcdctl lock``, which prints its key when it holds and releases on SIGTERM."""
     started: list[subprocess.Popen[str]] = []
 
-    def start() -> subprocess.Popen[str]:
+    def start(path: str = f"{root}/{QUEUE}") -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            etcd.etcdctl_command("lock", f"{root}/{QUEUE}", "--ttl=60"),
+            etcd.etcdctl_command("lock", path, "--ttl=60"),
             env=etcd.etcdctl_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -55,7 +56,7 @@ def key_of(process: subprocess.Popen[str]) -> str:
 
 
 def test_a_holding_etcdctl_excludes_every_mode_but_null(
-    client: coordlock.Client, etcdctl_lock: Callable[[], subprocess.Popen[str]], root: str
+    client: coordlock.Client, etcdctl_lock: Callable[..., subprocess.Popen[str]], root: str
 ) -> None:
     process = etcdctl_lock()
     assert key_of(process).startswith(f"{root}/{QUEUE}/")
@@ -71,7 +72,7 @@ def test_a_holding_etcdctl_excludes_every_mode_but_null(
 @pytest.mark.parametrize("mode", [mode for mode in coordlock.Mode if mode.name != "NL"], ids=str)
 def test_a_holding_coordlock_excludes_etcdctl(
     client: coordlock.Client,
-    etcdctl_lock: Callable[[], subprocess.Popen[str]],
+    etcdctl_lock: Callable[..., subprocess.Popen[str]],
     mode: coordlock.Mode,
 ) -> None:
     with client.lock(QUEUE, mode=mode) as grant:
@@ -86,7 +87,7 @@ def test_a_holding_coordlock_excludes_etcdctl(
 
 
 def test_a_mixed_queue_is_served_in_order(
-    client: coordlock.Client, etcdctl_lock: Callable[[], subprocess.Popen[str]]
+    client: coordlock.Client, etcdctl_lock: Callable[..., subprocess.Popen[str]]
 ) -> None:
     with ThreadPoolExecutor() as pool:
         with client.lock(QUEUE):
@@ -107,8 +108,77 @@ def test_a_mixed_queue_is_served_in_order(
 
 
 def test_an_operator_can_evict_etcdctl(
-    client: coordlock.Client, etcdctl_lock: Callable[[], subprocess.Popen[str]]
+    client: coordlock.Client, etcdctl_lock: Callable[..., subprocess.Popen[str]]
 ) -> None:
     assert key_of(etcdctl_lock())
     assert client.evict(client.contenders(QUEUE)[0])
     assert client.lock(QUEUE).acquire(60).release()
+
+
+# At the top, and without a slash before the name, as in etcd's documentation: etcdctl lock mutex1
+
+
+@pytest.mark.parametrize(
+    ("place", "options", "path"),
+    [
+        ("/", {}, "/{}"),
+        ("/", {"leading_slash": "false"}, "{}"),
+        ("/{}", {"leading_slash": "false"}, "{}/orders"),
+    ],
+    ids=["the top", "the top without a slash", "a root without a slash"],
+)
+def test_wherever_etcdctl_locks_they_exclude_each_other(
+    etcd: Etcd,
+    etcdctl_lock: Callable[..., subprocess.Popen[str]],
+    root: str,
+    place: str,
+    options: dict[str, str],
+    path: str,
+) -> None:
+    own = root.strip("/")  # the top is shared with other tests
+    path, name = path.format(own), own if place == "/" else QUEUE
+    with coordlock.connect(etcd.url_for(place.format(own), **options)) as client:
+        first = etcdctl_lock(path)
+        assert key_of(first).startswith(f"{path}/")
+        assert client.lock(name).try_acquire() is None
+        assert client.queues().count(name) == 1
+        first.send_signal(signal.SIGTERM)
+        with client.lock(name, timeout=60):
+            second = etcdctl_lock(path)
+            eventually(lambda: len(client.contenders(name)) == 2)
+            assert [one.holding for one in client.contenders(name)] == [True, False]
+            assert second.poll() is None
+        assert key_of(second).startswith(f"{path}/")
+
+
+def test_at_the_top_asyncio_excludes_and_is_excluded(
+    etcd: Etcd, etcdctl_lock: Callable[..., subprocess.Popen[str]], root: str
+) -> None:
+    name = root.strip("/")
+
+    async def both_ways() -> None:
+        async with coordlock.connect_async(etcd.url_for("/", leading_slash="false")) as client:
+            first = etcdctl_lock(name)
+            assert key_of(first)
+            assert await client.lock(name).try_acquire() is None
+            first.send_signal(signal.SIGTERM)
+            async with client.lock(name, timeout=60):
+                second = etcdctl_lock(name)
+                await asyncio.to_thread(eventually, lambda: keys_under(f"{name}/") == 2)
+                assert second.poll() is None
+            assert key_of(second)
+
+    def keys_under(prefix: str) -> int:
+        return len(etcd.etcdctl("get", "--prefix", "--keys-only", prefix).split())
+
+    asyncio.run(both_ways())
+
+
+def test_at_the_top_data_lies_outside_of_the_own_queue(etcd: Etcd, root: str) -> None:
+    name = root.strip("/")
+    with coordlock.connect(etcd.url_for("/")) as client, client.lock(name) as grant:
+        grant.transaction().put(f"/{name}-data", b"1").commit()
+        assert grant.read(f"/{name}-data") == coordlock.Stored(b"1", 1)
+        for key in (f"/{name}", f"/{name}/x", "/@x"):
+            with pytest.raises(coordlock.InvalidKey):
+                grant.transaction().put(key, b"")

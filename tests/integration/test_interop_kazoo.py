@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -162,3 +163,91 @@ def test_an_operator_can_evict_a_kazoo_client(
     assert Lock(kazoo, f"{root}/{QUEUE}").acquire(timeout=30)
     assert client.evict(client.contenders(QUEUE)[0])
     assert client.lock(QUEUE).acquire(30).release()
+
+
+# At the top, as in the examples of kazoo's documentation: Lock(client, "/lockpath")
+
+
+@pytest.fixture
+def name(root: str) -> str:
+    """A name that no other test uses at the top, which they share."""
+    return root.strip("/")
+
+
+@pytest.fixture(params=["in a URL", "beside a client"])
+def top(request: pytest.FixtureRequest, zookeeper: ZooKeeper, kazoo: Any) -> Iterator[Any]:
+    if request.param == "in a URL":
+        client = coordlock.connect(zookeeper.url_for("/"))
+    else:
+        client = coordlock.connect(client=kazoo, root="/")
+    with client:
+        yield client
+
+
+def test_at_the_top_kazoo_and_coordlock_exclude_each_other(
+    top: coordlock.Client, kazoo: Any, name: str, start: Start
+) -> None:
+    theirs = Lock(kazoo, f"/{name}")
+    with theirs:
+        assert top.lock(name).try_acquire() is None
+    with top.lock(name, timeout=30) as grant:
+        assert grant.token == top.contenders(name)[0].token
+        waiting = start(theirs.acquire, timeout=60)
+        eventually(lambda: len(top.contenders(name)) == 2)
+        assert not waiting.done()
+    assert waiting.result(60)
+    theirs.release()
+
+
+def test_at_the_top_asyncio_excludes_and_is_excluded(
+    zookeeper: ZooKeeper, kazoo: Any, name: str
+) -> None:
+    theirs = Lock(kazoo, f"/{name}")
+
+    async def both_ways() -> None:
+        async with coordlock.connect_async(zookeeper.url_for("/")) as client:
+            assert theirs.acquire(timeout=30)
+            assert await client.lock(name).try_acquire() is None
+            theirs.release()
+            async with client.lock(name, timeout=30):
+                assert not theirs.acquire(blocking=False)
+
+    asyncio.run(both_ways())
+
+
+def test_at_the_top_the_servers_own_node_is_no_queue(
+    top: coordlock.Client, kazoo: Any, name: str
+) -> None:
+    before = kazoo.get_children("/zookeeper")
+    with top.lock(name), top.lock("zookeeper") as grant:
+        assert {name, "zookeeper"} <= set(top.queues())
+        assert top.lock("zookeeper").try_acquire() is None
+        assert kazoo.get_children("/zookeeper") == before
+        [standing] = top.contenders("zookeeper")
+        assert standing.token == grant.token
+    eventually(lambda: "zookeeper" not in [one for one in top.queues() if top.contenders(one)])
+
+
+def test_the_top_of_a_client_with_a_chroot_is_its_chroot(
+    zookeeper: ZooKeeper, kazoo: Any, root: str
+) -> None:
+    kazoo.ensure_path(f"{root}/inner")
+    with zookeeper.kazoo() as rooted:
+        rooted.chroot = f"{root}/inner"
+        with coordlock.connect(client=rooted, root="/") as client:
+            for name in ("orders", "zookeeper"):
+                with client.lock(name):
+                    assert not Lock(kazoo, f"{root}/inner/{name}").acquire(blocking=False)
+                    assert name in client.queues()
+
+
+def test_at_the_top_data_lies_outside_of_the_own_queue(
+    top: coordlock.Client, kazoo: Any, name: str
+) -> None:
+    with top.lock(name) as grant:
+        grant.transaction().put(f"/{name}-data/x", b"1").commit()
+        assert grant.read(f"/{name}-data/x") == coordlock.Stored(b"1", 1)
+        for key in (f"/{name}", f"/{name}/x", "/@x", "/zookeeper/x"):
+            with pytest.raises(coordlock.InvalidKey):
+                grant.read(key)
+    assert kazoo.get(f"/{name}-data/x")[0] == b"1"

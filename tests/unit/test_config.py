@@ -203,7 +203,9 @@ def test_settings_tell_what_chose_the_backend(
         ("PORTED://h", Settings("ported", ("h:2379",), "/default")),
         ("ported://", Settings("ported", (), "/default")),
         ("ported:///only/root", Settings("ported", (), "/only/root")),
-        ("ported://h/", Settings("ported", ("h:2379",), "/default")),
+        ("ported://h/", Settings("ported", ("h:2379",), "/")),
+        ("ported://h//", Settings("ported", ("h:2379",), "/")),
+        ("ported:///?ttl=15", Settings("ported", (), "/")),
         ("ported://h//a///b//", Settings("ported", ("h:2379",), "/a/b")),
         ("ported://h/a%20b/%C3%A9", Settings("ported", ("h:2379",), "/a b/é")),
         (

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from coordlock_etcd.keys import Layout, prefix_end
+from coordlock_etcd.requests import keys_under
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +11,7 @@ from coordlock.contender import Entry, Owner
 from coordlock.names import MAX_NAME_BYTES
 
 GUID = "0123456789abcdef0123456789abcdef"
-LAYOUT = Layout("/payments")
+LAYOUT = Layout.below("/payments")
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=MAX_NAME_BYTES // 4)
 
 
@@ -23,10 +24,31 @@ def test_a_contender_is_a_key_below_the_queue_as_go_has_it() -> None:
     assert LAYOUT.queue("orders") == b"/payments/orders/"
 
 
-def test_the_root_may_be_the_root_of_all_keys() -> None:
-    for root in ("", "/"):
-        assert Layout(root).queue("orders") == b"/orders/"
-        assert Layout(root).name(b"/orders/x") == "orders"
+@pytest.mark.parametrize(
+    ("root", "leading_slash", "queue"),
+    [
+        ("/", True, b"/orders/"),
+        ("/", False, b"orders/"),
+        ("/payments", False, b"payments/orders/"),
+    ],
+)
+def test_the_root_may_be_the_top_and_keys_may_begin_without_a_slash(
+    root: str, leading_slash: bool, queue: bytes
+) -> None:
+    layout = Layout.below(root, leading_slash=leading_slash)
+    assert layout.queue("orders") == queue
+    assert layout.key(entry("orders")).startswith(queue + b"lock-")
+    assert layout.name(queue + b"x") == "orders"
+    assert layout.contender("orders", queue + b"x")[0] == "x"
+
+
+def test_a_key_with_a_leading_slash_is_in_no_queue_of_a_layout_without() -> None:
+    assert Layout.below("/", leading_slash=False).name(b"/orders/x") is None
+
+
+def test_the_range_of_the_empty_prefix_is_that_of_all_keys() -> None:
+    request = keys_under(Layout.below("/", leading_slash=False).prefix)
+    assert (request.key, request.range_end) == (b"\0", b"\0")
 
 
 @given(name=names, claim=st.sampled_from([*Mode, Permit(1), Permit(10_000)]))

@@ -9,7 +9,7 @@ from coordlock.contender import Entry, Owner
 from coordlock.transaction import Delete, Expect, Operation, Put
 
 GUID = "0123456789abcdef0123456789abcdef"
-LAYOUT = Layout("/r")
+LAYOUT = Layout.below("/r")
 OWNER = Owner("host", 7, "label", 1.5)
 
 

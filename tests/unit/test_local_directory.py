@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from coordlock_local import LocalBackend, directory
@@ -40,6 +41,12 @@ def test_a_host_or_a_user_in_the_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         LocalBackend.configure(configure(url))
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["local:///", {"backend": "local", "root": "/"}], ids=str)
+def test_the_machines_top_directory_is_refused(target: Any) -> None:
+    with pytest.raises(ConfigurationError, match="local:///path"):
+        LocalBackend.configure(configure(target))
 
 
 def test_a_client_of_another_library_is_refused() -> None:

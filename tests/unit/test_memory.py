@@ -340,6 +340,22 @@ def test_tokens_grow_for_ever_and_queues_stay_in_order(moves: list[tuple[int, st
 
 
 @pytest.mark.usefixtures("no_leaks")
+def test_the_top_is_a_root_apart_from_the_default() -> None:
+    with (
+        coordlock.connect("memory://roots/") as top,
+        coordlock.connect("memory://roots", root="/") as same,
+        coordlock.connect("memory://roots") as default,
+        top.lock("orders") as grant,
+    ):
+        assert same.lock("orders").try_acquire() is None
+        assert default.lock("orders").acquire(timeout=0).release()
+        assert (top.queues(), default.queues()) == (["orders"], [])
+        grant.transaction().put("/app/config", b"on").commit()
+        assert grant.read("/app/config") == coordlock.Stored(b"on", 1)
+        with pytest.raises(coordlock.InvalidKey):
+            grant.read("/orders/x")
+
+
 def test_clients_that_come_and_go_leave_no_threads() -> None:
     def visit(number: int) -> None:
         for _ in range(5):

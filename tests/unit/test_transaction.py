@@ -84,7 +84,8 @@ def zookeeper_takes(path: str) -> bool:
 
 
 paths = st.lists(
-    st.text(min_size=1, max_size=4) | st.sampled_from([".", "..", "", "zookeeper", "locks"]),
+    st.text(min_size=1, max_size=4)
+    | st.sampled_from([".", "..", "", "zookeeper", "locks", "orders", "@data"]),
     max_size=5,
 ).map(lambda parts: "/" + "/".join(parts))
 
@@ -93,24 +94,36 @@ paths = st.lists(
 @settings(max_examples=500)
 def test_every_key_that_is_taken_can_be_kept_and_is_nobodys_contender(key: str, root: str) -> None:
     try:
-        assert check_key(key, root) == key
+        assert check_key(key, root, "orders") == key
     except InvalidKey:
         return
     assert zookeeper_takes(key)
     assert not (key + "/").startswith("/zookeeper/")
-    assert root != "/"
-    assert not (key + "/").startswith(root + "/")
+    refused = ("/orders/", "/@") if root == "/" else (root + "/",)
+    assert not (key + "/").startswith(refused)
     assert len(key.encode()) <= 1024
 
 
 @pytest.mark.parametrize("key", ["/a", "/apps", "/apps/locksmith", "/apps/lock", "/zookeepers/x"])
 def test_what_lies_beside_or_above_the_root_is_free(key: str) -> None:
-    assert check_key(key, "/apps/locks") == key
+    assert check_key(key, "/apps/locks", "orders") == key
+
+
+def test_below_the_top_only_the_own_queue_and_coordlocks_data_are_refused() -> None:
+    for key in ("/app/config", "/orders-data/x", "/app/orders", "/orders%20b/x", "/app/@x"):
+        assert check_key(key, "/", "orders") == key
+    for key in ("/orders", "/orders/x"):
+        with pytest.raises(InvalidKey, match="'/orders'"):
+            check_key(key, "/", "orders")
+    with pytest.raises(InvalidKey, match="'/a%20b'"):
+        check_key("/a%20b/x", "/", "a b")
+    with pytest.raises(InvalidKey, match="coordlock itself"):
+        check_key("/@data/x", "/", "orders")
 
 
 def test_an_overlong_key_is_not_shown_whole() -> None:
     with pytest.raises(InvalidKey, match="1024 bytes") as caught:
-        check_key("/" + "x" * 5000, "/locks")
+        check_key("/" + "x" * 5000, "/locks", "orders")
     assert len(str(caught.value)) < 200
 
 

@@ -32,6 +32,20 @@ def after(sequence: int) -> int:
     return value
 
 
+@given(st.text(min_size=1) | st.sampled_from(["zookeeper", "%7Aookeeper"]), st.booleans())
+def test_a_queues_znode_tells_its_name(name: str, at_top: bool) -> None:
+    child = nodes.component(name, at_top=at_top)
+    assert "/" not in child
+    assert nodes.name_of(child, at_top=at_top) == name
+
+
+def test_the_servers_own_znode_is_no_queue() -> None:
+    assert nodes.component("zookeeper", at_top=True) != "zookeeper"
+    assert nodes.name_of("zookeeper", at_top=True) is None
+    assert nodes.component("zookeeper") == "zookeeper"
+    assert nodes.name_of("zookeeper") == "zookeeper"
+
+
 @given(st.uuids(), claims, signed)
 def test_a_name_tells_its_id_claim_and_sequence(id: object, claim: Claim, sequence: int) -> None:
     guid = getattr(id, "hex", "")

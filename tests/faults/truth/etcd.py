@@ -44,7 +44,7 @@ class EtcdObserver(Observer):
     def __init__(self, nodes: Sequence[EtcdServer], root: str, journal: Journal) -> None:
         super().__init__(root, journal)
         self._hosts = [node.endpoint.hosts[0] for node in nodes]
-        self._layout = Layout(root)
+        self._layout = Layout.below(root)
         # No slash after the root: it is in no queue. The watch is of the root without one, too.
         self._marker = f"{root}-seen"
         self._began = 0

@@ -166,7 +166,7 @@ def test_who_may_not_be_served_keeps_nobody_from_it(tmp_path: Path, join: Join, 
         backend = party.backend
         assert isinstance(backend, EtcdBackend)
         # The user has rights below /coordlock.
-        forbidden = requests.enqueue(Layout("/elsewhere"), an_entry("b"), backend._lease)
+        forbidden = requests.enqueue(Layout.below("/elsewhere"), an_entry("b"), backend._lease)
         with at_once(party):
             coming = backend.enqueue(an_entry("a"))
             refused = backend._enqueues.call("b", forbidden, lambda _: Snapshot("b", (), 0))
