@@ -186,7 +186,7 @@ class Contention(BadDay):
             self.newest = grant.token
 
     def sessions(self) -> list[Session]:
-        found = (party.link._session for party in self.world.parties)
+        found = (party.link.sessions._latest for party in self.world.parties)
         return [one for one in found if one is not None and one._end is None]
 
     def check_deadline(self, session: Session) -> None:
