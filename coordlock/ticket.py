@@ -47,8 +47,8 @@ _CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
 class Ticket:
     """One entry on its way through a queue: sent, waiting, granted, withdrawn.
 
-    ``loss`` is kept with the error by which its contender was lost: the session ended, somebody
-    removed it, the client was closed.
+    It has one ``end``, kept with the error by which the contender was lost (its session ended, it
+    was removed, the client was closed), or with None when it was withdrawn before that.
     """
 
     __slots__ = (
@@ -58,6 +58,7 @@ class Ticket:
         "_guard",
         "_in_flight",
         "_lock",
+        "_news",
         "_on_withdrawn",
         "_recovery",
         "_timers",
@@ -68,9 +69,8 @@ class Ticket:
         "contender",
         "departed",
         "doubted",
+        "end",
         "entry",
-        "finished",
-        "loss",
         "session",
         "withdrew",
     )
@@ -86,9 +86,7 @@ class Ticket:
     ) -> None:
         self.session: Final = session
         self.entry: Final = entry
-        self.loss: Final[Promise[CoordlockError]] = Promise()
-        #: Kept when the contender is lost or withdrawn.
-        self.finished: Final[Promise[None]] = Promise()
+        self.end: Final[Promise[CoordlockError | None]] = Promise()
         self.contender: Contender | None = None
         #: The same once nobody is left in its way, which then is true for ever.
         self.admitted: Contender | None = None
@@ -105,6 +103,8 @@ class Ticket:
         self._lock = threading.RLock()
         self._attempts = 0
         self._in_flight: Future[Snapshot] | None = None
+        #: The first error that was told, also of a contender that was withdrawn before.
+        self._news: CoordlockError | None = None
         self._asked: Promise[Any] | None = None
         self._waiting: Promise[None] | None = None
         self._watches: dict[Contender, Callable[[], None]] = {}
@@ -112,9 +112,25 @@ class Ticket:
         self._withdrawal: Promise[bool] | None = None
 
     @property
+    def lost(self) -> CoordlockError | None:
+        """Why the contender was lost, or None: it lives or was withdrawn. Looks at the clock."""
+        return self.end.result() if self.end.done() else self.session.ended
+
+    @property
     def withdrawn(self) -> bool:
         """Whether `withdraw` was called."""
         return self._withdrawal is not None
+
+    @property
+    def was_missing(self) -> bool:
+        """Whether the withdrawal found nothing to remove: it was lost, and nothing had told so."""
+        removal = self._withdrawal
+        return (
+            removal is not None
+            and removal.done()
+            and removal.exception() is None
+            and not removal.result()
+        )
 
     def enqueue(self) -> Steps[Snapshot]:
         """Send the entry, again where no answer came; the queue with its contender in it."""
@@ -137,16 +153,14 @@ class Ticket:
         promise = copied(future)
         with self._lock:
             self._asked = promise  # one at a time is waited for
-        if self.loss.done():
-            promise.fail(self.loss.result())
+        if self._news is not None:
+            promise.fail(self._news)
         return promise
 
     def check(self) -> None:
         """Raise why the contender is lost, if it is. Looks at the clock."""
-        if (ended := self.session.ended) is not None:
-            raise copy(ended)
-        if self.loss.done():
-            raise self.loss.result()
+        if (lost := self.lost) is not None:
+            raise copy(lost)
 
     def departure(self, blockers: Iterable[Contender], revision: int) -> Promise[None]:
         """A promise that is kept when any of ``blockers`` has left the queue after ``revision``.
@@ -156,8 +170,8 @@ class Ticket:
         waiting: Promise[None] = Promise()
         with self._lock:
             self._waiting = waiting
-        if self.loss.done():
-            waiting.fail(self.loss.result())
+        if self._news is not None:
+            waiting.fail(self._news)
         wanted = dict.fromkeys(blockers).keys()  # in order: what is simulated can be repeated
         with self._lock:
             missing = [one for one in wanted if one not in self._watches]
@@ -183,10 +197,10 @@ class Ticket:
             self._guard = timer.cancel
 
     def lose(self, error: CoordlockError) -> None:
-        """The contender is gone, or counts as gone: whoever waits or holds is told."""
-        self.loss.resolve(error)
-        self.finished.resolve(None)
+        """The contender is gone, or counts as gone: its waiter or holder is told."""
+        self.end.resolve(error)
         with self._lock:
+            self._news = self._news or error
             waiting = self._asked, self._waiting
         for promise in waiting:
             if promise is not None:
@@ -230,7 +244,7 @@ class Ticket:
             self._timers.call_at(self._timers.clock.now(), partial(self._begin, promise))
 
     def _begin(self, promise: Promise[bool]) -> None:
-        self.finished.resolve(None)
+        self.end.resolve(self.session.ended)  # a loss that nothing has told yet is one, too
         run_in_background(self._withdraw(promise))
 
     def _send(self) -> Future[Snapshot]:
@@ -239,7 +253,7 @@ class Ticket:
         with self._lock:
             if self._withdrawal is not None:
                 # By another thread, which closes the client: nobody would remove it any more.
-                return failed(self.loss.result() if self.loss.done() else ClientClosed())
+                return failed(self._news or ClientClosed())
             self._attempts += 1
         self._in_flight = self._backend.enqueue(self.entry)
         return self._in_flight
@@ -266,7 +280,7 @@ class Ticket:
 
     def _watch_own(self, revision: int) -> None:
         assert self.contender is not None
-        if self.loss.done() or self.withdrawn:
+        if self.end.done():
             return
         cancel = self._backend.watch(self.contender, revision, self.removed)
         with self._lock:
@@ -305,7 +319,7 @@ class Ticket:
         except Exception as error:
             log.error("could not withdraw from %r: %s", self.entry.queue, error)
             promise.fail(error)
-            yield settled(self.loss)  # it stands, and must not pass for another client's
+            yield self._over()  # it stands, and must not pass for another client's
             raise
         except KeyboardInterrupt:
             # In the thread that goes on here: another one does.
@@ -315,6 +329,16 @@ class Ticket:
             if promise.done():  # else Ctrl-C came, and it is begun again
                 self._on_withdrawn(self)
             self._unwatch()
+
+    def _over(self) -> Promise[None]:
+        """A promise that is kept when the contender is told to be gone, though it was withdrawn."""
+        over: Promise[None] = Promise()
+        with self._lock:
+            self._waiting = over
+            is_over = self._news is not None
+        if is_over:
+            over.resolve(None)
+        return settled(over)
 
     def _unwatch(self) -> None:
         with self._lock:

@@ -220,7 +220,7 @@ class Contention(BadDay):
 
 def is_over(grant: Grant) -> bool:
     """Whether it was released, or its holder told of the loss."""
-    return grant._released is not None or grant._ticket.loss.done()
+    return grant._ticket.end.done()
 
 
 def trusts(grant: Grant) -> bool:
