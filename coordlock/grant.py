@@ -180,7 +180,7 @@ class _Hold:
         except Evicted:
             self._ticket.removed()
         except SessionLost as error:
-            self._ticket.note_end(error)
+            self._ticket.session.gone_with(error)
         except ClientClosed as error:
             self._ticket.lose(error)
         self.check()  # it may have been released meanwhile

@@ -24,7 +24,8 @@ from coordlock.ids import Ids
 from coordlock.log import Log
 from coordlock.promise import Promise, settled
 from coordlock.recovery import Recovery
-from coordlock.retry import removal, retried
+from coordlock.removal import removal
+from coordlock.retry import retried
 from coordlock.session import Session
 from coordlock.sessions import Sessions
 from coordlock.settings import Settings

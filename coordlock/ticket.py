@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from coordlock.backend import Backend
-from coordlock.clock import Timer, Timers, sleep
+from coordlock.clock import Timer, Timers
 from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.driver import Steps, run_in_background
 from coordlock.errors import (
@@ -24,7 +24,8 @@ from coordlock.errors import (
 from coordlock.log import Log
 from coordlock.promise import Promise, copied, failed, resolved, settled
 from coordlock.recovery import Recovery
-from coordlock.retry import removal, retried
+from coordlock.removal import Removal
+from coordlock.retry import retried
 from coordlock.session import Session
 
 __all__ = ["Ticket"]
@@ -40,8 +41,6 @@ _NOBODY: Final[frozenset[Contender]] = frozenset()  # Python makes a new one eac
 #: A watch on the own contender is armed after this many seconds, so that short holds save its
 #: messages. It starts at a known revision, so nothing is missed; an eviction is only seen later.
 _GUARD_DELAY: Final = 0.2
-#: When a ticket in doubt is looked for again after its removal, in seconds from one to the next.
-_CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
 
 
 class Ticket:
@@ -137,7 +136,7 @@ class Ticket:
         try:
             snapshot = yield from retried(lambda: self.unless_lost(self._send()), self._timers)
         except SessionLost as error:
-            self.note_end(error)
+            self.session.gone_with(error)
             raise
         self._in_flight = _ANSWERED  # what it answered is known, and need not be kept
         self._asked = None
@@ -212,11 +211,6 @@ class Ticket:
             self.lose(Evicted(self.entry.queue))
             # A lease that was revoked looks the same; the next heartbeat tells.
             self.session.recovered()
-
-    def note_end(self, error: SessionLost) -> None:
-        """The service has said ``error`` of a session that was perhaps thought to live."""
-        if self.session.ended is None:
-            self.session.lost(error.reason)
 
     def withdraw(self) -> Promise[bool]:
         """Remove the contender, now or as soon as it is known; whether it was there.
@@ -297,23 +291,16 @@ class Ticket:
             # Ctrl-C may have come while it was sent.
             if self._in_flight is not None and not self._in_flight.done():
                 yield settled(self._in_flight)
-            removed, is_certain = yield from self._remove()
-            self.withdrew = removed and is_certain
-            # A request whose reply was lost may still take effect, even after the removal.
-            sent = self._in_flight
-            unknown = (
-                sent is None
-                or not sent.done()  # another thread is sending it
-                or isinstance(sent.exception(), BackendUnavailable)
-            )
-            confirmations = _CONFIRMATIONS if unknown or self._attempts > 1 else ()
-            if not confirmations:
-                self._on_withdrawn(self)  # who closes the client is told by the promise
-            promise.resolve(removed)
-            self._unwatch()  # not before: whoever is next waits for the removal alone
-            for delay in confirmations:
-                yield sleep(self._timers, delay)
-                yield from self._remove()
+            removal = Removal(self.entry, self.session, self._backend, self._timers, self._recovery)
+            removed = yield from removal.steps()
+            self.withdrew = removed.was_there and removed.is_certain
+            in_doubt = self._attempts > 1 or self._may_arrive_late()
+            if not in_doubt:
+                self._on_withdrawn(self)  # whatever closes the client is told by the promise
+            promise.resolve(removed.was_there)
+            self._unwatch()  # not before: the contender behind waits for the removal alone
+            if in_doubt:
+                yield from removal.repeated()
         except ClientClosed:
             promise.resolve(False)
         except Exception as error:
@@ -329,6 +316,12 @@ class Ticket:
             if promise.done():  # else Ctrl-C came, and it is begun again
                 self._on_withdrawn(self)
             self._unwatch()
+
+    def _may_arrive_late(self) -> bool:
+        """Whether the request has no answer, so that it may take effect after the removal."""
+        sent = self._in_flight
+        # In the first two cases another thread is sending it.
+        return sent is None or not sent.done() or isinstance(sent.exception(), BackendUnavailable)
 
     def _over(self) -> Promise[None]:
         """A promise that is kept when the contender is told to be gone, though it was withdrawn."""
@@ -346,24 +339,3 @@ class Ticket:
             guard, self._guard = self._guard, None
         for cancel in (*watches.values(), *([guard] if guard else [])):
             cancel()
-
-    def _remove(self) -> Steps[tuple[bool, bool]]:
-        """Whether the contender was there, and whether that is certain."""
-        waited = False
-
-        def pause(seconds: float) -> Promise[None]:
-            nonlocal waited
-            waited = True
-            return self._recovery.pause(seconds)
-
-        try:
-            removed = yield from removal(self._ask_removal, self._timers, longest=5.0, pause=pause)
-        except SessionLost as error:
-            self.note_end(error)
-            return False, True
-        if waited and not self.session.gone:
-            self._recovery.noticed()  # it was asked in vain before, and now the service answers
-        return removed, not waited
-
-    def _ask_removal(self) -> Future[bool]:
-        return resolved(False) if self.session.gone else self._backend.withdraw(self.entry)
