@@ -264,7 +264,7 @@ class Crowd:
 
 
 def _stands(ticket: Ticket) -> bool:
-    return ticket.contender is not None and not ticket.withdrawn and not ticket.loss.done()
+    return ticket.contender is not None and not ticket.end.done()
 
 
 def _resident() -> int:

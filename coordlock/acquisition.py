@@ -6,7 +6,7 @@ from contextlib import suppress
 from copy import copy
 from typing import Final
 
-from coordlock.admission import blockers, mismatch
+from coordlock.admission import blockers, mismatch, next_in_line
 from coordlock.claim import Claim
 from coordlock.clock import within
 from coordlock.contender import Contender, Snapshot, are_same
@@ -106,13 +106,13 @@ class _Acquisition:
     ) -> Steps[Snapshot]:
         """Wait until one of ``waiting_for`` has left; the queue after that, with me in it.
 
-        No read is needed when the old snapshot, less who has left, shows that I am next. That I am
-        still there, the watch on my own contender tells: it was set before, and departures are told
-        in the order in which they happen. Two things can be told in any order, and then the queue
-        is read: what happened while the connection was broken or while a watch was being set, which
-        the backend tells the session, or the ticket when asked; and what happened at once, as when
-        my session ends and takes all of its contenders. So those of this client's own that have
-        gone must have been removed by their withdrawal: see `_left`.
+        No read is needed when `next_in_line` proves the grant. That I am still there, the watch on
+        my own contender tells: it was set before, and departures are told in the order in which
+        they happen. Two things can be told in any order, and then the queue is read: what happened
+        while the connection was broken or while a watch was being set, which the backend tells the
+        session, or the ticket when asked; and what happened at once, as when my session ends and
+        takes all of its contenders. So those of this client's own that have gone must have been
+        removed by their withdrawal: see `_left`.
         """
         nearest = waiting_for[-1]
         owns = tuple(map(self.link.own, waiting_for))  # now: later they may be forgotten
@@ -123,12 +123,11 @@ class _Acquisition:
         for one, own in zip(waiting_for, owns, strict=True):
             if own is not None and one in departed and not doubtful:
                 doubtful = not (yield from self._left(one, own, ticket))
-        snapshot = snapshot.without(departed)
-        if nearest in departed and _hands_over(owns[-1], nearest, me):
-            snapshot = snapshot.behind(nearest)
-        if doubtful or snapshot.omitted or blockers(snapshot, me):
+        if doubtful:
             return (yield from self._read(ticket, me))
-        return snapshot
+        hands_over = nearest in departed and _hands_over(owns[-1], nearest, me)
+        left = next_in_line(snapshot, me, departed, nearest if hands_over else None)
+        return left if left is not None else (yield from self._read(ticket, me))
 
     def _left(self, one: Contender, own: Ticket, ticket: Ticket) -> Steps[bool]:
         """Whether ``one``, which has departed, was removed by the withdrawal of ``own``, and alone.
@@ -174,10 +173,8 @@ class _Acquisition:
 def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:
     """Whether ``nearest``, the contender of ``predecessor``, leaves me next when it goes.
 
-    It does where it was admitted and we ask for the same. For a mode: nobody was left then in its
-    way, and whoever is in my way and stands before it was in its way too. For a permit of n: fewer
-    than n were left before it, and so before me when it has gone. An id alone doesn't tell who was
-    admitted: a lost attempt may have left another contender of the same entry behind.
+    It does where it was admitted and we ask for the same: see `next_in_line`. An id alone doesn't
+    tell what was admitted: a lost attempt may have left another contender of the same entry behind.
     """
     admitted = None if predecessor is None else predecessor.admitted
     if admitted is None or not are_same(admitted, nearest):

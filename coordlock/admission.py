@@ -7,10 +7,12 @@ waiters of a lock, never the herd.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from coordlock.claim import Claim, Mode, Permit
 from coordlock.contender import Contender, Snapshot
 
-__all__ = ["blockers", "holders", "mismatch"]
+__all__ = ["blockers", "holders", "mismatch", "next_in_line"]
 
 
 def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
@@ -31,6 +33,31 @@ def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
             conflicts = (one for one in reversed(earlier) if _conflict(me.claim, one.claim))
             nearest = next(conflicts, None)
             return () if nearest is None else (nearest,)
+
+
+def next_in_line(
+    snapshot: Snapshot,
+    me: Contender,
+    departed: Iterable[Contender],
+    handed_over: Contender | None = None,
+) -> Snapshot | None:
+    """What is left of ``snapshot`` once ``departed`` have gone, if that proves ``me`` granted.
+
+    None where it proves nothing: then the queue must be read. It proves a grant without a read,
+    because no contender enters a queue before one that is in it, and what has departed never
+    returns: what is left here is all that can be left there. Two conditions are the caller's:
+
+    * ``me`` is still in the queue. A departure that was told in order is enough, because that of
+      ``me`` itself would have been told before it.
+    * ``handed_over``, one of ``departed``, had been admitted with the claim that ``me`` asks for.
+      Then all that stands before it is out of the way, the contenders that are not listed too. For
+      a mode: what conflicts with ``me`` conflicted with it. For a permit of n: fewer than n stood
+      before it when it was admitted, so fewer than n stand before ``me`` when it has gone.
+    """
+    left = snapshot.without(departed)
+    if handed_over is not None:
+        left = left.behind(handed_over)
+    return None if left.omitted or blockers(left, me) else left
 
 
 def _conflict(mine: Mode, other: Claim) -> bool:

@@ -18,6 +18,7 @@ from coordlock.driver import DeadlineReached, Steps, completion, run, run_async
 from coordlock.errors import (
     BackendUnavailable,
     ClientClosed,
+    CoordlockError,
     Evicted,
     LockLost,
     SessionLost,
@@ -62,7 +63,8 @@ class _Hold:
         self.token: Final[int] = ticket.contender.token
         self._link = link
         self._ticket = ticket
-        self._released: bool | None = None
+        #: Whether `release` was called, and so has told its caller of a loss.
+        self._released = False
         self._finished: threading.Event | None = None
         self._finished_in: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
         self._scopes_in: dict[asyncio.AbstractEventLoop, set[Callable[[], None]]] = {}
@@ -70,14 +72,13 @@ class _Hold:
     @property
     def state(self) -> GrantState:
         """The state now. Cheap: it looks at the clock and asks nobody."""
-        if self._link.inherited:
-            return GrantState.LOST  # it is the parent's
-        if self._released is not None:
-            return GrantState.RELEASED if self._released else GrantState.LOST
-        if self._ticket.session.ended is not None or self._ticket.loss.done():
+        ticket = self._ticket
+        # In a forked child it is the parent's.
+        if self._link.inherited or ticket.lost is not None or ticket.was_missing:
             return GrantState.LOST
-        doubt = self._ticket.session.suspicion
-        return GrantState.HELD if doubt is None else GrantState.SUSPECT
+        if ticket.withdrawn:
+            return GrantState.RELEASED
+        return GrantState.HELD if ticket.session.suspicion is None else GrantState.SUSPECT
 
     def remaining(self) -> float:
         """Seconds for which the lock is certainly held, if this process reads them at once.
@@ -104,28 +105,32 @@ class _Hold:
                 raise LockLost(self.name, self.token, "it was released")
 
     def _lost_error(self) -> LockLost:
-        loss = self._ticket.loss
         if self._link.inherited:
             reason = "it is the parent's, which forked"
         else:
-            reason = str(loss.result()) if loss.done() else "its contender had left the queue"
+            reason = str(self._ticket.lost or "its contender had left the queue")
         return LockLost(self.name, self.token, reason)
 
     def _release(self, bound: float | None) -> Steps[bool]:
         """Withdraw, and wait up to ``bound`` seconds for the acknowledgement."""
         if self._link.inherited:
             self._link.check()
-        # Again where Ctrl-C came between noting that it is released and the withdrawal.
-        if self._released is None or not self._ticket.withdrawn:
-            held = self.state is not GrantState.LOST
-            self._released = held
+        self._released = True
+        if not self._ticket.withdrawn:
+            held = self._ticket.lost is None
             removal = self._ticket.withdraw()
             seconds = self._link.settings.request_timeout if bound is None else bound
             yield within(self._link.timers, removal, seconds if held else 0.0)
-            if removal.done() and removal.exception() is None:
-                # Not there any more: it was lost, and nobody had noticed.
-                self._released = held and removal.result()
-        return self._released
+        return self.state is GrantState.RELEASED
+
+    def _when_lost(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` at the loss, in any thread, or now if it has come; not after a release."""
+
+        def ended(end: Future[CoordlockError | None]) -> None:
+            if end.result() is not None:
+                tell()
+
+        self._ticket.end.add_done_callback(ended)
 
     def _read(self, key: str) -> Steps[Stored | None]:
         check_key(key, self._link.settings.root, self.name)
@@ -175,7 +180,7 @@ class _Hold:
         except Evicted:
             self._ticket.removed()
         except SessionLost as error:
-            self._ticket.note_end(error)
+            self._ticket.session.gone_with(error)
         except ClientClosed as error:
             self._ticket.lose(error)
         self.check()  # it may have been released meanwhile
@@ -226,7 +231,7 @@ class LossSignal(_Signal):
         if hold._finished is None:
             # One for all waits, because what is called back is never forgotten before.
             finished = threading.Event()
-            hold._ticket.finished.add_done_callback(lambda _: finished.set())
+            hold._ticket.end.add_done_callback(lambda _: finished.set())
             hold._finished = finished
         if not self.is_set():  # a forked child has lost it, and nobody will tell
             hold._finished.wait(timeout)
@@ -245,7 +250,7 @@ class AsyncLossSignal(_Signal):
         loop = asyncio.get_running_loop()
         finished = self._hold._finished_in
         if loop not in finished:
-            finished[loop] = completion(self._hold._ticket.finished)
+            finished[loop] = completion(self._hold._ticket.end)
         await asyncio.wait([finished[loop]])
         return self.is_set()
 
@@ -267,13 +272,8 @@ class Grant(_Hold):
         It is called for a loss that has already happened, too, and not after a release. Its
         exceptions are logged.
         """
-
-        def tell() -> None:
-            if self.state is GrantState.LOST:
-                callback(self)
-
         link = self._link
-        self._ticket.loss.add_done_callback(lambda _: link.call_back(tell))
+        self._when_lost(lambda: link.call_back(lambda: callback(self)))
 
     def release(self, timeout: float | None = None) -> bool:
         """Release the lock; whether it was still held.
@@ -318,7 +318,7 @@ class Grant(_Hold):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._link.inherited or self._released is not None:
+        if self._link.inherited or self._released:
             return
         try:
             held = self.release()
@@ -344,15 +344,11 @@ class AsyncGrant(_Hold):
         """
         loop = asyncio.get_running_loop()
 
-        def tell() -> None:
-            if self.state is GrantState.LOST:
-                callback(self)
-
-        def schedule(_: object) -> None:
+        def schedule() -> None:
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(tell)
+                loop.call_soon_threadsafe(callback, self)
 
-        self._ticket.loss.add_done_callback(schedule)
+        self._when_lost(schedule)
 
     @asynccontextmanager
     async def cancel_on_loss(self) -> AsyncIterator[Self]:
@@ -447,5 +443,5 @@ class AsyncGrant(_Hold):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._link.inherited and self._released is None and not await self.release():
+        if not self._link.inherited and not self._released and not await self.release():
             self._chain(body)

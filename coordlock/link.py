@@ -16,16 +16,18 @@ from typing import Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.claim import Claim
-from coordlock.clock import SystemTimers, Timers, sleep, within
+from coordlock.clock import SystemTimers, Timers
 from coordlock.contender import Contender, Entry, Owner, Snapshot, are_same
-from coordlock.driver import DeadlineReached, Steps, run_in_background
+from coordlock.driver import DeadlineReached, Steps
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
 from coordlock.ids import Ids
 from coordlock.log import Log
 from coordlock.promise import Promise, settled
 from coordlock.recovery import Recovery
-from coordlock.retry import removal, retried
+from coordlock.removal import removal
+from coordlock.retry import retried
 from coordlock.session import Session
+from coordlock.sessions import Sessions
 from coordlock.settings import Settings
 from coordlock.ticket import Ticket
 
@@ -57,14 +59,13 @@ class Link:
         # Reentrant, like the others': a signal handler, or a finalizer in a collection of garbage,
         # may release a lock between any two steps of this thread.
         self._lock = threading.RLock()
-        self._session: Session | None = None
-        self._starting: Session | None = None
-        self._opening: Promise[None] | None = None
         self._tickets: dict[str, Ticket] = {}
         self._closing: Promise[None] | None = None
         #: Whether nobody waits for `close` any more.
         self._leaving = False
-        self._trouble: BackendUnavailable | None = None
+        self.sessions: Final = Sessions(
+            backend, settings, self.timers, self.recovery, self._session_ended, self._notice
+        )
 
     @property
     def closed(self) -> bool:
@@ -86,32 +87,7 @@ class Link:
     def session(self) -> Steps[Session]:
         """The live session; opens one where there is none, once for all who ask meanwhile."""
         self.check()
-        # `ended` looks at the clock and may end the session, so it is not asked under the lock.
-        while (session := self._session) is None or session.ended is not None:
-            starts, opening = False, None
-            try:
-                with self._lock:
-                    if self._session is not session:
-                        continue
-                    starts = self._opening is None
-                    opening = self._opening = self._opening or Promise()
-                if starts:
-                    run_in_background(self._open(opening))
-            except BaseException:  # Ctrl-C; others may wait for it
-                if starts:
-                    self._interrupted(opening)
-                raise
-            yield settled(opening)
-            if (error := opening.exception()) is not None:
-                raise copy(error)  # others raise it too, and it collects tracebacks
-        return session
-
-    def _interrupted(self, opening: Promise[None] | None) -> None:
-        with self._lock:
-            if self._opening is opening:
-                self._opening = None
-        if opening is not None:
-            opening.resolve(None)  # who waits for it looks again, and opens one himself
+        return (yield from self.sessions.live())
 
     def ticket(self, session: Session, queue: str, claim: Claim) -> Ticket:
         """A new ticket for ``queue`` in ``session``; nothing is sent yet."""
@@ -154,7 +130,7 @@ class Link:
 
     def silent(self, late: DeadlineReached) -> BackendUnavailable:
         """The error for a service that did not answer before ``late``."""
-        last = late.__cause__ or self._trouble
+        last = late.__cause__ or self.sessions.trouble
         reason = last.reason if isinstance(last, BackendUnavailable) else "no answer in time"
         return BackendUnavailable(str(self.settings), reason)
 
@@ -209,10 +185,8 @@ class Link:
 
     def _withdraw_all(self) -> list[Promise[bool]]:
         """End all tickets here; of a shared session, withdraw them one by one."""
-        with self._lock:
-            tickets, opening = list(self._tickets.values()), self._opening
-        if opening is not None:
-            opening.fail(ClientClosed())
+        self.sessions.refuse()
+        tickets = self._everybody()
         for ticket in tickets:
             ticket.lose(ClientClosed())
         return [ticket.withdraw() for ticket in tickets if ticket.session.shared]
@@ -231,67 +205,8 @@ class Link:
         self.timers.close()
 
     def _disconnect(self) -> Future[None]:
-        # In this order, because one becomes the other.
-        for session in (self._starting, self._session):
-            if session is not None:
-                session.end(ClientClosed())
+        self.sessions.end()
         return self.backend.close()
-
-    def _open(self, opening: Promise[None]) -> Steps[None]:
-        try:
-            session = yield from retried(
-                lambda: run_in_background(self._start_session(opening)),
-                self.timers,
-                on_failure=self._note,
-            )
-        except Exception as error:
-            with self._lock:
-                if self._opening is opening:
-                    self._opening = None
-            opening.fail(error)
-        except BaseException:  # Ctrl-C is for whoever runs this, and not for all who wait
-            self._interrupted(opening)
-            raise
-        else:
-            with self._lock:
-                wanted = self._opening is opening
-                if wanted:
-                    self._opening = self._starting = None
-                    self._session = session
-                    self._trouble = None
-            if not wanted:  # Ctrl-C came, and others may be opening another one
-                session.end(ClientClosed())
-                return
-            log.info("%s: session %s is open", self.settings, session.id)
-            self.recovery.noticed()
-            opening.resolve(None)
-
-    def _note(self, error: BackendUnavailable) -> None:
-        if self._trouble is None:
-            log.warning("%s: %s", self.settings, error)
-        self._trouble = error
-
-    def _start_session(self, opening: Promise[None]) -> Steps[Session]:
-        # Opening makes the service forget the session before, with all that was held in it: not
-        # before its holders have heard.
-        if self._has_holders(self._session):
-            yield sleep(self.timers, _NOTICE)
-        if self._opening is not opening:
-            raise ClientClosed  # Ctrl-C came, and others may be opening another one
-        if self.closed and not self._must_stay():
-            raise ClientClosed
-        self._starting = session = Session(
-            self.backend, self.timers, self._session_ended, self.recovery.noticed
-        )
-        opened = run_in_background(session.open())
-        # Another attempt dials anew, so none goes on for ever, whatever it waits for.
-        seconds = self.settings.connect_timeout + self.settings.request_timeout
-        yield within(self.timers, opened, seconds)
-        if not opened.done():
-            late = BackendUnavailable(self.backend.scheme, f"no session was open in {seconds:g} s")
-            session.end(late)
-            raise late
-        return opened.result()
 
     def _forget(self, ticket: Ticket) -> None:
         with self._lock:
@@ -308,21 +223,20 @@ class Link:
             # The service may keep the session for longer, and what is lost never comes back: others
             # need not wait for its release. In the timers' thread, because anybody's may be here,
             # and a moment later where something is held.
-            seconds = _NOTICE if self._has_holders(session) else 0.0
+            when = self.clock.now() + self._notice(session)
             with suppress(ClientClosed):
-                self.timers.call_at(self.clock.now() + seconds, partial(_withdraw, tickets))
+                self.timers.call_at(when, partial(_withdraw, tickets))
 
-    def _has_holders(self, session: Session | None) -> bool:
-        """Whether something was granted in ``session`` that nobody has begun to withdraw.
+    def _notice(self, session: Session) -> float:
+        """Seconds for the holders in ``session`` to hear of its end.
 
-        Not where the service itself has ended the session.
+        None are needed where the service itself has ended it, nor for what is being withdrawn.
         """
-        if session is None or session.gone:
-            return False
-        return any(
+        is_held = not session.gone and any(
             ticket.session is session and ticket.admitted is not None and not ticket.withdrawn
             for ticket in self._everybody()
         )
+        return _NOTICE if is_held else 0.0
 
 
 def _withdraw(tickets: Iterable[Ticket]) -> None:

@@ -14,7 +14,7 @@ from coordlock.driver import DeadlineReached, Steps
 from coordlock.errors import BackendUnavailable
 from coordlock.log import Log
 
-__all__ = ["removal", "retried"]
+__all__ = ["retried"]
 
 log = Log("coordlock")
 
@@ -57,20 +57,3 @@ def retried(
             attempt.attempt_number += 1
     except DeadlineReached as late:
         raise late from last
-
-
-def removal(
-    call: Callable[[], Future[bool]],
-    timers: Timers,
-    *,
-    longest: float = 2.0,
-    pause: Callable[[float], Future[None]] | None = None,
-) -> Steps[bool]:
-    """The answer of ``call``, which removes something and tells whether it was there.
-
-    When an earlier attempt was left without an answer, "not there" means that it was the one.
-    """
-    doubts: list[BackendUnavailable] = []
-    steps = retried(call, timers, longest=longest, on_failure=doubts.append, pause=pause)
-    removed = yield from steps
-    return removed or bool(doubts)

@@ -125,6 +125,11 @@ class Session:
         self.gone = True
         self._lost(reason)
 
+    def gone_with(self, error: SessionLost) -> None:
+        """The service has answered a request with ``error``."""
+        if self.ended is None:
+            self.lost(error.reason)
+
     def beat(self) -> Promise[float]:
         """Send a heartbeat now; its answer is taken into account before the promise is kept."""
         answer: Promise[float] = Promise()

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from coordlock.backend import Backend
-from coordlock.clock import Timer, Timers, sleep
+from coordlock.clock import Timer, Timers
 from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.driver import Steps, run_in_background
 from coordlock.errors import (
@@ -24,7 +24,8 @@ from coordlock.errors import (
 from coordlock.log import Log
 from coordlock.promise import Promise, copied, failed, resolved, settled
 from coordlock.recovery import Recovery
-from coordlock.retry import removal, retried
+from coordlock.removal import Removal
+from coordlock.retry import retried
 from coordlock.session import Session
 
 __all__ = ["Ticket"]
@@ -40,15 +41,13 @@ _NOBODY: Final[frozenset[Contender]] = frozenset()  # Python makes a new one eac
 #: A watch on the own contender is armed after this many seconds, so that short holds save its
 #: messages. It starts at a known revision, so nothing is missed; an eviction is only seen later.
 _GUARD_DELAY: Final = 0.2
-#: When a ticket in doubt is looked for again after its removal, in seconds from one to the next.
-_CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
 
 
 class Ticket:
     """One entry on its way through a queue: sent, waiting, granted, withdrawn.
 
-    ``loss`` is kept with the error by which its contender was lost: the session ended, somebody
-    removed it, the client was closed.
+    It has one ``end``, kept with the error by which the contender was lost (its session ended, it
+    was removed, the client was closed), or with None when it was withdrawn before that.
     """
 
     __slots__ = (
@@ -58,6 +57,7 @@ class Ticket:
         "_guard",
         "_in_flight",
         "_lock",
+        "_news",
         "_on_withdrawn",
         "_recovery",
         "_timers",
@@ -68,9 +68,8 @@ class Ticket:
         "contender",
         "departed",
         "doubted",
+        "end",
         "entry",
-        "finished",
-        "loss",
         "session",
         "withdrew",
     )
@@ -86,9 +85,7 @@ class Ticket:
     ) -> None:
         self.session: Final = session
         self.entry: Final = entry
-        self.loss: Final[Promise[CoordlockError]] = Promise()
-        #: Kept when the contender is lost or withdrawn.
-        self.finished: Final[Promise[None]] = Promise()
+        self.end: Final[Promise[CoordlockError | None]] = Promise()
         self.contender: Contender | None = None
         #: The same once nobody is left in its way, which then is true for ever.
         self.admitted: Contender | None = None
@@ -105,6 +102,8 @@ class Ticket:
         self._lock = threading.RLock()
         self._attempts = 0
         self._in_flight: Future[Snapshot] | None = None
+        #: The first error that was told, also of a contender that was withdrawn before.
+        self._news: CoordlockError | None = None
         self._asked: Promise[Any] | None = None
         self._waiting: Promise[None] | None = None
         self._watches: dict[Contender, Callable[[], None]] = {}
@@ -112,16 +111,32 @@ class Ticket:
         self._withdrawal: Promise[bool] | None = None
 
     @property
+    def lost(self) -> CoordlockError | None:
+        """Why the contender was lost, or None: it lives or was withdrawn. Looks at the clock."""
+        return self.end.result() if self.end.done() else self.session.ended
+
+    @property
     def withdrawn(self) -> bool:
         """Whether `withdraw` was called."""
         return self._withdrawal is not None
+
+    @property
+    def was_missing(self) -> bool:
+        """Whether the withdrawal found nothing to remove: it was lost, and nothing had told so."""
+        removal = self._withdrawal
+        return (
+            removal is not None
+            and removal.done()
+            and removal.exception() is None
+            and not removal.result()
+        )
 
     def enqueue(self) -> Steps[Snapshot]:
         """Send the entry, again where no answer came; the queue with its contender in it."""
         try:
             snapshot = yield from retried(lambda: self.unless_lost(self._send()), self._timers)
         except SessionLost as error:
-            self.note_end(error)
+            self.session.gone_with(error)
             raise
         self._in_flight = _ANSWERED  # what it answered is known, and need not be kept
         self._asked = None
@@ -137,16 +152,14 @@ class Ticket:
         promise = copied(future)
         with self._lock:
             self._asked = promise  # one at a time is waited for
-        if self.loss.done():
-            promise.fail(self.loss.result())
+        if self._news is not None:
+            promise.fail(self._news)
         return promise
 
     def check(self) -> None:
         """Raise why the contender is lost, if it is. Looks at the clock."""
-        if (ended := self.session.ended) is not None:
-            raise copy(ended)
-        if self.loss.done():
-            raise self.loss.result()
+        if (lost := self.lost) is not None:
+            raise copy(lost)
 
     def departure(self, blockers: Iterable[Contender], revision: int) -> Promise[None]:
         """A promise that is kept when any of ``blockers`` has left the queue after ``revision``.
@@ -156,8 +169,8 @@ class Ticket:
         waiting: Promise[None] = Promise()
         with self._lock:
             self._waiting = waiting
-        if self.loss.done():
-            waiting.fail(self.loss.result())
+        if self._news is not None:
+            waiting.fail(self._news)
         wanted = dict.fromkeys(blockers).keys()  # in order: what is simulated can be repeated
         with self._lock:
             missing = [one for one in wanted if one not in self._watches]
@@ -183,10 +196,10 @@ class Ticket:
             self._guard = timer.cancel
 
     def lose(self, error: CoordlockError) -> None:
-        """The contender is gone, or counts as gone: whoever waits or holds is told."""
-        self.loss.resolve(error)
-        self.finished.resolve(None)
+        """The contender is gone, or counts as gone: its waiter or holder is told."""
+        self.end.resolve(error)
         with self._lock:
+            self._news = self._news or error
             waiting = self._asked, self._waiting
         for promise in waiting:
             if promise is not None:
@@ -198,11 +211,6 @@ class Ticket:
             self.lose(Evicted(self.entry.queue))
             # A lease that was revoked looks the same; the next heartbeat tells.
             self.session.recovered()
-
-    def note_end(self, error: SessionLost) -> None:
-        """The service has said ``error`` of a session that was perhaps thought to live."""
-        if self.session.ended is None:
-            self.session.lost(error.reason)
 
     def withdraw(self) -> Promise[bool]:
         """Remove the contender, now or as soon as it is known; whether it was there.
@@ -230,7 +238,7 @@ class Ticket:
             self._timers.call_at(self._timers.clock.now(), partial(self._begin, promise))
 
     def _begin(self, promise: Promise[bool]) -> None:
-        self.finished.resolve(None)
+        self.end.resolve(self.session.ended)  # a loss that nothing has told yet is one, too
         run_in_background(self._withdraw(promise))
 
     def _send(self) -> Future[Snapshot]:
@@ -239,7 +247,7 @@ class Ticket:
         with self._lock:
             if self._withdrawal is not None:
                 # By another thread, which closes the client: nobody would remove it any more.
-                return failed(self.loss.result() if self.loss.done() else ClientClosed())
+                return failed(self._news or ClientClosed())
             self._attempts += 1
         self._in_flight = self._backend.enqueue(self.entry)
         return self._in_flight
@@ -266,7 +274,7 @@ class Ticket:
 
     def _watch_own(self, revision: int) -> None:
         assert self.contender is not None
-        if self.loss.done() or self.withdrawn:
+        if self.end.done():
             return
         cancel = self._backend.watch(self.contender, revision, self.removed)
         with self._lock:
@@ -283,29 +291,22 @@ class Ticket:
             # Ctrl-C may have come while it was sent.
             if self._in_flight is not None and not self._in_flight.done():
                 yield settled(self._in_flight)
-            removed, is_certain = yield from self._remove()
-            self.withdrew = removed and is_certain
-            # A request whose reply was lost may still take effect, even after the removal.
-            sent = self._in_flight
-            unknown = (
-                sent is None
-                or not sent.done()  # another thread is sending it
-                or isinstance(sent.exception(), BackendUnavailable)
-            )
-            confirmations = _CONFIRMATIONS if unknown or self._attempts > 1 else ()
-            if not confirmations:
-                self._on_withdrawn(self)  # who closes the client is told by the promise
-            promise.resolve(removed)
-            self._unwatch()  # not before: whoever is next waits for the removal alone
-            for delay in confirmations:
-                yield sleep(self._timers, delay)
-                yield from self._remove()
+            removal = Removal(self.entry, self.session, self._backend, self._timers, self._recovery)
+            removed = yield from removal.steps()
+            self.withdrew = removed.was_there and removed.is_certain
+            in_doubt = self._attempts > 1 or self._may_arrive_late()
+            if not in_doubt:
+                self._on_withdrawn(self)  # whatever closes the client is told by the promise
+            promise.resolve(removed.was_there)
+            self._unwatch()  # not before: the contender behind waits for the removal alone
+            if in_doubt:
+                yield from removal.repeated()
         except ClientClosed:
             promise.resolve(False)
         except Exception as error:
             log.error("could not withdraw from %r: %s", self.entry.queue, error)
             promise.fail(error)
-            yield settled(self.loss)  # it stands, and must not pass for another client's
+            yield self._over()  # it stands, and must not pass for another client's
             raise
         except KeyboardInterrupt:
             # In the thread that goes on here: another one does.
@@ -316,30 +317,25 @@ class Ticket:
                 self._on_withdrawn(self)
             self._unwatch()
 
+    def _may_arrive_late(self) -> bool:
+        """Whether the request has no answer, so that it may take effect after the removal."""
+        sent = self._in_flight
+        # In the first two cases another thread is sending it.
+        return sent is None or not sent.done() or isinstance(sent.exception(), BackendUnavailable)
+
+    def _over(self) -> Promise[None]:
+        """A promise that is kept when the contender is told to be gone, though it was withdrawn."""
+        over: Promise[None] = Promise()
+        with self._lock:
+            self._waiting = over
+            is_over = self._news is not None
+        if is_over:
+            over.resolve(None)
+        return settled(over)
+
     def _unwatch(self) -> None:
         with self._lock:
             watches, self._watches = self._watches, {}
             guard, self._guard = self._guard, None
         for cancel in (*watches.values(), *([guard] if guard else [])):
             cancel()
-
-    def _remove(self) -> Steps[tuple[bool, bool]]:
-        """Whether the contender was there, and whether that is certain."""
-        waited = False
-
-        def pause(seconds: float) -> Promise[None]:
-            nonlocal waited
-            waited = True
-            return self._recovery.pause(seconds)
-
-        try:
-            removed = yield from removal(self._ask_removal, self._timers, longest=5.0, pause=pause)
-        except SessionLost as error:
-            self.note_end(error)
-            return False, True
-        if waited and not self.session.gone:
-            self._recovery.noticed()  # it was asked in vain before, and now the service answers
-        return removed, not waited
-
-    def _ask_removal(self) -> Future[bool]:
-        return resolved(False) if self.session.gone else self._backend.withdraw(self.entry)

@@ -186,7 +186,7 @@ class Contention(BadDay):
             self.newest = grant.token
 
     def sessions(self) -> list[Session]:
-        found = (party.link._session for party in self.world.parties)
+        found = (party.link.sessions._latest for party in self.world.parties)
         return [one for one in found if one is not None and one._end is None]
 
     def check_deadline(self, session: Session) -> None:
@@ -220,7 +220,7 @@ class Contention(BadDay):
 
 def is_over(grant: Grant) -> bool:
     """Whether it was released, or its holder told of the loss."""
-    return grant._released is not None or grant._ticket.loss.done()
+    return grant._ticket.end.done()
 
 
 def trusts(grant: Grant) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from coordlock import acquisition, ticket
+from coordlock import acquisition, removal
 from coordlock.acquisition import _Acquisition
 from coordlock.admission import blockers
 from coordlock.claim import Permit
@@ -18,6 +18,7 @@ from coordlock.driver import Steps
 from coordlock.errors import BackendUnavailable
 from coordlock.link import Link
 from coordlock.promise import Promise
+from coordlock.removal import Removal, Removed
 from coordlock.retry import retried
 from coordlock.session import Session
 from coordlock.ticket import Ticket
@@ -152,19 +153,19 @@ def nobody_withdraws(patch: Patch) -> None:
 
 @mutant()
 def a_withdrawal_is_not_tried_again(patch: Patch) -> None:
-    def remove(self: Ticket) -> Steps[tuple[bool, bool]]:
+    def steps(self: Removal) -> Steps[Removed]:
         try:
-            removed: bool = yield self._ask_removal()
+            was_there: bool = yield self._ask()
         except BackendUnavailable:
-            return False, True
-        return removed, True
+            return Removed(False, True)
+        return Removed(was_there, True)
 
-    patch.setattr(Ticket, "_remove", remove)
+    patch.setattr(Removal, "steps", steps)
 
 
 @mutant()
 def requests_that_arrive_late_are_forgotten(patch: Patch) -> None:
-    patch.setattr(ticket, "_CONFIRMATIONS", ())
+    patch.setattr(removal, "_CONFIRMATIONS", ())
 
 
 # The loss

@@ -336,8 +336,8 @@ def test_an_evicted_waiter_is_told(world: World, party: Party, other: Party) -> 
     world.service.remove(world.queue()[1])
     world.advance(1)
     assert isinstance(call.error, Evicted)
-    assert party.link._session is not None
-    assert party.link._session.ended is None
+    assert party.link.sessions._latest is not None
+    assert party.link.sessions._latest.ended is None
 
 
 def test_a_contender_that_is_gone_when_the_queue_is_read_was_evicted(
@@ -742,12 +742,12 @@ def test_an_opening_that_ctrl_c_struck_opens_no_session_beside_the_next_one(
     party.held()
     lost_while_connected(world, party)
     again = party.acquire("another")
-    opening = party.link._opening
-    party.link._interrupted(opening)
-    assert party.link._opening is not opening
+    opening = party.link.sessions._opening
+    party.link.sessions._interrupted(opening)
+    assert party.link.sessions._opening is not opening
     world.advance(NOTICE)
     assert party.network.requests.count("open") == 2
-    assert again.result.session is party.link._session
+    assert again.result.session is party.link.sessions._latest
 
 
 @pytest.mark.parametrize("unanswered", [0, 1000])

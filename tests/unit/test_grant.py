@@ -384,13 +384,13 @@ def test_bodies_that_were_left_are_forgotten() -> None:
     async def body(service: Service) -> None:
         async with service.async_client() as client:
             grant = await client.lock("q").acquire()
-            loss = grant._ticket.loss
+            end = grant._ticket.end
             async with grant.cancel_on_loss():
-                kept = len(loss._callbacks)
+                kept = len(end._callbacks)
             for _ in range(100):
                 async with grant.cancel_on_loss(), grant.cancel_on_loss():
                     pass
-            assert len(loss._callbacks) == kept
+            assert len(end._callbacks) == kept
 
     asyncio.run(body(Service()))
 
@@ -623,7 +623,7 @@ def test_waiting_for_a_loss_in_small_steps_gathers_nothing() -> None:
             for _ in range(50):
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(grant.lost.wait(), 0.001)
-            assert len(grant._ticket.finished._callbacks) <= 2
+            assert len(grant._ticket.end._callbacks) <= 2
             await grant.release()
             assert await grant.lost.wait() is False
 

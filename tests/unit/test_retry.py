@@ -10,7 +10,8 @@ from coordlock_memory import VirtualTime, VirtualTimers
 from coordlock.driver import DeadlineReached, Steps, run_in_background
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.promise import failed, resolved
-from coordlock.retry import removal, retried
+from coordlock.removal import removal
+from coordlock.retry import retried
 
 
 def unavailable(number: int) -> BackendUnavailable:

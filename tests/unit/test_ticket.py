@@ -234,7 +234,7 @@ def test_a_ticket_of_a_session_that_is_gone_is_withdrawn_without_a_request(
     party.run(ticket.enqueue())
     world.settle()
     world.service.expire(world.service.sessions()[0])
-    assert isinstance(ticket.loss.result(0), SessionLost)
+    assert isinstance(ticket.end.result(0), SessionLost)
     assert ticket.withdraw().result(0) is False
     assert "withdraw" not in party.network.requests
 
@@ -372,7 +372,7 @@ def test_only_the_first_loss_counts(party: Party) -> None:
     closed = ClientClosed()
     ticket.lose(closed)
     ticket.lose(Evicted("q"))
-    assert ticket.loss.result(0) is closed
+    assert ticket.end.result(0) is closed
 
 
 def test_the_own_contender_is_watched_only_when_it_is_held_for_a_moment(
@@ -393,9 +393,9 @@ def test_the_own_contender_is_watched_only_when_it_is_held_for_a_moment(
 def test_a_holder_evicted_before_the_watch_is_told_all_the_same(world: World, party: Party) -> None:
     grant = party.held()
     world.service.remove(world.queue()[0])
-    assert not grant._ticket.loss.done()
+    assert not grant._ticket.end.done()
     world.advance(1)
-    assert isinstance(grant._ticket.loss.result(0), Evicted)
+    assert isinstance(grant._ticket.end.result(0), Evicted)
 
 
 def test_withdrawing_is_no_loss(world: World, party: Party) -> None:
@@ -403,7 +403,7 @@ def test_withdrawing_is_no_loss(world: World, party: Party) -> None:
     world.advance(1)
     grant._ticket.withdraw()
     world.advance(1)
-    assert not grant._ticket.loss.done()
+    assert grant._ticket.end.result(0) is None
 
 
 STEPS = st.lists(

@@ -145,9 +145,7 @@ class ClientProcess:
         await asyncio.gather(*map(completion, withdrawals))
         for link in links:
             if link.closed:
-                for session in (link._session, link._starting):
-                    if session is not None:
-                        session.end(coordlock.ClientClosed())  # no more heartbeats
+                link.sessions.end()  # no more heartbeats
                 link.timers.close()
 
     def leave(self) -> None:

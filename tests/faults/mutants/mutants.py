@@ -24,7 +24,7 @@ import coordlock.acquisition
 import coordlock.admission
 import coordlock.ids
 import coordlock.link
-import coordlock.ticket
+import coordlock.removal
 from coordlock.acquisition import _Acquisition
 from coordlock.claim import Mode, Permit
 from coordlock.contender import Contender, Snapshot
@@ -33,7 +33,7 @@ from coordlock.fencing.marks import Marks
 from coordlock.grant import _Hold
 from coordlock.link import Link
 from coordlock.promise import resolved
-from coordlock.retry import removal
+from coordlock.removal import removal
 from coordlock.session import Session
 from coordlock.testing.faults.events import Kind
 from coordlock.ticket import Ticket
@@ -155,7 +155,7 @@ def _finds_nothing(*arguments: Any, **more: Any) -> Any:
     return False
 
 
-takes_its_own_removal_for_another_ones = patched((coordlock.ticket, "removal", _finds_nothing))
+takes_its_own_removal_for_another_ones = patched((coordlock.removal, "removal", _finds_nothing))
 
 
 def _remove_once(call: Callable[[], Any], *_: object, **__: object) -> Any:
@@ -165,9 +165,9 @@ def _remove_once(call: Callable[[], Any], *_: object, **__: object) -> Any:
         return False
 
 
-withdraws_once = patched((coordlock.ticket, "removal", _remove_once))
+withdraws_once = patched((coordlock.removal, "removal", _remove_once))
 
-never_looks_for_what_came_late = patched((coordlock.ticket, "_CONFIRMATIONS", ()))
+never_looks_for_what_came_late = patched((coordlock.removal, "_CONFIRMATIONS", ()))
 
 _send = Ticket._send
 

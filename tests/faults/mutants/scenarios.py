@@ -186,7 +186,7 @@ def a_waiter_changes_its_connection(stage: Stage) -> None:
     waiting = waiter.asking()
     stage.queued(2)
     with stage.fault():
-        session = waiter.client._link._session
+        session = waiter.client._link.sessions._latest
         assert session is not None
         proxy.drop_connections()
         eventually(lambda: session.suspicion)

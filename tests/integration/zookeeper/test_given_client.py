@@ -145,12 +145,14 @@ def test_what_closing_left_to_be_done_ends_when_the_given_client_is_stopped(
         grant = client.lock("q").acquire()
         proxy.refuse()
         proxy.drop_connections()
-        session = client._link._session
+        session = client._link.sessions._latest
         assert session is not None
         session._lost("its deadline has passed")  # long before the server's
         assert grant.lost.is_set()
         waiting = pool.submit(client.lock("r").acquire)
-        eventually(lambda: client._link._starting is not None, "another session to be opened")
+        eventually(
+            lambda: client._link.sessions._starting is not None, "another session to be opened"
+        )
         client.close()
         assert isinstance(waiting.exception(BOUND), coordlock.ClientClosed)
     assert client._link._tickets
