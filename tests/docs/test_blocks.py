@@ -42,6 +42,7 @@ PORTS: Final = {"etcd": 2379, "redis": 6379, "zookeeper": 2181}
 NOT_RUN: Final = {
     "README.md": 2,
     "docs/backends/local.md": 1,
+    "docs/how-to/coming-from.md": 2,
     "docs/how-to/existing-client.md": 1,
     "docs/how-to/secure-connections.md": 1,
     "docs/how-to/write-a-backend.md": 1,
