@@ -69,7 +69,7 @@ class _Hold:
 
     @property
     def state(self) -> GrantState:
-        """The state now. Cheap: it looks at the clock and asks nobody."""
+        """The state now. Cheap: it looks at the clock and does not ask the service."""
         if self._link.inherited:
             return GrantState.LOST  # it is the parent's
         if self._released is not None:
@@ -123,7 +123,7 @@ class _Hold:
             seconds = self._link.settings.request_timeout if bound is None else bound
             yield within(self._link.timers, removal, seconds if held else 0.0)
             if removal.done() and removal.exception() is None:
-                # Not there any more: it was lost, and nobody had noticed.
+                # Not there any more: it was lost, and that had gone unnoticed.
                 self._released = held and removal.result()
         return self._released
 
