@@ -34,7 +34,7 @@ class Capabilities:
     """What a backend declares; the contract suite fails one that does not keep it.
 
     Attributes:
-        reach: between whom its locks exclude: see `coordlock.settings.Reach`.
+        reach: which clients its locks exclude: see `coordlock.settings.Reach`.
         leased: sessions end by a time-to-live that heartbeats extend. Otherwise the session lives
             exactly as long as the process, and its time-to-live is infinite.
         durable: tokens go on growing after a full restart of the service.
@@ -158,9 +158,9 @@ class Backend(ABC):
     def told_in_order(self, contender: Contender) -> bool:
         """Whether the departure of ``contender``, which is watched, would have been told by now.
 
-        That is, had it happened before the one that is being told: asked of the session's own
-        contenders, by whom that is told to, and so in the same thread. A backend that always calls
-        ``disordered`` in time need not know.
+        That is, if it had happened before the departure that is being told now. The kernel asks
+        this of the session's own contenders, in the thread that tells the departure. A backend that
+        always calls ``disordered`` in time need not know.
         """
         return True
 
@@ -178,11 +178,11 @@ class Backend(ABC):
 
     @abstractmethod
     def evict(self, contender: Contender) -> Future[bool]:
-        """Remove anybody's contender, for operators; whether it was there."""
+        """Remove any client's contender, for operators; whether it was there."""
 
     @abstractmethod
     def describe(self) -> Future[ServiceInfo]:
-        """Ask the service who it is. Works without a session."""
+        """Ask the service for its name, version and warnings. Works without a session."""
 
     @abstractmethod
     def close(self) -> Future[None]:

@@ -167,7 +167,7 @@ class Client(_Client[Lock]):
         return run(*self._asking(standings(self._link, check_name(name))))
 
     def evict(self, contender: Standing | Contender) -> bool:
-        """Remove anybody's contender from its queue; whether it was there. For operators.
+        """Remove any client's contender from its queue; whether it was there. For operators.
 
         Its owner is told that the lock is lost, but may still be at work: evict only what is
         stuck. Raises `BackendUnavailable`.
@@ -219,7 +219,7 @@ class AsyncClient(_Client[AsyncLock]):
         return await run_async(*self._asking(standings(self._link, check_name(name))))
 
     async def evict(self, contender: Standing | Contender) -> bool:
-        """Remove anybody's contender from its queue; whether it was there. For operators.
+        """Remove any client's contender from its queue; whether it was there. For operators.
 
         Its owner is told that the lock is lost, but may still be at work: evict only what is
         stuck. Raises `BackendUnavailable`.
@@ -277,8 +277,8 @@ def _opening(link: Link) -> Steps[None]:
         raise
 
 
-#: Closed at the interpreter's exit, so that nobody waits for the sessions' time-to-live. Until then
-#: they live, whoever has forgotten them: a lock that is held is not lost to garbage collection.
+#: Closed at the interpreter's exit, so that no waiter waits for the sessions' time-to-live. Until
+#: then they live, even if the program has dropped them: no held lock is lost to garbage collection.
 _open_links: Final[set[Link]] = set()
 
 

@@ -13,7 +13,7 @@ __all__ = ["Contender", "Entry", "Owner", "Snapshot", "are_same"]
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who enqueued a contender, as it said of itself. For people, never for decisions.
+    """The client that enqueued a contender, by its own account. For people, not for decisions.
 
     ``since`` is the owner's wall clock at enqueueing, in seconds since the epoch.
     """
@@ -73,7 +73,7 @@ class Contender:
         order: its place; contenders are served in ascending order. Unique in the queue.
         token: the fencing token, 1 to 2**63 - 1, or None where a snapshot doesn't carry it.
         session: the id of the session that keeps it alive, or "" where not known.
-        owner: who enqueued it; None where not known or not asked for.
+        owner: the client that enqueued it; None where not known or not asked for.
     """
 
     id: str

@@ -125,7 +125,7 @@ class AcquireTimeout(CoordlockError, TimeoutError):
     ``waited`` is in seconds. ``position`` counts the contenders that stood before this one when
     the queue was last seen, or is None when the queue was never seen; ``holder`` describes the
     contender that was waited for: by its key alone where it would have taken another request to
-    ask who it is, and the timeout was 0.
+    ask for its owner, and the timeout was 0.
     """
 
     name: str
@@ -197,7 +197,7 @@ class InvalidToken(CoordlockError, ValueError):
 
 @dataclass(eq=False)
 class Unfenceable(CoordlockError, ValueError):
-    """The grant is of a kind that several hold at once: its token's order refuses nobody rightly.
+    """Several clients hold this kind of grant at once: no order of tokens tells which are stale.
 
     A transaction guarded by the grant itself works for every kind: ``grant.transaction()``.
     """

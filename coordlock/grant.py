@@ -71,7 +71,7 @@ class _Hold:
 
     @property
     def state(self) -> GrantState:
-        """The state now. Cheap: it looks at the clock and asks nobody."""
+        """The state now. Cheap: it looks at the clock and does not ask the service."""
         ticket = self._ticket
         # In a forked child it is the parent's.
         if self._link.inherited or ticket.lost is not None or ticket.was_missing:

@@ -95,7 +95,7 @@ class _Lock:
 class Lock(_Lock):
     """A distributed lock by name. Made by `Client`; cheap, reusable, usable from any thread.
 
-    Not reentrant: who acquires it twice waits for itself. Each ``with`` block has its own grant::
+    Not reentrant: a second acquire waits behind the first. Each ``with`` block has its own grant::
 
         with client.lock("nightly-migration", timeout=30) as grant:
             ledger.append(entry, token=grant.token)

@@ -1,4 +1,4 @@
-"""The queue as people see it: who holds, who waits, in which order."""
+"""The queue as people see it: holders and waiters, in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Standing:
         holding: whether the admission rule lets it hold the lock now.
         claim: its mode, or its permit.
         token: its fencing token; None where the service doesn't tell.
-        owner: who enqueued it, as it said of itself; None for programs that don't say.
+        owner: the client that enqueued it, by its own account; None for programs that don't say.
         age: seconds since it was enqueued, by the owner's and this machine's wall clocks; None
             where the owner doesn't say.
         session: the id of its session; "" where the service doesn't tell.

@@ -1,7 +1,7 @@
 """Writing to the coordination service itself, guarded by a grant's own contender.
 
 The service makes such a transaction only while the contender is in its queue, in one step with that
-check. Whoever conflicts with the grant waits until the contender has left. So of the writes to a
+check. Every conflicting contender waits until this one has left. So of the writes to a
 key, each guarded by a grant of one lock, none comes after a later holder's: this is the use of
 etcd's locks that Jepsen's analysis found safe (https://jepsen.io/analyses/etcd-3.4.3).
 """
@@ -31,7 +31,7 @@ __all__ = [
     "check_key",
 ]
 
-#: In UTF-8. Both services take more; nobody should need it.
+#: In UTF-8. Both services take more; no application should need it.
 _MAX_KEY_BYTES: Final = 1024
 #: ZooKeeper allows no control characters, and nothing beyond UCS-2 or private in it. Surrogates
 #: alone cannot be encoded at all.
@@ -100,7 +100,7 @@ class Transactions(ABC):
         no two of them with the same key. There may be none: also then the answer is the service's
         as a whole, not one server's. Fails with `VersionMismatch` for an unmet `Expect`, and with
         `BackendUnavailable` when it may have been done; every other error says that it was not.
-        Nobody repeats it, nor may a library beneath, unless the last attempt did certainly nothing.
+        Neither the kernel nor a library beneath may repeat it, unless it certainly did nothing.
         """
 
 

@@ -1,4 +1,4 @@
-"""A ledger in SQLite that refuses stale tokens, also from those who only read.
+"""A ledger in SQLite that refuses stale tokens, also from readers.
 
 Run it as it is: it uses the locks of this machine. COORDLOCK_URL takes it to a cluster.
 """
@@ -28,7 +28,7 @@ class Ledger:
         self.db.execute("INSERT INTO account VALUES (?, ?, 0)", (name, balance))
 
     def read(self, name: str, token: int) -> int:
-        """The balance. Whoever read with an older token can't write any more."""
+        """The balance. A holder of an older token can't write any more."""
         return self._one(
             "UPDATE account SET token = :token"
             " WHERE name = :name AND token <= :token RETURNING balance",

@@ -11,7 +11,7 @@ import coordlock
 
 
 async def operator(name: str) -> None:
-    """Take the lock away from whoever has it, as ``coordlock break`` does."""
+    """Take the lock away from its holder, as ``coordlock break`` does."""
     async with coordlock.connect_async() as client:
         for contender in await client.contenders(name):
             await client.evict(contender)

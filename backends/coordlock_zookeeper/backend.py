@@ -55,8 +55,8 @@ class ZookeeperBackend(Backend, Transactions):
             "acl",
             choice("creator", "open"),
             None,
-            "Who may use the nodes made: whoever has the same credentials (the default where there "
-            "are some), or everybody.",
+            "Which clients may use the nodes made: those with the same credentials (the default "
+            "where there are some), or all.",
         ),
         Option(
             "token",

@@ -2,7 +2,7 @@
 
 A fence remembers for each resource the newest token that it has seen and refuses older ones, by the
 rule of `coordlock.fencing.marks.Marks`. That protects a resource only where check and operation are
-one step: nobody newer may come in between. Each fence says what makes them one: the caller's
+one step: no newer holder may come in between. Each fence says what makes them one: the caller's
 transaction, a script, a file's lock.
 
 All methods raise, beside what they say, `InvalidToken`, `Unfenceable`, TypeError and ValueError for
@@ -69,7 +69,7 @@ class GuardingFence(Fence):
     def check(self, resource: str, token: Presented, shared: bool = False) -> None:
         """Remember ``token``; raise `StaleToken` when a newer one was seen.
 
-        Enough before a read. Between this check and a write somebody newer can come: use `guard`.
+        Enough before a read. Between this check and a write a newer holder can come: use `guard`.
         """
         with self.guard(resource, token, shared):
             pass
@@ -106,7 +106,7 @@ class AsyncGuardingFence(AsyncFence):
     async def check(self, resource: str, token: Presented, shared: bool = False) -> None:
         """Remember ``token``; raise `StaleToken` when a newer one was seen.
 
-        Enough before a read. Between this check and a write somebody newer can come: use `guard`.
+        Enough before a read. Between this check and a write a newer holder can come: use `guard`.
         """
         async with self.guard(resource, token, shared):
             pass

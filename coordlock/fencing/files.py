@@ -42,7 +42,7 @@ class FileFence(GuardingFence):
     is stopped INSIDE of a block, even by SIGSTOP, holds up the next one until it goes on or is
     killed: no bound would be safe. What it cannot hold back: writers that don't use the fence, and
     what outlives the block, such as a forked child, which leaves it, or a program that was started
-    in it. Who deletes or empties a file of the fence makes it forget; `forget` does it safely.
+    in it. Deleting or emptying a file of the fence makes it forget; `forget` does so safely.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:

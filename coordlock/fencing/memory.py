@@ -41,7 +41,7 @@ class _Memory:
 
         The marks are raised first, so that no older one begins any more; those under way are a
         fixed set, and wait for none but such as came before them: no cycle, and each wait ends.
-        Whoever gives up ends its operation; those behind it wait for the others all the same.
+        A waiter that gives up ends its operation; those behind it wait for the others all the same.
         """
         token = operation.token
         check_resource(resource)

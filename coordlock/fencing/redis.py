@@ -7,7 +7,7 @@
         balance = int(fence.execute("alice", grant, "GET", "{alice}:balance"))
         fence.execute("alice", grant, "SET", "{alice}:balance", balance - 30)
 
-Redis runs one script at a time, so nobody newer comes between the check and the commands.
+Redis runs one script at a time, so no newer holder comes between the check and the commands.
 
 **Commands** go to Redis as they are given, from inside the script:
 
@@ -166,8 +166,8 @@ class RedisFence(_Keys, Fence):
     """Protects keys of a Redis: see `coordlock.fencing.redis`.
 
     Args:
-        client: how to reach it. It stays the caller's, who closes it.
-        prefix: of the keys in which marks are kept; no braces. All who use one resource must use
+        client: how to reach it. It stays the caller's, to be closed by the caller.
+        prefix: of the keys in which marks are kept; no braces. All users of one resource must use
             the same.
 
     Methods raise redis-py's own errors too, and ``ConfigurationError`` for a pipeline.
@@ -219,7 +219,7 @@ class RedisFence(_Keys, Fence):
     def check(self, resource: str, token: Presented, shared: bool = False) -> None:
         """Remember ``token``; raise `StaleToken` when a newer one was seen.
 
-        Enough before a read. Between this check and a write somebody newer can come: use `execute`.
+        Enough before a read. Between this check and a write a newer holder can come: use `execute`.
         """
         self.execute_all(resource, token, (), shared)
 
@@ -277,7 +277,7 @@ class AsyncRedisFence(_Keys, AsyncFence):
     async def check(self, resource: str, token: Presented, shared: bool = False) -> None:
         """Remember ``token``; raise `StaleToken` when a newer one was seen.
 
-        Enough before a read. Between this check and a write somebody newer can come: use `execute`.
+        Enough before a read. Between this check and a write a newer holder can come: use `execute`.
         """
         await self.execute_all(resource, token, (), shared)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.docs.pages import PAGES, REPOSITORY, links, page
+from tests.docs.pages import PAGES, REPOSITORY, links, page, rows
 
 INDEX: Final = "docs/index.md"
 
@@ -52,6 +52,26 @@ def test_every_page_is_reachable_from_the_index() -> None:
 
 def test_the_readme_leads_to_the_index() -> None:
     assert INDEX in {path for path, _ in _local("README.md")}
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("README.md", "docs/how-to/choose-a-backend.md"),
+        ("README.md", "docs/how-to/coming-from.md"),
+        ("README.md", "docs/how-to/ttl-and-timeouts.md"),
+        ("docs/tutorial.md", "compose/README.md"),
+        ("docs/tutorial.md", "docs/how-to/ttl-and-timeouts.md"),
+    ],
+)
+def test_new_users_are_led_to_what_they_need_next(name: str, target: str) -> None:
+    assert target in {path for path, _ in _local(name)}
+
+
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    words = [row[0].strip("* ").casefold() for row in rows("docs/glossary.md", "## The words")]
+    assert words
+    assert words == sorted(words)
 
 
 def test_every_decision_is_in_their_index() -> None:

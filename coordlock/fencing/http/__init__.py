@@ -15,7 +15,7 @@ The header is ``Fencing-Token: 34``, with a read lock's grant ``Fencing-Token: 3
 token is answered with 409 and a body that names it and the newest one; see `Problem`.
 
 The middleware calls the application within the fence's ``guard``, so that the check and the
-handling are one step for all who go through the same fence. A `coordlock.fencing.MemoryFence` is
+handling are one step for all requests through the same fence. A `coordlock.fencing.MemoryFence` is
 that for one server process that keeps its data in memory; a server of several processes needs a
 fence that they share, such as a `coordlock.fencing.files.FileFence`. Where the data is in a
 database, that is the place to check: give the middleware ``fence=None``, and let the application
@@ -27,7 +27,7 @@ middleware had raised it. Frameworks that answer errors themselves must be told 
 What to mind:
 
 - The token is what the client says. It protects from honest clients that are late, not from others:
-  a token of 2**63 - 1 shuts everybody else out. So authenticate before the middleware.
+  a token of 2**63 - 1 shuts all others out. So authenticate before the middleware.
 - A newer token waits until the handling of older ones is over. A client that stops in the middle
   of its upload or download keeps a handler going and holds up its successor: put the server behind
   a proxy that buffers requests and responses, or give it timeouts.

@@ -1,21 +1,21 @@
 """The fence inside the caller's transaction.
 
-Why nobody newer can come between the check and the write: the check writes the resource's row, also
-when the marks stay as they are, and so holds that row's lock until the transaction ends. Whoever
-checks the same resource waits for that end, and then decides by the row as it is.
+Why no newer holder can come between the check and the write: the check writes the resource's row,
+also when the marks stay as they are, and so holds that row's lock until the transaction ends. Every
+other check of the same resource waits for that end, and then decides by the row as it is.
 
 PostgreSQL, READ COMMITTED (READ UNCOMMITTED is the same there): the upsert that waited sees the
 newest committed row, whatever it would have seen before it waited; each later statement sees all
-that was committed by then, so all writes of those who were checked before.
+that was committed by then, so all writes of the holders that were checked before.
 
 PostgreSQL, REPEATABLE READ and SERIALIZABLE: the transaction reads as of its first statement. Had
-anybody's check been committed since, the row would be newer than that, and the upsert fails with a
+another check been committed since, the row would be newer than that, and the upsert fails with a
 serialization failure instead of deciding by an old row. This too needs the row to be written every
-time. The caller repeats his transaction, as he must at these levels for any reason.
+time. The caller repeats the transaction, as at these levels it must anyway.
 
-SQLite: one transaction writes at a time, and the upsert makes this one the writer. Who began a
-transaction and read in it before that, and was overtaken by another writer, gets ``database is
-locked`` at once, and repeats. (Python's driver begins none for a read, unless told otherwise. So
+SQLite: one transaction writes at a time, and the upsert makes this one the writer. A transaction
+that read before that, and was overtaken by another writer, gets ``database is locked`` at once, and
+the caller repeats it. (Python's driver begins none for a read, unless told otherwise. So
 what was read before the check is not protected by it.)
 
 A refusal holds the row too, on both: so the marks that are read for its message are those that
@@ -65,7 +65,7 @@ class SQLFence(Fence):
             connection.execute(...)
 
     Check before the first read, and let objects expire that an ORM session holds already. From the
-    check on, whoever checks the same resource waits until the transaction ends, readers too.
+    check on, other checks of the same resource wait until the transaction ends, readers' too.
     Readers that should not wait for each other can check in a transaction of their own before they
     read: see `SQLGuardingFence.check`. What is rolled back to a savepoint from before the check is
     not protected by it any more.

@@ -1,4 +1,4 @@
-"""The fence that opens transactions itself: for middleware, and for whoever has no transaction."""
+"""The fence that opens transactions itself: for middleware, and for code without a transaction."""
 
 from __future__ import annotations
 
