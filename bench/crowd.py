@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import coordlock
 from coordlock.ticket import Ticket
+from tests.integration.order import is_told_in_order
 
 __all__ = ["Crowd"]
 
@@ -204,7 +205,8 @@ class Crowd:
             with link._lock:
                 tickets = [one for one in link._tickets.values() if one.entry.queue == name]
             known = [one.contender for one in tickets if one.contender is not None]
-            if len(known) - sum(map(link.backend.told_in_order, known)) <= max(1, len(known) / 100):
+            late = sum(not is_told_in_order(link.backend, one) for one in known)
+            if late <= max(1, len(known) / 100):
                 return
             await asyncio.sleep(0.1)
 

@@ -27,14 +27,13 @@ _PATIENCE: Final = 0.5
 class _Acquisition:
     """One call of acquire: what it knows of the queue, for the error that may end it."""
 
-    __slots__ = ("ahead", "claim", "disorders", "link", "position", "queue", "started")
+    __slots__ = ("ahead", "claim", "link", "position", "queue", "started")
 
     def __init__(self, link: Link, queue: str, claim: Claim) -> None:
         self.link = link
         self.queue = queue
         self.claim = claim
         self.started = link.clock.now()
-        self.disorders = 0
         self.position: int | None = None
         self.ahead: Contender | None = None
 
@@ -71,7 +70,6 @@ class _Acquisition:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
-        self.disorders = ticket.session.disorders
         snapshot = self.link.deduplicated((yield from ticket.enqueue()))
         me = ticket.contender
         assert me is not None
@@ -109,17 +107,17 @@ class _Acquisition:
         No read is needed when `next_in_line` proves the grant. That I am still there, the watch on
         my own contender tells: it was set before, and departures are told in the order in which
         they happen. Two things can be told in any order, and then the queue is read: what happened
-        while the connection was broken or while a watch was being set, which the backend tells the
-        session, or the ticket when asked; and what happened at once, as when my session ends and
-        takes all of its contenders. So those of this client's own that have gone must have been
-        removed by their withdrawal: see `_left`.
+        while the connection was broken or while a watch was being set, which the backend tells with
+        the departure; and what happened at once, as when my session ends and takes all of its
+        contenders. So those of this client's own that have gone must have been removed by their
+        withdrawal: see `_left`.
         """
         nearest = waiting_for[-1]
         owns = tuple(map(self.link.own, waiting_for))  # now: later they may be forgotten
         ticket.guard(snapshot.revision, at_once=True)
         yield ticket.departure(waiting_for, snapshot.revision)
         departed = ticket.departed  # more may go meanwhile
-        doubtful = ticket.doubted or self.disorders != ticket.session.disorders
+        doubtful = ticket.doubted
         for one, own in zip(waiting_for, owns, strict=True):
             if own is not None and one in departed and not doubtful:
                 doubtful = not (yield from self._left(one, own, ticket))
@@ -143,7 +141,7 @@ class _Acquisition:
 
     def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
         backend, timers = self.link.backend, self.link.timers
-        self.disorders, ticket.doubted = ticket.session.disorders, False
+        ticket.doubted = False
         snapshot = yield from retried(
             lambda: ticket.unless_lost(backend.snapshot(self.queue, upto)), timers
         )

@@ -77,9 +77,6 @@ class SessionListener(Protocol):
     def recovered(self) -> None:
         """The connection is back, with the same session: the kernel sends a heartbeat at once."""
 
-    def disordered(self) -> None:
-        """The next departure may be told before an earlier one: the kernel reads the queue then."""
-
     def lost(self, reason: str) -> None:
         """The service says that the session has ended."""
 
@@ -141,28 +138,26 @@ class Backend(ABC):
 
     @abstractmethod
     def watch(
-        self, contender: Contender, revision: int, departed: Callable[[], None]
+        self,
+        contender: Contender,
+        revision: int,
+        departed: Callable[[bool], None],
+        waiter: Contender | None = None,
     ) -> Callable[[], None]:
-        """Call ``departed`` once, when ``contender`` has left its queue after ``revision``.
+        """Call ``departed(in_order)`` once, when ``contender`` has left after ``revision``.
 
         At once, when it has left already. Never before it has left, and not at all after the
         session ended. Survives reconnects. Returns what cancels the watch; idempotent. All watches
         of a contender share one of the service's.
 
-        When a departure is told, those of the session's own contenders that happened before it, in
-        the same queue, have been told, if they were watched by then. Where that is not certain, the
-        listener's ``disordered`` was called before, or `told_in_order` is false. After a
-        connection broke it is certain again when the service is known to have the watch.
+        ``waiter`` is the session's own contender on whose behalf this is asked. It is watched, too,
+        and stands behind ``contender``, in whose place it is granted without reading the queue. So
+        ``in_order`` says whether that is safe: had ``waiter`` departed before ``contender``, its
+        departure would have been told by now. Where that is not certain, and without a ``waiter``,
+        it is False, and the queue is read. Reasons for doubt are a watch that the service is not
+        yet known to have, as after a connection broke, and departures that are found by looking at
+        one contender after another.
         """
-
-    def told_in_order(self, contender: Contender) -> bool:
-        """Whether the departure of ``contender``, which is watched, would have been told by now.
-
-        That is, if it had happened before the departure that is being told now. The kernel asks
-        this of the session's own contenders, in the thread that tells the departure. A backend that
-        always calls ``disordered`` in time need not know.
-        """
-        return True
 
     @abstractmethod
     def withdraw(self, entry: Entry) -> Future[bool]:

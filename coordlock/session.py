@@ -51,8 +51,6 @@ class Session:
         self.shared = False
         #: The service itself said that the session is gone, and its contenders with it.
         self.gone = False
-        #: How often departures may have been told out of order.
-        self.disorders = 0
         self._backend = backend
         self._timers = timers
         self._on_end = on_end
@@ -107,11 +105,6 @@ class Session:
                 return
             self._suspicion = reason
         log.warning("the %s session %s is in doubt: %s", self._backend.scheme, self.id, reason)
-
-    def disordered(self) -> None:
-        """The next departure may be told before an earlier one."""
-        with self._lock:
-            self.disorders += 1
 
     def recovered(self) -> None:
         """The connection is back: a heartbeat settles the doubt."""

@@ -205,8 +205,8 @@ class Ticket:
             if promise is not None:
                 promise.fail(error)
 
-    def removed(self) -> None:
-        """The service says that the contender is not in the queue."""
+    def removed(self, in_order: bool = False) -> None:
+        """The service says that the contender is not in the queue, in whichever order."""
         if not self.withdrawn:
             self.lose(Evicted(self.entry.queue))
             # A lease that was revoked looks the same; the next heartbeat tells.
@@ -254,7 +254,7 @@ class Ticket:
 
     def _watch(self, contender: Contender, revision: int) -> None:
         departed = partial(Ticket._depart, self, contender)  # smaller than with a bound method
-        cancel = self._backend.watch(contender, revision, departed)
+        cancel = self._backend.watch(contender, revision, departed, self.contender)
         with self._lock:
             withdrawn = self._withdrawal is not None
             if not withdrawn:
@@ -262,11 +262,9 @@ class Ticket:
         if withdrawn:
             cancel()
 
-    def _depart(self, contender: Contender) -> None:
-        # Now, and not when the waiter wakes: by then its watch may be on another server.
-        if self.contender is None or not self._backend.told_in_order(self.contender):
-            self.doubted = True
+    def _depart(self, contender: Contender, in_order: bool) -> None:
         with self._lock:
+            self.doubted = self.doubted or not in_order
             self.departed |= {contender}  # a new set: others read it without the lock
             waiting = self._waiting
         if waiting is not None:

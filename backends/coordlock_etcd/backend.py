@@ -150,13 +150,14 @@ class EtcdBackend(Backend, Transactions):
         return self._connection.call(rpc.RANGE, request, partial(self._read, queue, upto, owners))
 
     def watch(
-        self, contender: Contender, revision: int, departed: Callable[[], None]
+        self,
+        contender: Contender,
+        revision: int,
+        departed: Callable[[bool], None],
+        waiter: Contender | None = None,
     ) -> Callable[[], None]:
         own = contender.session == requests.session(self._lease)
-        return self._watcher.watch(contender, revision, departed, own=own)
-
-    def told_in_order(self, contender: Contender) -> bool:
-        return self._watcher.told_in_order(contender)
+        return self._watcher.watch(contender, revision, departed, waiter, own=own)
 
     def withdraw(self, entry: Entry) -> Future[bool]:
         request = pb.DeleteRangeRequest(key=self._layout.key(entry))
@@ -217,11 +218,6 @@ class EtcdBackend(Backend, Transactions):
         """The watch stream is back."""
         if (listener := self._listener) is not None:
             listener.recovered()
-
-    def disordered(self) -> None:
-        """The next departure may be told before an earlier one."""
-        if (listener := self._listener) is not None:
-            listener.disordered()
 
     # What answers mean; called by gRPC's threads.
 

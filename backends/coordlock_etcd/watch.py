@@ -12,9 +12,10 @@ __all__ = ["Callback", "Watch"]
 
 @dataclass(eq=False, slots=True)
 class Callback:
-    """Whom to tell of a departure. Calling it cancels that."""
+    """Whom to tell of a departure, and on whose behalf. Calling it cancels that."""
 
-    departed: Callable[[], None]
+    departed: Callable[[bool], None]
+    waiter: Contender | None
     watch: Watch
     cancel: Callable[[Callback], None]
 

@@ -6,8 +6,8 @@ cannot, because that history is compacted, the key itself is read. The contender
 and only if no key with its creation revision is there. Since servers have lost watch events, all
 watched keys are also read after every reconnect and now and then.
 
-In which order they are told: see `progress`. When a reading finds what no event has told, the
-listener hears that a departure may come out of order.
+In which order they are told: see `progress`. What no event has told, but a reading finds, is told
+as out of order.
 """
 
 from __future__ import annotations
@@ -54,9 +54,6 @@ class Observer(Protocol):
     def recovered(self) -> None:
         """The stream is back."""
 
-    def disordered(self) -> None:
-        """The next departure may be told before an earlier one."""
-
 
 class Watcher:
     """The watches of one client. Its thread starts with the first watch."""
@@ -85,11 +82,17 @@ class Watcher:
         self._closed = False
 
     def watch(
-        self, contender: Contender, revision: int, departed: Callable[[], None], *, own: bool
+        self,
+        contender: Contender,
+        revision: int,
+        departed: Callable[[bool], None],
+        waiter: Contender | None,
+        *,
+        own: bool,
     ) -> Callable[[], None]:
         """Call ``departed`` when ``contender`` has left after ``revision``; what cancels that.
 
-        ``own`` tells that it is this client's own contender.
+        ``own`` tells that it is this client's own contender. See `Backend.watch`.
         """
         with self._lock:
             if self._closed:
@@ -104,7 +107,7 @@ class Watcher:
             else:
                 self._progress.joined(watch)
                 self._witness()
-            callback = Callback(departed, watch, self._cancelled)
+            callback = Callback(departed, waiter, watch, self._cancelled)
             watch.callbacks.append(callback)
             if self._thread is None:
                 thread = threading.Thread(
@@ -338,11 +341,11 @@ class Watcher:
             callbacks = watch.callbacks if self._is_live(watch) else []
             watch.callbacks = []  # who cancels now has nothing to look for
             self._remove(watch)
-        if callbacks and not in_order:
-            self._observer.disordered()
         for callback in callbacks:
+            waiter = callback.waiter
             try:
-                callback.departed()
+                # Asked now: when the waiter wakes, its watch may be on another stream.
+                callback.departed(in_order and waiter is not None and self.told_in_order(waiter))
             except Exception:
                 log.exception("etcd: the callback of a watch failed")
         # Not before: gRPC's thread for requests would want the interpreter while others are told.

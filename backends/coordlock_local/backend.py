@@ -102,7 +102,11 @@ class LocalBackend(Backend):
         return self._ask(lambda: Queue(self._place(), queue).snapshot(upto, owners=owners))
 
     def watch(
-        self, contender: Contender, revision: int, departed: Callable[[], None]
+        self,
+        contender: Contender,
+        revision: int,
+        departed: Callable[[bool], None],
+        waiter: Contender | None = None,
     ) -> Callable[[], None]:
         if self._ended() is not None:  # before the lock, which a forked child may find taken
             return lambda: None
@@ -110,7 +114,7 @@ class LocalBackend(Backend):
             if self._closed or self._session is None:
                 return lambda: None
             if self._watcher is None:
-                self._watcher = Watcher(self._session.directory, disordered=self._disordered)
+                self._watcher = Watcher(self._session.directory)
             watcher = self._watcher
         try:
             return watcher.watch(contender, departed)
@@ -240,10 +244,6 @@ class LocalBackend(Backend):
         if self._listener is not None:
             self._listener.lost(lost.reason)
         return lost
-
-    def _disordered(self) -> None:
-        if (listener := self._listener) is not None:
-            listener.disordered()
 
     def _describe(self) -> ServiceInfo:
         directory = self._place()

@@ -53,7 +53,7 @@ def _warn(error: Exception) -> None:
 class _Watched:
     def __init__(self, contender: Contender) -> None:
         self.contender = contender
-        self.watchers: dict[object, Callable[[], None]] = {}
+        self.watchers: dict[object, Callable[[bool], None]] = {}
 
 
 class Watcher:
@@ -67,10 +67,8 @@ class Watcher:
         self,
         directory: Directory,
         source: Callable[[], Notices] = notices,
-        disordered: Callable[[], None] = lambda: None,
     ) -> None:
         self._directory = directory
-        self._disordered = disordered
         self._source = source
         self._lock = threading.RLock()
         self._watched: dict[str, _Watched] = {}
@@ -80,8 +78,11 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def watch(self, contender: Contender, departed: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, contender: Contender, departed: Callable[[bool], None]) -> Callable[[], None]:
         """Call ``departed`` once when ``contender`` has left, also here and now; what cancels it.
+
+        Entries are looked at one by one, so one that left before may be found later: no departure
+        is told as one in order.
 
         Raises RuntimeError where no thread can be started.
         """
@@ -167,7 +168,7 @@ class Watcher:
                 self._interval = Polling.interval
                 self._notices.wake()
 
-    def _drop(self, key: str) -> list[Callable[[], None]]:
+    def _drop(self, key: str) -> list[Callable[[bool], None]]:
         watched = self._watched.pop(key, None)
         if watched is None:
             return []
@@ -243,11 +244,8 @@ class Watcher:
     def _tell(self, key: str) -> None:
         with self._lock:
             watchers = self._drop(key)
-        if watchers:
-            # Entries are looked at one by one, so one that left before may be found later.
-            self._disordered()
         for departed in watchers:
             try:
-                departed()
+                departed(False)
             except Exception:
                 log.exception("a watcher of %s failed", key)

@@ -85,7 +85,11 @@ class MemoryBackend(Backend, Transactions):
         return self._ask("snapshot", partial(self.service.snapshot, queue, upto))
 
     def watch(
-        self, contender: Contender, revision: int, departed: Callable[[], None]
+        self,
+        contender: Contender,
+        revision: int,
+        departed: Callable[[bool], None],
+        waiter: Contender | None = None,
     ) -> Callable[[], None]:
         live = True
 
@@ -98,12 +102,10 @@ class MemoryBackend(Backend, Transactions):
 
         def tell() -> None:
             with self._lock:
-                first = self._under_way[0] is me
+                first = self._under_way[0] is me  # else an earlier departure is yet to be told
                 self._under_way.remove(me)
             if live:
-                if not first and self._listener is not None:
-                    self._listener.disordered()
-                departed()
+                departed(first and waiter is not None)
 
         def left() -> None:
             with self._lock:

@@ -138,16 +138,18 @@ class ZookeeperBackend(Backend, Transactions):
         return self._submit(lambda now: now.queues.snapshot(queue, upto, owners))
 
     def watch(
-        self, contender: Contender, revision: int, departed: Callable[[], None]
+        self,
+        contender: Contender,
+        revision: int,
+        departed: Callable[[bool], None],
+        waiter: Contender | None = None,
     ) -> Callable[[], None]:
         current = self._current
         if current is None:
             return lambda: None
-        return current.session.watches.add(contender.key, departed)
-
-    def told_in_order(self, contender: Contender) -> bool:
-        current = self._current
-        return current is not None and current.session.watches.certain(contender.key)
+        return current.session.watches.add(
+            contender.key, departed, None if waiter is None else waiter.key
+        )
 
     def withdraw(self, entry: Entry) -> Future[bool]:
         return self._submit(lambda now: now.queues.withdraw(entry))

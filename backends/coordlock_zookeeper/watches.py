@@ -24,11 +24,12 @@ log = Log("coordlock.zookeeper")
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """Somebody who waits. Calling it cancels that."""
+    """Whom to tell, and on behalf of which path. Calling it cancels that."""
 
     path: str
     watched: _Watched
-    departed: Callable[[], None]
+    departed: Callable[[bool], None]
+    waiter: str | None
     cancel: Callable[[_Waiting], None]
 
     def __call__(self) -> None:
@@ -82,15 +83,20 @@ class Watches:
         self._closed = False
         self._cancelled = self._cancel  # one for all who wait
 
-    def add(self, path: str, departed: Callable[[], None]) -> Callable[[], None]:
-        """Call ``departed`` once ``path`` has gone, soon if it has; returns what cancels that."""
+    def add(
+        self, path: str, departed: Callable[[bool], None], waiter: str | None = None
+    ) -> Callable[[], None]:
+        """Call ``departed`` once ``path`` has gone, soon if it has; returns what cancels that.
+
+        It is told whether the path ``waiter`` would have been told of before: see `certain`.
+        """
         with self._lock:
             if self._closed:
                 return _nothing
             watched = self._table.get(path)
             if watched is None:
                 watched = self._table[path] = _Watched()
-            waiting = _Waiting(path, watched, departed, self._cancelled)
+            waiting = _Waiting(path, watched, departed, waiter, self._cancelled)
             watched.waiting.append(waiting)
             # Without a connection `rearm` will ask.
             asking = not watched.armed and self._client.connected
@@ -188,7 +194,8 @@ class Watches:
             waiting = [] if watched is None else watched.waiting.copy()
         for one in waiting:
             try:
-                one.departed()
+                # Asked now: when the waiter wakes, the watch may be on another server.
+                one.departed(one.waiter is not None and self.certain(one.waiter))
             except Exception:
                 log.exception("a callback for a departure failed")
 

@@ -33,7 +33,6 @@ class Listener:
 
     def __init__(self) -> None:
         self.events: list[str] = []
-        self.disorders = 0
         self.ended = threading.Event()
 
     def suspect(self, reason: str) -> None:
@@ -41,9 +40,6 @@ class Listener:
 
     def recovered(self) -> None:
         self.events.append("recovered")
-
-    def disordered(self) -> None:
-        self.disorders += 1
 
     def lost(self, reason: str) -> None:
         self.events.append(f"lost: {reason}")
@@ -245,7 +241,7 @@ class BackendContract:
         _, contender, snapshot = two.enqueue("q")
         [ahead] = snapshot.before(contender)
         told: list[int] = []
-        two.backend.watch(ahead, snapshot.revision, lambda: told.append(1))
+        two.backend.watch(ahead, snapshot.revision, lambda _: told.append(1))
         two.enqueue("q")
         assert told == []
         one.backend.withdraw(entry).result(BOUND)
@@ -259,14 +255,14 @@ class BackendContract:
         [ahead] = snapshot.before(contender)
         one.backend.withdraw(entry).result(BOUND)
         told = threading.Event()
-        two.backend.watch(ahead, snapshot.revision, told.set)
+        two.backend.watch(ahead, snapshot.revision, lambda _: told.set())
         assert told.wait(BOUND)
 
     def test_all_watchers_of_a_contender_are_told(self, one: Party, two: Party) -> None:
         entry, ahead, snapshot = one.enqueue("q")
         told = [threading.Event() for _ in range(50)]
         for event in told:
-            two.backend.watch(ahead, snapshot.revision, event.set)
+            two.backend.watch(ahead, snapshot.revision, lambda _, event=event: event.set())  # type: ignore[misc]
         one.backend.withdraw(entry).result(BOUND)
         assert all(event.wait(BOUND) for event in told)
 
@@ -275,8 +271,8 @@ class BackendContract:
     ) -> None:
         entry, ahead, snapshot = one.enqueue("q")
         told: list[str] = []
-        cancel = two.backend.watch(ahead, snapshot.revision, lambda: told.append("cancelled"))
-        two.backend.watch(ahead, snapshot.revision, lambda: told.append("kept"))
+        cancel = two.backend.watch(ahead, snapshot.revision, lambda _: told.append("cancelled"))
+        two.backend.watch(ahead, snapshot.revision, lambda _: told.append("kept"))
         cancel()
         cancel()
         one.backend.withdraw(entry).result(BOUND)
@@ -285,25 +281,64 @@ class BackendContract:
 
     def test_a_watch_can_be_set_again_after_its_cancellation(self, one: Party, two: Party) -> None:
         entry, ahead, snapshot = one.enqueue("q")
-        two.backend.watch(ahead, snapshot.revision, lambda: None)()
+        two.backend.watch(ahead, snapshot.revision, lambda _: None)()
         told = threading.Event()
-        two.backend.watch(ahead, snapshot.revision, told.set)
+        two.backend.watch(ahead, snapshot.revision, lambda _: told.set())
         one.backend.withdraw(entry).result(BOUND)
         assert told.wait(BOUND)
 
     def test_the_end_of_a_session_is_a_departure(self, one: Party, two: Party) -> None:
         _, ahead, snapshot = one.enqueue("q")
         told = threading.Event()
-        two.backend.watch(ahead, snapshot.revision, told.set)
+        two.backend.watch(ahead, snapshot.revision, lambda _: told.set())
         one.backend.close().result(BOUND)
         assert told.wait(BOUND)
 
     def test_the_own_eviction_is_a_departure(self, one: Party, two: Party) -> None:
         _, contender, snapshot = one.enqueue("q")
         told = threading.Event()
-        one.backend.watch(contender, snapshot.revision, told.set)
+        one.backend.watch(contender, snapshot.revision, lambda _: told.set())
         two.backend.evict(contender).result(BOUND)
         assert told.wait(BOUND)
+
+    def test_a_departure_told_in_order_comes_after_an_earlier_one_of_the_waiter(
+        self, one: Party, two: Party
+    ) -> None:
+        """Else a waiter that was evicted would be granted in the place of its predecessor."""
+        for number in range(20):
+            queue = f"q{number}"
+            _, ahead, _ = two.enqueue(queue)
+            _, waiter, snapshot = one.enqueue(queue)
+            told: list[str] = []
+            gone = threading.Event()
+
+            def departed(
+                in_order: bool, told: list[str] = told, gone: threading.Event = gone
+            ) -> None:
+                told.append("in order" if in_order else "in doubt")
+                gone.set()
+
+            one.backend.watch(
+                waiter,
+                snapshot.revision,
+                lambda _, told=told: told.append("the waiter"),  # type: ignore[misc]
+            )
+            one.backend.watch(ahead, snapshot.revision, departed, waiter)
+            for contender in (waiter, ahead):
+                assert two.backend.evict(contender).result(BOUND) is True
+            assert gone.wait(BOUND)
+            eventually(lambda told=told: len(told) == 2)  # type: ignore[misc]
+            assert told != ["in order", "the waiter"]
+
+    def test_without_a_waiter_no_departure_counts_as_told_in_order(
+        self, one: Party, two: Party
+    ) -> None:
+        entry, ahead, snapshot = one.enqueue("q")
+        told: list[bool] = []
+        two.backend.watch(ahead, snapshot.revision, told.append)
+        one.backend.withdraw(entry).result(BOUND)
+        eventually(lambda: told)
+        assert told == [False]
 
     def test_the_service_tells_who_it_is(self, one: Party) -> None:
         assert one.backend.describe().result(BOUND).service.lower() == self.backend.scheme

@@ -59,7 +59,6 @@ def the_final_look_is_skipped(patch: Patch) -> None:
 @mutant()
 def a_queue_will_do_in_which_the_own_contender_is_not(patch: Patch) -> None:
     def read(self: _Acquisition, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
-        self.disorders = ticket.session.disorders
         ask = lambda: ticket.unless_lost(self.link.backend.snapshot(self.queue, upto))  # noqa: E731
         return (yield from retried(ask, self.link.timers))
 

@@ -32,9 +32,6 @@ class Listener:
     def recovered(self) -> None:
         self.heard.append("recovered")
 
-    def disordered(self) -> None:
-        self.heard.append("disordered")
-
     def lost(self, reason: str) -> None:
         self.heard.append("lost")
 
@@ -191,7 +188,7 @@ def test_the_owner_hears_of_the_session_before_others_hear_of_the_departure(
     heard: list[str] = []
     _, contender = one.enqueue()
     one.listener.lost = lambda reason: heard.append("owner")  # type: ignore[method-assign]
-    two.backend.watch(contender, 0, lambda: heard.append("other"))
+    two.backend.watch(contender, 0, lambda _: heard.append("other"))
     service.expire(one.info.id)
     assert heard == ["owner", "other"]
 
@@ -204,10 +201,10 @@ def test_no_watch_is_left_of_those_that_were_told_or_cancelled(
 ) -> None:
     entry, first = one.enqueue()
     _, second = one.enqueue()
-    two.backend.watch(first, 0, lambda: None)
-    two.backend.watch(second, 0, lambda: None)()
+    two.backend.watch(first, 0, lambda _: None)
+    two.backend.watch(second, 0, lambda _: None)()
     one.backend.withdraw(entry)
-    two.backend.watch(first, 0, lambda: None)()
+    two.backend.watch(first, 0, lambda _: None)()
     assert service._state.watches == {}
 
 
@@ -215,8 +212,8 @@ def test_a_watch_of_a_closed_client_does_not_disturb_others(one: Peer, two: Peer
     entry, contender = one.enqueue()
     told: list[str] = []
     two.backend.faults.latency = lambda: 0.1
-    two.backend.watch(contender, 0, lambda: told.append("closed"))
-    one.backend.watch(contender, 0, lambda: told.append("open"))
+    two.backend.watch(contender, 0, lambda _: told.append("closed"))
+    one.backend.watch(contender, 0, lambda _: told.append("open"))
     two.backend.close()
     assert one.backend.withdraw(entry).result(0) is True
     assert told == ["open"]
@@ -230,7 +227,7 @@ def test_latency_reorders_departures_and_loses_none(latencies: list[float]) -> N
     made = [one.enqueue() for _ in latencies]
     told: list[int] = []
     for number, (_, contender) in enumerate(made):
-        two.backend.watch(contender, 0, partial(told.append, number))
+        two.backend.watch(contender, 0, lambda _, number=number: told.append(number))  # type: ignore[misc]
     coming = iter(latencies)
     two.backend.faults.latency = lambda: next(coming)
     for entry, _ in made:
@@ -282,7 +279,7 @@ def test_a_partition_answers_nothing_and_then_fails_what_was_asked(
 ) -> None:
     entry, contender = two.enqueue()
     told: list[str] = []
-    one.backend.watch(contender, 0, lambda: told.append("departed"))
+    one.backend.watch(contender, 0, lambda _: told.append("departed"))
     one.backend.faults.partition()
     asked = one.backend.heartbeat()
     two.backend.withdraw(entry)

@@ -152,7 +152,7 @@ class Watching(RuleBasedStateMachine):
             self.waiting.add(path)
             self.watches.add(path, partial(self.departed, path))
 
-    def departed(self, path: str) -> None:
+    def departed(self, path: str, _: bool) -> None:
         self.told.append(path)
         self.look()
 
@@ -217,11 +217,11 @@ def test_an_answer_that_shows_a_departure_is_told_behind_the_events_that_came_be
     kazoo, told = Kazoo(), list[str]()
     mine, other = NODES
     watches = Watches(kazoo)
-    watches.add(mine, partial(told.append, mine))
+    watches.add(mine, lambda _: told.append(mine))
     kazoo.go_on(Turn.SERVER)
     kazoo.delete(mine)
     kazoo.delete(other)
-    watches.add(other, partial(told.append, other))
+    watches.add(other, lambda _: told.append(other))
     for turn in (Turn.SERVER, Turn.INPUT, Turn.INPUT, Turn.INPUT, Turn.ANSWERS, Turn.ANSWERS):
         assert kazoo.go_on(turn)
     assert watches.certain(mine)
@@ -273,7 +273,7 @@ def test_a_connection_that_breaks_while_watches_are_set_anew_leaves_none_certain
     other, mine = NODES
     watches = Watches(kazoo)
     for path in (other, mine):
-        watches.add(path, partial(told.append, path))
+        watches.add(path, lambda _, path=path: told.append(path))  # type: ignore[misc]
     while any(kazoo.go_on(turn) for turn in Turn):
         pass
     assert watches.certain(mine)

@@ -30,8 +30,8 @@ def test_an_interrupted_request_keeps_nobody_from_being_told() -> None:
     watches = Watches(client)
     client.interrupts.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        watches.add("/q/first", lambda: None)
-    watches.add("/q/first", lambda: None)
+        watches.add("/q/first", lambda _: None)
+    watches.add("/q/first", lambda _: None)
     assert client.asked == ["/q/first"]
 
 
@@ -39,11 +39,11 @@ def test_who_shares_an_interrupted_request_is_asked_for_by_the_next_heartbeat() 
     client = Client()
     watches = Watches(client)
     client.connected = False
-    watches.add("/q/first", lambda: None)
+    watches.add("/q/first", lambda _: None)
     client.connected = True
     client.interrupts.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        watches.add("/q/first", lambda: None)
+        watches.add("/q/first", lambda _: None)
     watches.rearm(broken=True)
     assert client.asked == ["/q/first"]
 
@@ -53,7 +53,7 @@ def test_cancelling_twice_takes_nobody_elses_place() -> None:
     told: list[str] = []
     watches = Watches(client)
 
-    def departed() -> None:
+    def departed(_: bool) -> None:
         told.append("departed")
 
     cancel = watches.add("/q/first", departed)

@@ -13,8 +13,6 @@ from unittest.mock import patch
 import coordlock_etcd.requests
 import coordlock_zookeeper.nodes
 import coordlock_zookeeper.transactions
-from coordlock_etcd import EtcdBackend
-from coordlock_zookeeper import ZookeeperBackend
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.queues import Queues
 from coordlock_zookeeper.transactions import Step
@@ -95,19 +93,19 @@ def misses_some_departures() -> Iterator[None]:
     """The first one, and every third one after that."""
     missed = itertools.cycle((True, False, False))
 
-    def depart(self: Ticket, contender: Contender) -> None:
+    def depart(self: Ticket, contender: Contender, in_order: bool) -> None:
         if not next(missed):
-            _depart(self, contender)
+            _depart(self, contender, in_order)
 
     with patched((Ticket, "_depart", depart))():
         yield
 
 
-takes_departures_for_ordered = patched(
-    (Session, "disordered", nothing),
-    (EtcdBackend, "told_in_order", lambda *_: True),
-    (ZookeeperBackend, "told_in_order", lambda *_: True),
-)
+def _depart_in_order(self: Ticket, contender: Contender, _: bool) -> None:
+    _depart(self, contender, True)
+
+
+takes_departures_for_ordered = patched((Ticket, "_depart", _depart_in_order))
 
 _blockers = coordlock.admission.blockers
 

@@ -61,7 +61,7 @@ def test_a_user_may_lock_below_the_root_that_is_granted(join: Join, url: str) ->
     party = join(url)
     entry, contender, snapshot = party.enqueue("q")
     told = threading.Event()
-    party.backend.watch(contender, snapshot.revision, told.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: told.set())
     assert party.backend.heartbeat().result(BOUND) == 60
     assert party.backend.describe().result(BOUND).version
     assert party.backend.queues().result(BOUND) == ["q"]
@@ -115,11 +115,11 @@ def test_a_watch_survives_the_end_of_its_streams_token(join: Join, url: str) -> 
     party = join(url)
     entry, contender, snapshot = party.enqueue("q")
     early, late = threading.Event(), threading.Event()
-    party.backend.watch(contender, snapshot.revision, early.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: early.set())
     let_tokens_end()
     other, another, seen = party.enqueue("q")
     # On the stream that was opened with the token that has ended.
-    party.backend.watch(another, seen.revision, late.set)
+    party.backend.watch(another, seen.revision, lambda _: late.set())
     assert party.backend.withdraw(other).result(BOUND)
     assert late.wait(BOUND)
     assert party.backend.withdraw(entry).result(BOUND)
@@ -132,7 +132,7 @@ def test_a_restarted_server_that_forgot_all_tokens_is_logged_in_to_again(
     party = join(url)
     entry, contender, snapshot = party.enqueue("q")
     told = threading.Event()
-    party.backend.watch(contender, snapshot.revision, told.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: told.set())
     server.restart()
 
     def beats() -> bool:
@@ -204,7 +204,7 @@ def test_a_given_clients_token_is_sent_as_it_is_at_the_time(
     )
     log_in()
     told = threading.Event()
-    party.backend.watch(contender, snapshot.revision, told.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: told.set())
     assert party.backend.evict(contender).result(BOUND)
     assert told.wait(BOUND)
     party.backend.close().result(BOUND)

@@ -47,7 +47,7 @@ def test_a_given_clients_channel_is_used_and_not_closed(
         party = Party(EtcdBackend.configure(settings, client))
         _, contender, snapshot = party.enqueue("q")
         told = threading.Event()
-        party.backend.watch(contender, snapshot.revision, told.set)
+        party.backend.watch(contender, snapshot.revision, lambda _, told=told: told.set())  # type: ignore[misc]
         assert party.backend.evict(contender).result(BOUND)
         assert told.wait(BOUND)
         party.backend.close().result(BOUND)

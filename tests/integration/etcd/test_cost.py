@@ -124,7 +124,7 @@ def test_a_crowd_on_a_busy_etcd_is_seen_to_catch_up_a_few_at_a_time(
     party = join(etcd.url_for(root))
     for number in range(200):
         _, contender, snapshot = party.enqueue(f"q{number}")
-        party.backend.watch(contender, snapshot.revision, lambda: None)
+        party.backend.watch(contender, snapshot.revision, lambda _: None)
     assert isinstance(party.backend, EtcdBackend)
     watcher, under_way = party.backend._watcher, set[int]()
 

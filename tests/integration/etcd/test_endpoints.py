@@ -168,7 +168,7 @@ def test_a_session_and_its_watches_move_on_when_their_member_fails(
     entry, ahead, _ = other.enqueue("q")
     _, contender, snapshot = party.enqueue("q")
     told = threading.Event()
-    party.backend.watch(ahead, snapshot.revision, told.set)
+    party.backend.watch(ahead, snapshot.revision, lambda _: told.set())
     member = cluster.members[0]
     try:
         getattr(member, fault)()
@@ -189,7 +189,7 @@ def test_a_member_without_a_majority_is_left_at_once(tmp_path: Path, join: Join,
     with EtcdCluster(tmp_path) as cluster:
         party = join(cluster.url_for(root, ttl="60s", request_timeout="20s"))
         _, contender, snapshot = party.enqueue("q")
-        party.backend.watch(contender, snapshot.revision, lambda: None)
+        party.backend.watch(contender, snapshot.revision, lambda _: None)
         for member in cluster.members[1:]:
             member.kill()
         # The one that is left has no leader: it says so, instead of keeping requests waiting.

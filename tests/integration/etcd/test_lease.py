@@ -70,7 +70,7 @@ def test_enqueueing_tells_that_the_lease_was_revoked(etcd: Etcd, party: Party) -
 def test_revoking_the_lease_is_a_departure_of_its_contenders(etcd: Etcd, party: Party) -> None:
     _, contender, snapshot = party.enqueue("q")
     told = threading.Event()
-    party.backend.watch(contender, snapshot.revision, told.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: told.set())
     etcd.etcdctl("lease", "revoke", party.info.id)
     assert told.wait(BOUND)
 
@@ -96,7 +96,7 @@ def test_a_paused_server_keeps_no_request_waiting_for_long(
     party = join(server.url_for(root, ttl="60s", request_timeout="1s"))
     entry, contender, snapshot = party.enqueue("q")
     told = threading.Event()
-    party.backend.watch(contender, snapshot.revision, told.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: told.set())
     other = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
     pause(server)
     answers: list[Future[Any]] = [
@@ -147,7 +147,7 @@ def test_closing_ends_what_is_pending_and_all_threads(
         EtcdBackend.configure(configure(server.url_for(root, ttl="60s", request_timeout="1s")))
     )
     _, contender, snapshot = party.enqueue("q")
-    party.backend.watch(contender, snapshot.revision, lambda: None)
+    party.backend.watch(contender, snapshot.revision, lambda _: None)
     pause(server)
     pending = [party.backend.snapshot("q") for _ in range(20)]
     party.backend.close().result(BOUND)
@@ -172,7 +172,5 @@ class _Nobody:
     def suspect(self, reason: str) -> None: ...
 
     def recovered(self) -> None: ...
-
-    def disordered(self) -> None: ...
 
     def lost(self, reason: str) -> None: ...

@@ -155,7 +155,7 @@ def test_who_hears_of_a_departure_accepts_no_answer_from_before(
     connection = two.backend._connection
     told, seen = threading.Event(), []
 
-    def departed() -> None:
+    def departed(_: bool) -> None:
         seen.append(connection.revision)
         told.set()
 

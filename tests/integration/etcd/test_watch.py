@@ -21,6 +21,7 @@ from coordlock.testing.counts import Counts
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from tests.integration.etcd.conftest import Join
+from tests.integration.order import is_told_in_order
 from tests.servers.etcd import Etcd, EtcdServer
 
 
@@ -31,7 +32,7 @@ class Told:
         self.times = 0
         self.once = threading.Event()
 
-    def __call__(self) -> None:
+    def __call__(self, in_order: bool) -> None:
         self.times += 1
         self.once.set()
 
@@ -263,7 +264,7 @@ def test_a_departure_that_overtakes_the_own_one_is_known_to_do_so(
     other.backend.withdraw(holder).result(BOUND)
     assert told.once.wait(BOUND)
     assert own.times == 0
-    assert not watcher.backend.told_in_order(mine)
+    assert not is_told_in_order(watcher.backend, mine)
     proxy.heal()
     assert own.once.wait(BOUND)
 
@@ -286,7 +287,7 @@ def test_a_departure_is_in_doubt_while_the_own_watch_catches_up(
     told = watched(watcher, first, snapshot)
     other.backend.withdraw(holder).result(BOUND)
     assert told.once.wait(BOUND)
-    assert not watcher.backend.told_in_order(mine)
+    assert not is_told_in_order(watcher.backend, mine)
 
 
 def test_no_departure_is_in_doubt_once_the_own_watch_has_caught_up(
@@ -297,11 +298,11 @@ def test_no_departure_is_in_doubt_once_the_own_watch_has_caught_up(
     other.enqueue("elsewhere")
     watcher.backend.watch(mine, snapshot.revision, Told())
     told = watched(watcher, first, snapshot)
-    eventually(lambda: watcher.backend.told_in_order(mine))
+    eventually(lambda: is_told_in_order(watcher.backend, mine))
     # What a watch on somebody else's contender has missed does no harm.
     other.backend.withdraw(holder).result(BOUND)
     assert told.once.wait(BOUND)
-    assert watcher.backend.told_in_order(mine)
+    assert is_told_in_order(watcher.backend, mine)
 
 
 def test_departures_that_are_told_as_they_happen_are_in_order(
@@ -316,10 +317,10 @@ def test_departures_that_are_told_as_they_happen_are_in_order(
     watcher.backend.watch(first, snapshot.revision, told)
     eventually(lambda: (proxy.counts() - before).replies["Watch"] >= 2, "both are created")
     # At once, unless somebody else writes to this etcd meanwhile.
-    eventually(lambda: watcher.backend.told_in_order(mine))
+    eventually(lambda: is_told_in_order(watcher.backend, mine))
     other.backend.withdraw(holder).result(BOUND)
     assert told.once.wait(BOUND)
-    assert watcher.backend.told_in_order(mine)
+    assert is_told_in_order(watcher.backend, mine)
 
 
 def test_a_departure_is_in_order_though_its_watch_is_shared(
@@ -333,7 +334,7 @@ def test_a_departure_is_in_order_though_its_watch_is_shared(
     watcher.backend.watch(mine, seen.revision, Told())
     watcher.backend.watch(first, seen.revision, Told())
     proxy.heal()
-    eventually(lambda: watcher.backend.told_in_order(mine))
+    eventually(lambda: is_told_in_order(watcher.backend, mine))
 
 
 def test_a_departure_is_in_order_though_its_watch_is_shared_later(
@@ -346,7 +347,7 @@ def test_a_departure_is_in_order_though_its_watch_is_shared_later(
     progress = watcher_of(watcher)._progress
     eventually(lambda: progress._filed == progress._newest, "its creation is heard of")
     watcher.backend.watch(first, seen.revision, Told())
-    eventually(lambda: watcher.backend.told_in_order(mine))
+    eventually(lambda: is_told_in_order(watcher.backend, mine))
 
 
 def test_an_own_watch_is_one_for_the_server_whatever_shows_that_it_has_caught_up(
@@ -354,13 +355,13 @@ def test_an_own_watch_is_one_for_the_server_whatever_shows_that_it_has_caught_up
 ) -> None:
     party, other = join(server.url_for(root, ttl="60s")), join(server.url_for(root, ttl="60s"))
     mine = waits_behind_a_shared_watch(party, other)
-    eventually(lambda: party.backend.told_in_order(mine))  # by a witness
+    eventually(lambda: is_told_in_order(party.backend, mine))  # by a witness
     eventually(lambda: watches_in(server) == 2)
     _, late, seen = party.enqueue("r")
     other.enqueue("elsewhere")
     party.backend.watch(late, seen.revision, Told())
     party.backend.watch(mine, seen.revision, Told())
-    eventually(lambda: party.backend.told_in_order(late))  # by its creation
+    eventually(lambda: is_told_in_order(party.backend, late))  # by its creation
     eventually(lambda: watches_in(server) == 3)
 
 
@@ -377,13 +378,13 @@ def test_departures_are_in_order_again_after_the_stream_has_broken(
     watcher: Party, other: Party, proxy: FaultProxy
 ) -> None:
     mine = waits_behind_a_shared_watch(watcher, other)
-    eventually(lambda: watcher.backend.told_in_order(mine))
+    eventually(lambda: is_told_in_order(watcher.backend, mine))
     proxy.refuse()
     proxy.drop_connections()
     eventually(lambda: watcher.listener.events)
-    assert not watcher.backend.told_in_order(mine)
+    assert not is_told_in_order(watcher.backend, mine)
     proxy.heal()
-    eventually(lambda: watcher.backend.told_in_order(mine))
+    eventually(lambda: is_told_in_order(watcher.backend, mine))
 
 
 def waits_though_its_creation_is_compacted(etcd: Etcd, watcher: Party, other: Party) -> Contender:
@@ -395,7 +396,7 @@ def waits_though_its_creation_is_compacted(etcd: Etcd, watcher: Party, other: Pa
         other.enqueue("elsewhere")
     etcd.compact()
     watcher.backend.watch(mine, seen.revision, Told())
-    eventually(lambda: watcher.backend.told_in_order(mine))
+    eventually(lambda: is_told_in_order(watcher.backend, mine))
     return mine
 
 
@@ -427,17 +428,17 @@ def test_a_creation_that_is_compacted_is_not_asked_for(
 
     eventually(late)
     assert mine.order not in asked
-    assert not watcher.backend.told_in_order(mine)
+    assert not is_told_in_order(watcher.backend, mine)
 
 
 def test_a_contender_that_has_gone_is_not_told_in_order(watcher: Party, other: Party) -> None:
     mine = waits_behind_a_shared_watch(watcher, other)
-    eventually(lambda: watcher.backend.told_in_order(mine))
+    eventually(lambda: is_told_in_order(watcher.backend, mine))
     gone = Told()
     watcher.backend.watch(mine, mine.order, gone)
     assert other.backend.evict(mine).result(BOUND)
     assert gone.once.wait(BOUND)
-    assert not watcher.backend.told_in_order(mine)
+    assert not is_told_in_order(watcher.backend, mine)
 
 
 def test_own_watches_of_an_earlier_session_do_not_disturb_those_of_the_next(
@@ -450,7 +451,7 @@ def test_own_watches_of_an_earlier_session_do_not_disturb_those_of_the_next(
     other.enqueue("elsewhere")
     watcher.backend.open(watcher.listener).result(BOUND)
     mine = waits_behind_a_shared_watch(watcher, other)
-    eventually(lambda: watcher.backend.told_in_order(mine))
+    eventually(lambda: is_told_in_order(watcher.backend, mine))
     assert flush(30)
     assert "failed" not in caplog.text
 
@@ -464,7 +465,7 @@ def test_all_watches_of_a_contender_are_one_for_the_server(
     eventually(lambda: watch_requests(proxy.counts()) == 3)
     with proxy.counting() as sent:
         cancels = [
-            watcher.backend.watch(contender, snapshot.revision, lambda: None) for _ in range(50)
+            watcher.backend.watch(contender, snapshot.revision, lambda _: None) for _ in range(50)
         ]
         watcher.backend.heartbeat().result(BOUND)
         for cancel in cancels:
@@ -518,7 +519,7 @@ def test_a_thousand_watches_are_told_after_a_reconnect(
 def test_a_callback_that_raises_does_not_stop_the_others(
     watcher: Party, other: Party, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail() -> None:
+    def fail(_: bool) -> None:
         raise RuntimeError("a bug in a callback")
 
     entry, contender, snapshot = other.enqueue("q")

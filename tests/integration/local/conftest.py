@@ -49,7 +49,7 @@ class Party:
 
     def departure(self, contender: Contender) -> threading.Event:
         told = threading.Event()
-        self.backend.watch(contender, 0, told.set)
+        self.backend.watch(contender, 0, lambda _: told.set())
         return told
 
     class _Listener:

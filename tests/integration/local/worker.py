@@ -34,8 +34,6 @@ class Silent:
 
     def recovered(self) -> None: ...
 
-    def disordered(self) -> None: ...
-
     def lost(self, reason: str) -> None: ...
 
 
@@ -60,7 +58,7 @@ def enqueue(backend: LocalBackend, queue: str) -> tuple[Entry, Contender]:
 def await_turn(backend: LocalBackend, me: Contender, queue: str) -> None:
     while before := backend.snapshot(queue, me).result().before(me):
         told = threading.Event()
-        backend.watch(before[-1], 0, told.set)
+        backend.watch(before[-1], 0, lambda _, told=told: told.set())  # type: ignore[misc]
         told.wait()
 
 
@@ -84,7 +82,7 @@ def wait(root: str, queue: str) -> None:
 def fork(root: str, queue: str) -> None:
     backend = connect(root)
     _, contender = enqueue(backend, queue)
-    backend.watch(contender, 0, lambda: None)  # so that there is a thread and an inotify too
+    backend.watch(contender, 0, lambda _: None)  # so that there is a thread and an inotify too
     child = os.fork()
     if child == 0:
         held = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")[:-1]]

@@ -36,7 +36,6 @@ class Party:
     def __init__(self, url: str, client: object | None = None) -> None:
         self.backend = ZookeeperBackend.configure(configure(url), client)
         self.events: list[str] = []
-        self.disorders = 0
         self.lost = threading.Event()
 
     def opening(self) -> Future[SessionInfo]:
@@ -83,9 +82,6 @@ class _Listener:
 
     def recovered(self) -> None:
         self._party.events.append("recovered")
-
-    def disordered(self) -> None:
-        self._party.disorders += 1
 
     def lost(self, reason: str) -> None:
         self._party.events.append(f"lost: {reason}")

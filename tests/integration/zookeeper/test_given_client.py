@@ -172,7 +172,7 @@ def test_the_chroot_is_respected(
         assert kazoo.exists(f"{root}/jail{contender.key}") is not None
         # The queue's node is a container: it goes when it is empty.
         departed = threading.Event()
-        party.backend.watch(contender, snapshot.revision, departed.set)
+        party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
         assert party.backend.evict(contender).result(BOUND)
         assert departed.wait(BOUND)
         eventually(lambda: not kazoo.exists(f"{root}/jail/locks/q"), "the container to be reaped")
@@ -204,7 +204,7 @@ def test_a_lost_session_is_told_and_the_clients_next_one_can_be_used(
         before = party.open()
         departed = threading.Event()
         _, contender, snapshot = party.enqueue()
-        party.backend.watch(contender, snapshot.revision, departed.set)
+        party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
         with zookeeper.kazoo(client_id=kazoo.client_id):
             pass
         assert party.lost.wait(BOUND)
@@ -242,7 +242,8 @@ def test_watches_come_back_with_a_given_clients_connection(
         made = [party.enqueue(f"q{number}") for number in range(600)]
         left = {contender.key for _, contender, _ in made}
         for _, contender, snapshot in made:
-            party.backend.watch(contender, snapshot.revision, partial(left.discard, contender.key))
+            gone = partial(left.discard, contender.key)
+            party.backend.watch(contender, snapshot.revision, lambda _, gone=gone: gone())  # type: ignore[misc]
         proxy.drop_connections()
         party.recovers()
         for answer in [kazoo.delete_async(contender.key) for _, contender, _ in made]:

@@ -88,7 +88,7 @@ def test_many_who_began_to_wait_in_an_outage_do_not_block_the_client_after_it(
         for number in range(600):
             key = f"{root}/orders/{number}__lock__{number:010}"
             gone = Contender(str(number), key, Mode.EX, number)
-            backend.watch(gone, 0, lambda: None)
+            backend.watch(gone, 0, lambda _: None)
         proxy.heal()
         client.lock("orders", timeout=BOUND).acquire().release()
 

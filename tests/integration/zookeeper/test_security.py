@@ -88,7 +88,7 @@ class TestDigest:
         ann = parties(as_user(zookeeper, "ann:secret", root))
         entry, contender, snapshot = ann.enqueue()
         called: list[int] = []
-        anybody.backend.watch(contender, snapshot.revision, lambda: called.append(1))
+        anybody.backend.watch(contender, snapshot.revision, lambda _: called.append(1))
         anybody.recovers()
         assert called == []
         ann.backend.withdraw(entry).result(BOUND)

@@ -8,6 +8,7 @@ from typing import Any
 
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from tests.integration.order import is_told_in_order
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
@@ -36,7 +37,11 @@ def test_many_watchers_of_a_contender_share_one_request(
     told: list[int] = []
     with proxy.counting() as sent:
         for number in range(100):
-            party.backend.watch(contender, snapshot.revision, partial(told.append, number))
+
+            def departed(_: bool, number: int = number) -> None:
+                told.append(number)
+
+            party.backend.watch(contender, snapshot.revision, departed)
         party.recovers()  # an answer that comes after those of the watches
     assert sent.requests["getData"] == 1
     assert sent.requests["exists"] == 0
@@ -52,7 +57,7 @@ def test_watches_are_set_again_on_a_new_connection(
     other = parties(proxied)
     _, contender, snapshot = other.enqueue()
     departed = threading.Event()
-    party.backend.watch(contender, snapshot.revision, departed.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
     eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
     for _ in range(3):
         proxy.drop_connections()
@@ -70,16 +75,16 @@ def test_a_watch_that_is_being_set_is_known_not_to_tell_in_order(
     _, first, _ = parties(proxied).enqueue()
     _, mine, snapshot = party.enqueue()
     own, departed = threading.Event(), threading.Event()
-    party.backend.watch(first, snapshot.revision, departed.set)
+    party.backend.watch(first, snapshot.revision, lambda _: departed.set())
     party.recovers()
     # The fault: the watch on its own contender is on its way for a while.
     proxy.requests.black_hole()
-    party.backend.watch(mine, snapshot.revision, own.set)
+    party.backend.watch(mine, snapshot.revision, lambda _: own.set())
     kazoo.delete(mine.key)
     kazoo.delete(first.key)
     assert departed.wait(BOUND)
     assert not own.is_set()
-    assert not party.backend.told_in_order(mine)
+    assert not is_told_in_order(party.backend, mine)
     proxy.heal()
     assert own.wait(BOUND)
 
@@ -91,12 +96,12 @@ def test_departures_that_are_told_as_they_happen_are_in_order(
     _, first, _ = parties(proxied).enqueue()
     _, mine, snapshot = party.enqueue()
     own, departed = threading.Event(), threading.Event()
-    party.backend.watch(mine, snapshot.revision, own.set)
-    party.backend.watch(first, snapshot.revision, departed.set)
+    party.backend.watch(mine, snapshot.revision, lambda _: own.set())
+    party.backend.watch(first, snapshot.revision, lambda _: departed.set())
     party.recovers()
     kazoo.delete(first.key)
     assert departed.wait(BOUND)
-    assert party.backend.told_in_order(mine)
+    assert is_told_in_order(party.backend, mine)
 
 
 def test_a_departure_during_a_partition_is_told_after_it(
@@ -105,7 +110,7 @@ def test_a_departure_during_a_partition_is_told_after_it(
     party = parties(proxied)
     _, contender, snapshot = parties(proxied).enqueue()
     departed = threading.Event()
-    party.backend.watch(contender, snapshot.revision, departed.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
     proxy.refuse()
     proxy.drop_connections()
     eventually(lambda: party.events)
@@ -124,7 +129,7 @@ def test_a_watch_that_is_set_without_a_connection_is_set_when_it_is_back(
     proxy.drop_connections()
     eventually(lambda: party.events)
     departed = threading.Event()
-    party.backend.watch(contender, snapshot.revision, departed.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
     proxy.heal()
     party.recovers()
     eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
@@ -138,7 +143,7 @@ def test_a_watch_survives_a_restart_of_the_server(
     party = parties(server.url_for("/x", ttl="30s"))
     _, contender, snapshot = party.enqueue()
     departed = threading.Event()
-    party.backend.watch(contender, snapshot.revision, departed.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
     server.restart()
     party.recovers()
     assert not departed.is_set()
@@ -154,7 +159,8 @@ def test_thousands_of_watches_are_set_again(
     entries = [party.enqueue(f"q{number}") for number in range(600)]
     left = {contender.key for _, contender, _ in entries}
     for _, contender, snapshot in entries:
-        party.backend.watch(contender, snapshot.revision, partial(left.discard, contender.key))
+        gone = partial(left.discard, contender.key)
+        party.backend.watch(contender, snapshot.revision, lambda _, gone=gone: gone())  # type: ignore[misc]
     proxy.drop_connections()
     party.recovers()
     assert len(left) == 600
@@ -170,7 +176,7 @@ def test_watching_what_has_gone_leaves_no_watch_behind(
     entry, contender, snapshot = party.enqueue()
     party.backend.withdraw(entry).result(BOUND)
     departed = threading.Event()
-    party.backend.watch(contender, snapshot.revision, departed.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
     assert departed.wait(BOUND)
     assert watches_on_server(kazoo, contender.key) == 0
 
@@ -181,7 +187,7 @@ def test_a_change_of_the_owner_is_no_departure(
     party = parties(zookeeper.url_for(root))
     _, contender, snapshot = party.enqueue()
     departed = threading.Event()
-    party.backend.watch(contender, snapshot.revision, departed.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
     eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
     for value in (b"a", b"b"):
         kazoo.set(contender.key, value)
@@ -198,7 +204,7 @@ def test_cancelled_watches_do_not_pile_up(
     _, contender, snapshot = party.enqueue()
     called = threading.Event()
     for _ in range(50):
-        party.backend.watch(contender, snapshot.revision, called.set)()
+        party.backend.watch(contender, snapshot.revision, lambda _: called.set())()
     party.recovers()
     assert watches_on_server(kazoo, contender.key) == 1
     assert kazoo_watchers(party, contender.key) == 1
@@ -220,7 +226,7 @@ def test_the_end_of_the_own_session_tells_nothing(
     party = parties(zookeeper.url_for(root))
     _, contender, snapshot = party.enqueue()
     called = threading.Event()
-    party.backend.watch(contender, snapshot.revision, called.set)
+    party.backend.watch(contender, snapshot.revision, lambda _: called.set())
     eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
     party.backend.close().result(BOUND)
     eventually(lambda: kazoo.exists(contender.key) is None)

@@ -1,0 +1,20 @@
+"""Whether a client would be told of its own contender's departure in order."""
+
+from __future__ import annotations
+
+from coordlock_etcd import EtcdBackend
+from coordlock_zookeeper import ZookeeperBackend
+
+from coordlock.backend import Backend
+from coordlock.contender import Contender
+
+__all__ = ["is_told_in_order"]
+
+
+def is_told_in_order(backend: Backend, mine: Contender) -> bool:
+    """What ``backend`` would say now on behalf of ``mine`` if another contender departed."""
+    if isinstance(backend, EtcdBackend):
+        return backend._watcher.told_in_order(mine)
+    assert isinstance(backend, ZookeeperBackend)
+    current = backend._current
+    return current is not None and current.session.watches.certain(mine.key)
