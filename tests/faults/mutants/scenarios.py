@@ -16,6 +16,7 @@ from coordlock.testing.connection import Connection
 from coordlock.testing.faults.events import Kind, Reach
 from coordlock.testing.waiting import eventually
 from tests.faults.mutants.stage import PATIENCE, Player, Stage
+from tests.integration.order import is_told_in_order
 from tests.servers.etcd import EtcdServer
 from tests.servers.zookeeper import ZooKeeperServer
 
@@ -178,6 +179,15 @@ def a_watch_is_set_late(stage: Stage) -> None:
     waiter.release(waiter.patient(waiting))
 
 
+def _has_its_watches(client: coordlock.Client) -> bool:
+    """Whether the service is known to have what its one waiter watches."""
+    link = client._link
+    [ticket] = link._tickets.values()
+    assert ticket.contender is not None
+    watched = (ticket.contender, *ticket._watches)
+    return len(watched) > 1 and all(is_told_in_order(link.backend, one) for one in watched)
+
+
 def a_waiter_changes_its_connection(stage: Stage) -> None:
     """With its watch, before the holder releases."""
     proxy = stage.proxy()
@@ -185,6 +195,7 @@ def a_waiter_changes_its_connection(stage: Stage) -> None:
     held = holder.holding()
     waiting = waiter.asking()
     stage.queued(2)
+    eventually(lambda: _has_its_watches(waiter.client))  # else they are set after the fault
     with stage.fault():
         session = waiter.client._link.sessions._latest
         assert session is not None
