@@ -10,6 +10,7 @@ from unittest.mock import patch
 from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.claim import Mode, Permit
+from coordlock.client import Client
 from coordlock.grant import GrantState
 from coordlock.promise import Promise
 from coordlock.testing.connection import Connection
@@ -179,7 +180,7 @@ def a_watch_is_set_late(stage: Stage) -> None:
     waiter.release(waiter.patient(waiting))
 
 
-def _has_its_watches(client: coordlock.Client) -> bool:
+def _has_its_watches(client: Client) -> bool:
     """Whether the service is known to have what its one waiter watches."""
     link = client._link
     [ticket] = link._tickets.values()
