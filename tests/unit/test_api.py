@@ -29,16 +29,28 @@ from coordlock.fencing.sql import (
 )
 
 RECORD = Path(__file__).with_name("api.txt")
-#: The modules that are public, each with its ``__all__``.
+#: The modules that applications, backends and their tests build on, each with its ``__all__``.
 MODULES = [
     importlib.import_module(name)
     for name in (
         "coordlock",
+        "coordlock.backend",
+        "coordlock.contender",
         "coordlock.fencing",
         "coordlock.fencing.files",
         "coordlock.fencing.http",
         "coordlock.fencing.redis",
         "coordlock.fencing.sql",
+        "coordlock.log",
+        "coordlock.promise",
+        "coordlock.settings",
+        "coordlock.testing.backend_contract",
+        "coordlock.testing.client_suite",
+        "coordlock.testing.fence_contract",
+        "coordlock.testing.lock_contract",
+        "coordlock.testing.transaction_contract",
+        "coordlock.testing.waiting",
+        "coordlock.transaction",
     )
 ]
 PUBLIC = [
@@ -68,15 +80,22 @@ OTHER_PARAMETERS = {(coordlock.LossSignal, "wait")}
 SPECIAL = {"__call__", "__enter__", "__exit__", "__aenter__", "__aexit__", "__await__"}
 
 
+FIXTURE = type(pytest.fixture(lambda: None))
+
+
 def members(kind: type) -> dict[str, Any]:
-    """The public members of a class, those of its own bases included."""
+    """The public members of a class, those of its own bases included.
+
+    Of a suite not its tests and fixtures: a backend takes it as it comes.
+    """
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.partition(".")[0] == "coordlock":
             found |= {
                 name: value
                 for name, value in vars(base).items()
-                if not name.startswith("_") or name in SPECIAL
+                if name in SPECIAL
+                or not (name.startswith(("_", "test_")) or isinstance(value, FIXTURE))
             }
     return found
 
@@ -94,7 +113,7 @@ class _Named:
     """Stands for a value whose representation is another in each run, or is long."""
 
     def __init__(self, value: object) -> None:
-        self._name = str(value)
+        self._name = re.sub(" at 0x[0-9a-f]+", "", str(value))
 
     def __repr__(self) -> str:
         return self._name
