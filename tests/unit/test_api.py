@@ -74,7 +74,7 @@ def members(kind: type) -> dict[str, Any]:
     for base in reversed(kind.__mro__):
         if base.__module__.partition(".")[0] == "coordlock":
             found |= {
-                name: value
+                name: inspect.unwrap(value) if name in SPECIAL else value
                 for name, value in vars(base).items()
                 if not name.startswith("_") or name in SPECIAL
             }
