@@ -92,9 +92,7 @@ class LockContract(ClientSuite):
                 assert grant.remaining() == math.inf
         assert grant.remaining() == 0
 
-    def test_a_grant_that_was_released_is_not_entered_again(
-        self, client: Any, other: Any
-    ) -> None:
+    def test_a_grant_that_was_released_is_not_entered_again(self, client: Any, other: Any) -> None:
         grant = client.lock("orders").acquire()
         with grant:
             grant.check()
