@@ -135,7 +135,12 @@ class Lock(_Lock):
 
     def __enter__(self) -> Grant:
         statement = running(self)
-        return self._bodies.enter(self.acquire(), statement)
+        grant = self.acquire()
+        try:
+            return self._bodies.enter(grant, statement)
+        except BaseException:
+            grant.release(0)  # Ctrl-C: nobody leaves what was not entered
+            raise
 
     @known_by_statement
     def __exit__(
