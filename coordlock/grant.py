@@ -111,6 +111,14 @@ class _Hold:
             reason = str(self._ticket.lost or "its contender had left the queue")
         return LockLost(self.name, self.token, reason)
 
+    def _enter(self) -> None:
+        """Raise what `check` does, so that no body runs without the lock."""
+        try:
+            self.check()
+        except LockLost:
+            self._ticket.withdraw()  # no body means no exit that would do it
+            raise
+
     def _release(self, bound: float | None) -> Steps[bool]:
         """Withdraw, and wait up to ``bound`` seconds for the acknowledgement."""
         if self._link.inherited:
@@ -258,7 +266,8 @@ class AsyncLossSignal(_Signal):
 class Grant(_Hold):
     """A lock that is held. A context manager that releases it; in a forked child it does nothing.
 
-    Any thread of the process may use it: a lock belongs to its grant, not to a thread.
+    Any thread of the process may use it: a lock belongs to its grant, not to a thread. To enter one
+    that was released or lost raises `LockLost`.
     """
 
     @property
@@ -310,6 +319,7 @@ class Grant(_Hold):
         )
 
     def __enter__(self) -> Self:
+        self._enter()
         return self
 
     def __exit__(
@@ -330,7 +340,10 @@ class Grant(_Hold):
 
 
 class AsyncGrant(_Hold):
-    """A lock that is held. An async context manager that releases it."""
+    """A lock that is held. An async context manager that releases it.
+
+    To enter one that was released or lost raises `LockLost`.
+    """
 
     @property
     def lost(self) -> AsyncLossSignal:
@@ -435,6 +448,7 @@ class AsyncGrant(_Hold):
         )
 
     async def __aenter__(self) -> Self:
+        self._enter()
         return self
 
     async def __aexit__(

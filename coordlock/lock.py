@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import math
-import threading
-import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, ExitStack
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from coordlock.acquisition import acquisition
+from coordlock.bodies import Bodies
 from coordlock.claim import Claim
 from coordlock.clock import Clock
 from coordlock.driver import Steps, run, run_async
@@ -22,13 +21,13 @@ from coordlock.grant import AsyncGrant, Grant
 from coordlock.link import Link
 from coordlock.names import check_name
 from coordlock.standing import Standing, standings
+from coordlock.statement import Statement, known_by_statement, running
 from coordlock.ticket import Ticket
 
 __all__ = ["DEFAULT", "AsyncLock", "Default", "Lock"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-G = TypeVar("G", Grant, AsyncGrant)
 
 
 class Default(Enum):
@@ -77,12 +76,6 @@ class _Lock:
         deadline = link.deadline(link.settings.request_timeout if once else seconds)
         return acquisition(link, self.name, self.claim, once=once), link.clock, deadline
 
-    @staticmethod
-    def _left(entered: list[G]) -> G:
-        if not entered:
-            raise RuntimeError("left where it was not entered: use acquire() and pass the grant on")
-        return entered.pop()
-
     def _standings(self) -> tuple[Steps[tuple[Standing, ...]], Clock, float | None]:
         link = self._link
         deadline = link.deadline(link.settings.request_timeout)
@@ -100,12 +93,14 @@ class Lock(_Lock):
         with client.lock("nightly-migration", timeout=30) as grant:
             ledger.append(entry, token=grant.token)
 
+    It releases that grant in whatever thread, task or context the block ends.
+
     As a decorator it is held during each call of the function.
     """
 
     def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         super().__init__(link, name, claim, timeout)
-        self._entered = threading.local()
+        self._bodies: Bodies[Grant] = Bodies(name)
 
     def acquire(self, timeout: Timeout = DEFAULT) -> Grant:
         """Wait for the lock, first come first served; the grant.
@@ -139,17 +134,30 @@ class Lock(_Lock):
         return run(*self._standings())
 
     def __enter__(self) -> Grant:
+        statement = running(self)
         grant = self.acquire()
-        self._grants().append(grant)
-        return grant
+        try:
+            return self._bodies.enter(grant, statement)
+        except BaseException:
+            grant.release(0)  # Ctrl-C: nobody leaves what was not entered
+            raise
 
+    @known_by_statement
     def __exit__(
         self,
         kind: type[BaseException] | None,
         body: BaseException | None,
         traceback: TracebackType | None,
+        statement: Statement | None = None,
     ) -> None:
-        self._left(self._grants()).__exit__(kind, body, traceback)
+        grants = self._bodies.leave(statement)
+        if len(grants) == 1:
+            grants[0].__exit__(kind, body, traceback)
+        elif grants:
+            with ExitStack() as all_of_them:
+                for grant in grants:
+                    all_of_them.push(grant)
+                raise self._bodies.ambiguous(len(grants))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate ``function``: hold the lock during each call."""
@@ -160,26 +168,23 @@ class Lock(_Lock):
 
         @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self:
+            with self.acquire():
                 return function(*args, **kwargs)
 
         return locked
-
-    def _grants(self) -> list[Grant]:
-        grants: list[Grant] = self._entered.__dict__.setdefault("grants", [])
-        return grants
 
 
 class AsyncLock(_Lock):
     """A distributed lock by name, for asyncio. Made by `AsyncClient`; cheap and reusable.
 
     Not reentrant: a task that acquires it twice waits for itself. A waiting task takes no thread.
+    Each ``async with`` block has its own grant, and releases it in whatever task the block ends.
     As a decorator it is held during each call of the coroutine function.
     """
 
     def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         super().__init__(link, name, claim, timeout)
-        self._entered: weakref.WeakKeyDictionary[asyncio.Task[Any], list[AsyncGrant]] | None = None
+        self._bodies: Bodies[AsyncGrant] = Bodies(name)
 
     async def acquire(self, timeout: Timeout = DEFAULT) -> AsyncGrant:
         """Wait for the lock, first come first served; the grant.
@@ -208,17 +213,25 @@ class AsyncLock(_Lock):
         return await run_async(*self._standings())
 
     async def __aenter__(self) -> AsyncGrant:
-        grant = await self.acquire()
-        self._grants().append(grant)
-        return grant
+        statement = running(self)
+        return self._bodies.enter(await self.acquire(), statement)
 
+    @known_by_statement
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
         body: BaseException | None,
         traceback: TracebackType | None,
+        statement: Statement | None = None,
     ) -> None:
-        await self._left(self._grants()).__aexit__(kind, body, traceback)
+        grants = self._bodies.leave(statement)
+        if len(grants) == 1:
+            await grants[0].__aexit__(kind, body, traceback)
+        elif grants:
+            async with AsyncExitStack() as all_of_them:
+                for grant in grants:
+                    all_of_them.push_async_exit(grant)
+                raise self._bodies.ambiguous(len(grants))
 
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         """Decorate the coroutine function ``function``: hold the lock during each call."""
@@ -229,14 +242,7 @@ class AsyncLock(_Lock):
 
         @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with self:
+            async with await self.acquire():
                 return await function(*args, **kwargs)
 
         return locked
-
-    def _grants(self) -> list[AsyncGrant]:
-        task = asyncio.current_task()
-        assert task is not None
-        if self._entered is None:  # most locks are made for one call of `acquire`
-            self._entered = weakref.WeakKeyDictionary()
-        return self._entered.setdefault(task, [])

@@ -18,7 +18,7 @@ What is kept in etcd or ZooKeeper itself needs no fence: see `coordlock.Grant.tr
 from coordlock.fencing.fence import AsyncFence, AsyncGuardingFence, Fence, GuardingFence
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.memory import AsyncMemoryFence, MemoryFence
-from coordlock.fencing.token import MAX_TOKEN, FencingToken, Presented
+from coordlock.fencing.token import MAX_TOKEN, Fenceable, FencingToken, Presented
 
 __all__ = [
     "MAX_TOKEN",
@@ -26,6 +26,7 @@ __all__ = [
     "AsyncGuardingFence",
     "AsyncMemoryFence",
     "Fence",
+    "Fenceable",
     "FencingToken",
     "GuardingFence",
     "Marks",

@@ -5,9 +5,9 @@ rule of `coordlock.fencing.marks.Marks`. That protects a resource only where che
 one step: no newer holder may come in between. Each fence says what makes them one: the caller's
 transaction, a script, a file's lock.
 
-All methods raise, beside what they say, `InvalidToken`, `Unfenceable`, TypeError and ValueError for
-what can name no resource, and the errors of the resource's own library as they are: the connection
-is the caller's.
+All methods raise, beside what they say, `InvalidToken`, `Unfenceable`, `LockLost` for a grant that
+is known to be released or lost, TypeError and ValueError for what can name no resource, and the
+errors of the resource's own library as they are: the connection is the caller's.
 """
 
 from __future__ import annotations

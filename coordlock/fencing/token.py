@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from coordlock.claim import Claim, Mode
 from coordlock.errors import InvalidToken, Unfenceable
-from coordlock.grant import AsyncGrant, Grant
 
-__all__ = ["MAX_TOKEN", "FencingToken", "Presented", "check_resource"]
+__all__ = ["MAX_TOKEN", "Fenceable", "FencingToken", "Presented", "check_resource"]
 
 #: What a signed 64-bit column holds.
 MAX_TOKEN: Final = 2**63 - 1
@@ -22,6 +21,26 @@ _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 #: tells whether grants of the mode share. Concurrent reads and writes are held along with newer
 #: protected ones or with each other, so no order tells the stale from the live.
 _SHARED: Final[dict[Claim, bool]] = {Mode.EX: False, Mode.PW: False, Mode.PR: True}
+
+
+@runtime_checkable
+class Fenceable(Protocol):
+    """What a fence needs to know of a grant. `coordlock.Grant` and its twin are such."""
+
+    @property
+    def name(self) -> str:
+        """The lock's name."""
+
+    @property
+    def claim(self) -> Claim:
+        """The mode, or the permit, that was granted."""
+
+    @property
+    def token(self) -> int:
+        """The fencing token."""
+
+    def check(self) -> None:
+        """Raise `LockLost` where the lock is known to be released or lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +64,15 @@ class FencingToken:
         """The token that was ``presented``: a number, a grant, or what this returned before.
 
         A grant knows itself whether it is shared; ``shared`` tells it of a number. Raises
-        `InvalidToken`, and `Unfenceable` for a grant of a semaphore or of the modes CR, CW, NL.
+        `InvalidToken`; `Unfenceable` for a grant of a semaphore or of the modes CR, CW, NL; and for
+        a grant what its ``check`` raises: `LockLost` when it was released or lost, `ForkedClient`.
         """
         if isinstance(presented, FencingToken):
             return presented
-        if isinstance(presented, Grant | AsyncGrant):
+        if isinstance(presented, Fenceable):
             if presented.claim not in _SHARED:
                 raise Unfenceable(presented.name, presented.token, str(presented.claim))
+            presented.check()
             return cls(presented.token, _SHARED[presented.claim])
         return cls(presented, shared)
 
@@ -61,7 +82,7 @@ class FencingToken:
 
 
 #: What fences take for a token. Numbers are for tokens that came over a wire.
-Presented = int | FencingToken | Grant | AsyncGrant
+Presented = int | FencingToken | Fenceable
 
 
 def check_resource(resource: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pytest
 
 import coordlock
-from coordlock import InvalidToken, Mode, StaleToken, Unfenceable
+from coordlock import InvalidToken, LockLost, Mode, StaleToken, Unfenceable
 from coordlock.fencing import MAX_TOKEN, FencingToken, Marks, Presented
 from coordlock.testing.portal import Portal
 
@@ -208,16 +208,38 @@ class FenceContract:
     def test_the_grant_of_an_async_client_is_one_too(self, protected: Protected) -> None:
         portal = Portal()
 
-        async def grant() -> coordlock.AsyncGrant:
-            async with await coordlock.connect_async("memory://fences") as client:
-                return await client.read_lock("r").acquire()
+        async def connected() -> coordlock.AsyncClient:
+            return await coordlock.connect_async("memory://fences")
 
         try:
-            presented = portal.start(grant()).result()
+            client = portal.wait(connected())
+            grant = portal.wait(client.read_lock("r").acquire())
+            protected.check("alice", grant)
+            assert protected.marks("alice") == Marks(shared=grant.token)
+            portal.wait(grant.release())
+            with pytest.raises(LockLost, match="released"):
+                protected.check("alice", grant)
+            portal.wait(client.close())
         finally:
             portal.close()
-        protected.check("alice", presented)
-        assert protected.marks("alice") == Marks(shared=presented.token)
+
+    def test_a_grant_that_is_known_to_have_ended_is_refused_and_its_number_is_not(
+        self, protected: Protected
+    ) -> None:
+        with coordlock.connect("memory://fences") as client:
+            released, lost = client.read_lock("r").acquire(), client.read_lock("r").acquire()
+            released.release()
+            client.evict(client.contenders("r")[0])
+            assert lost.lost.wait(30)
+            for grant in (released, lost):
+                with pytest.raises(LockLost) as refused:
+                    protected.check("alice", grant)
+                assert (refused.value.name, refused.value.token) == ("r", grant.token)
+                with pytest.raises(LockLost):
+                    protected.write("alice", grant, 1)
+            assert protected.marks("alice") == Marks()
+            protected.check("alice", lost.token, shared=True)
+            assert protected.marks("alice") == Marks(shared=lost.token)
 
     def test_a_semaphore_cannot_be_fenced_by_order(self, protected: Protected) -> None:
         with coordlock.connect("memory://fences") as client:

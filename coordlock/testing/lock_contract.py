@@ -92,6 +92,24 @@ class LockContract(ClientSuite):
                 assert grant.remaining() == math.inf
         assert grant.remaining() == 0
 
+    def test_a_grant_that_was_released_is_not_entered_again(self, client: Any, other: Any) -> None:
+        grant = client.lock("orders").acquire()
+        with grant:
+            grant.check()
+        with other.lock("orders") as successor:
+            with pytest.raises(coordlock.LockLost, match="released"), grant:
+                pytest.fail("entered")
+            successor.check()
+
+    def test_a_grant_that_was_lost_is_not_entered(self, client: Any, other: Any) -> None:
+        grant = client.lock("orders").acquire()
+        other.evict(other.contenders("orders")[0])
+        eventually(grant.lost.is_set)
+        with pytest.raises(coordlock.LockLost), grant:
+            pytest.fail("entered")
+        assert not grant.release()
+        assert other.lock("orders", timeout=30).acquire().release()
+
     def test_a_busy_lock_is_refused_by_try_acquire(self, client: Any, other: Any) -> None:
         with client.lock("orders"):
             assert other.lock("orders").try_acquire() is None

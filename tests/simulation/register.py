@@ -102,7 +102,8 @@ class Register:
 
     def _ask(self, grant: Grant, action: Callable[[FencingToken], int], trip: Trip) -> Future[int]:
         reply: Promise[int] = Promise()
-        token = FencingToken.of(grant)
+        # The number, not the grant: a holder that stood still sends without another look.
+        token = FencingToken(grant.token, shared=grant.claim is Mode.PR)
         unanswered = BackendUnavailable("register", "no answer")
 
         def arrive() -> None:

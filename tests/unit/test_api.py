@@ -92,7 +92,7 @@ def members(kind: type) -> dict[str, Any]:
     for base in reversed(kind.__mro__):
         if base.__module__.partition(".")[0] == "coordlock":
             found |= {
-                name: value
+                name: inspect.unwrap(value) if name in SPECIAL else value
                 for name, value in vars(base).items()
                 if name in SPECIAL
                 or not (name.startswith(("_", "test_")) or isinstance(value, FIXTURE))

@@ -15,7 +15,7 @@ import requests
 from requests.structures import CaseInsensitiveDict
 
 import coordlock
-from coordlock import InvalidToken, StaleToken, Unfenceable
+from coordlock import InvalidToken, LockLost, StaleToken, Unfenceable
 from coordlock.fencing.http import (
     Problem,
     fenced,
@@ -129,6 +129,22 @@ def test_nothing_is_sent_for_what_cannot_be_fenced() -> None:
         with pytest.raises(InvalidToken):
             fenced(session, 0)
     assert session.sent == asynchronous.sent == []
+
+
+def test_nothing_more_is_sent_for_a_grant_that_was_released() -> None:
+    session, asynchronous = Session(), AsyncSession()
+    with coordlock.connect("memory://") as client:
+        with client.lock("x") as grant:
+            sync, other = fenced(session, grant), fenced_async(asynchronous, grant)
+            sync.get("/")
+            asyncio.run(other.get("/"))
+        with pytest.raises(LockLost, match="released"):
+            sync.get("/")
+        with pytest.raises(LockLost, match="released"):
+            asyncio.run(other.get("/"))
+        with pytest.raises(LockLost, match="released"):
+            fenced(session, grant)
+    assert len(session.sent) == len(asynchronous.sent) == 1
 
 
 @pytest.mark.parametrize(

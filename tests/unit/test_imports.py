@@ -71,6 +71,19 @@ def test_the_kernel_imports_neither_the_command_line_nor_the_tests() -> None:
                     assert part not in (["coordlock", "cli"], ["coordlock", "testing"]), file
 
 
+def test_fences_know_nothing_of_the_kernel() -> None:
+    """A resource server checks tokens. It takes no locks."""
+    words = {"claim", "errors", "names"}
+    tools = {"clock", "driver", "promise", "smallfile"}
+    for where, file in sources():
+        if where == "fencing":
+            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                if isinstance(node, ast.ImportFrom):
+                    top, _, module = (node.module or "").partition(".")
+                    part = module.partition(".")[0]
+                    assert top != "coordlock" or part in words | tools | {"fencing"}, file
+
+
 def test_every_part_of_the_core_is_covered_by_these_rules() -> None:
     assert {where for where, _ in sources()} <= set(ALLOWED)
 

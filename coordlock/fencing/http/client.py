@@ -50,7 +50,8 @@ class _Session(Protocol[R_co]):
 def fencing_headers(token: Presented, shared: bool = False) -> dict[str, str]:
     """The header that carries ``token``: a grant, or a number; then ``shared`` for a read lock's.
 
-    Raises `InvalidToken`, and `Unfenceable` for a grant of a semaphore.
+    Raises `InvalidToken`; `Unfenceable` for a grant of a semaphore; and `LockLost` for one that is
+    known to be released or lost.
     """
     return {HEADER: format_token(FencingToken.of(token, shared))}
 
@@ -72,16 +73,19 @@ class _Fenced:
     """What both sessions share: all that needs no waiting."""
 
     def __init__(self, token: Presented, shared: bool) -> None:
-        self._headers = fencing_headers(token, shared)
+        self._token = token
+        self._shared = shared
+        fencing_headers(token, shared)  # raises what it has to say before the first request
 
     def _with_token(self, options: dict[str, Any]) -> dict[str, Any]:
         """``options`` of a request, with the token's header besides those that are there."""
+        ours = fencing_headers(self._token, self._shared)
         given = options.get("headers") or {}
         if isinstance(given, Mapping):
             others = {name: value for name, value in given.items() if not _is_ours(name)}
-            return {**options, "headers": {**others, **self._headers}}
+            return {**options, "headers": {**others, **ours}}
         pairs = [(name, value) for name, value in given if not _is_ours(name)]
-        return {**options, "headers": [*pairs, *self._headers.items()]}
+        return {**options, "headers": [*pairs, *ours.items()]}
 
 
 class FencedSession(_Fenced, Generic[R]):
@@ -95,7 +99,11 @@ class FencedSession(_Fenced, Generic[R]):
         self._session = session
 
     def request(self, method: str, url: Any, **options: Any) -> R:
-        """The session's ``request`` with the token. Raises `StaleToken`, and what that raises."""
+        """The session's ``request`` with the token.
+
+        Raises `StaleToken`; `LockLost` before a grant is sent that is known to be released or lost;
+        and what the session raises.
+        """
         response = self._session.request(method, url, **self._with_token(options))
         raise_for_stale(response)
         return response
@@ -131,7 +139,11 @@ class AsyncFencedSession(_Fenced, Generic[R]):
         self._session = session
 
     async def request(self, method: str, url: Any, **options: Any) -> R:
-        """The session's ``request`` with the token. Raises `StaleToken`, and what that raises."""
+        """The session's ``request`` with the token.
+
+        Raises `StaleToken`; `LockLost` before a grant is sent that is known to be released or lost;
+        and what the session raises.
+        """
         response = await self._session.request(method, url, **self._with_token(options))
         raise_for_stale(response)
         return response
@@ -161,7 +173,8 @@ def fenced(session: _Session[R], token: Presented, shared: bool = False) -> Fenc
     """``session``, an ``httpx.Client`` or a ``requests.Session``, for requests under ``token``.
 
     Its methods send the header beside the caller's own and raise `StaleToken`. Raises
-    `InvalidToken`, and `Unfenceable` for a grant of a semaphore, before anything is sent.
+    `InvalidToken`, and `Unfenceable` for a grant of a semaphore, before anything is sent; so do its
+    methods with `LockLost` for a grant that is known to be released or lost.
     """
     return FencedSession(session, token, shared)
 

@@ -1,0 +1,73 @@
+"""Which `with` statement runs: the one that loaded the `__exit__` that is called.
+
+The language has a `with` statement load `__exit__` first, then call `__enter__`, and call what it
+loaded at its end, whatever thread, task or context that end runs in. Here each load gives an object
+of its own, a `Statement`. So an exit knows its own enter. `contextlib.ExitStack` and its kind load
+in the same order. Calls of both methods by hand do not.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, Final, TypeVar, cast
+
+__all__ = ["Statement", "known_by_statement", "running"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Statement:
+    """One run of a `with` statement: what it loaded as the lock's `__exit__`."""
+
+    __slots__ = ("__weakref__", "_exit", "lock")
+
+    def __init__(self, exit: Callable[..., Any], lock: object) -> None:
+        self._exit = exit
+        #: None where it was loaded from the class, as by `contextlib.ExitStack`.
+        self.lock: Final = lock
+
+    def __call__(self, lock: Any, *failure: Any) -> Any:
+        """Leave ``lock``."""
+        return self._exit(lock, *failure, statement=self)
+
+
+class _Loaded(threading.local):
+    """The statement that loaded last in each thread, until it enters.
+
+    It is a weak reference: what was loaded for another purpose is forgotten with that.
+    """
+
+    statement: weakref.ref[Statement] | None = None
+
+
+_loaded: Final = _Loaded()
+
+
+def running(lock: object) -> weakref.ref[Statement] | None:
+    """The statement that enters ``lock``. To be called first thing in `__enter__`, once."""
+    found, _loaded.statement = _loaded.statement, None
+    statement = None if found is None else found()
+    if statement is None or (statement.lock is not None and statement.lock is not lock):
+        return None
+    return found
+
+
+class _Loading:
+    """A method that is another `Statement` each time it is loaded."""
+
+    def __init__(self, exit: Callable[..., Any]) -> None:
+        self.__doc__ = exit.__doc__
+        self.__wrapped__ = exit
+
+    def __get__(self, lock: object, owner: type | None = None) -> Callable[..., Any]:
+        statement = Statement(self.__wrapped__, lock)
+        _loaded.statement = weakref.ref(statement)
+        return statement if lock is None else MethodType(statement, lock)
+
+
+def known_by_statement(exit: F) -> F:
+    """Have `__exit__` or `__aexit__` called with the ``statement`` that loaded it."""
+    return cast("F", _Loading(exit))

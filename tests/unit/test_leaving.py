@@ -1,0 +1,434 @@
+"""Who leaves a `with` block releases what that block entered, in any thread, task or context."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import gc
+import logging
+import threading
+import unittest
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from coordlock import AsyncClient, AsyncGrant, Client, Grant, Lock, LockLost, log
+from coordlock.testing.waiting import eventually
+from tests.unit.clients import Service
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service, no_leaks: None) -> Iterator[Client]:
+    with service.client() as client:
+        yield client
+
+
+def elsewhere(function: Callable[[], T]) -> T:
+    """The result of ``function`` in a thread of its own."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def held(lock: Lock) -> Iterator[Grant]:
+    """What a framework makes of a dependency or a fixture."""
+    with lock as grant:
+        yield grant
+
+
+def tokens(client: Client) -> list[int | None]:
+    return [one.token for one in client.contenders("q")]
+
+
+# Statements
+
+
+def test_a_block_is_left_in_another_thread(client: Client) -> None:
+    body = held(client.lock("q"))
+    grant = elsewhere(lambda: next(body))
+    grant.check()
+    assert elsewhere(lambda: next(body, None)) is None
+    assert not tokens(client)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
+def test_each_block_leaves_what_it_entered_in_whatever_order_and_thread(
+    client: Client, order: tuple[int, ...]
+) -> None:
+    lock = client.read_lock("q")
+    bodies = [held(lock) for _ in order]
+    grants = [next(body) if i % 2 else elsewhere(body.__next__) for i, body in enumerate(bodies)]
+    for number in order:
+        assert elsewhere(lambda number=number: next(bodies[number], None)) is None  # type: ignore[misc]
+        with pytest.raises(LockLost):
+            grants[number].check()
+        still = {grant.token for grant in grants} & {*tokens(client)}
+        assert still == {grant.token for grant in grants if grant.remaining()}
+    assert not tokens(client)
+
+
+def test_blocks_of_one_function_leave_the_newest_first(client: Client) -> None:
+    lock = client.read_lock("q")
+    with lock as first:
+        with lock as second:
+            assert tokens(client) == [first.token, second.token]
+        assert tokens(client) == [first.token]
+    assert not tokens(client)
+
+
+def test_a_failing_acquire_leaves_the_outer_block_alone(client: Client) -> None:
+    lock = client.lock("q", timeout=0)
+    with lock as grant:
+        with pytest.raises(TimeoutError), lock:
+            pytest.fail("entered")
+        grant.check()
+    assert not tokens(client)
+
+
+def test_exit_stacks_are_closed_by_other_threads_in_any_order(client: Client) -> None:
+    lock = client.read_lock("q")
+    stacks = [contextlib.ExitStack() for _ in range(3)]
+    grants = [elsewhere(lambda stack=stack: stack.enter_context(lock)) for stack in stacks]  # type: ignore[misc]
+    moved = stacks[1].pop_all()
+    elsewhere(moved.close)
+    assert tokens(client) == [grants[0].token, grants[2].token]
+    elsewhere(stacks[0].close)
+    assert tokens(client) == [grants[2].token]
+    stacks[2].close()
+    assert not tokens(client)
+
+
+def test_a_context_manager_of_a_generator_is_left_in_another_thread(client: Client) -> None:
+    locked = contextlib.contextmanager(held)
+    lock = client.read_lock("q")
+    first, second = locked(lock), locked(lock)
+    kept = elsewhere(first.__enter__), elsewhere(second.__enter__)
+    elsewhere(lambda: first.__exit__(None, None, None))
+    assert tokens(client) == [kept[1].token]
+    second.__exit__(None, None, None)
+    assert not tokens(client)
+
+
+def test_a_generator_that_the_garbage_collector_closes_releases_its_own(client: Client) -> None:
+    lock = client.read_lock("q")
+
+    def cyclic(itself: list[object]) -> Iterator[Grant]:
+        with lock as grant:
+            yield grant
+        itself.clear()
+
+    with lock as mine:
+        cycle: list[object] = []
+        cycle.append(generator := cyclic(cycle))
+        next(generator)
+        assert len(tokens(client)) == 2
+        del cycle, generator
+        elsewhere(gc.collect)
+        eventually(lambda: tokens(client) == [mine.token])
+        mine.check()
+    assert not tokens(client)
+
+
+def test_a_generator_that_is_dropped_releases_its_own(client: Client) -> None:
+    lock = client.read_lock("q")
+    with lock as mine:
+        body = held(lock)
+        next(body)
+        del body
+        eventually(lambda: tokens(client) == [mine.token])
+
+
+def test_the_library_of_unit_tests_leaves_what_each_test_entered(client: Client) -> None:
+    lock = client.read_lock("q")
+
+    class Case(unittest.TestCase):
+        def runTest(self) -> None:  # noqa: N802
+            pass
+
+    one, other = Case(), Case()
+    first, second = one.enterContext(lock), other.enterContext(lock)
+    assert tokens(client) == [first.token, second.token]
+    one.doCleanups()
+    assert tokens(client) == [second.token]
+    other.doCleanups()
+    assert not tokens(client)
+
+
+def test_a_subclass_that_enters_in_a_way_of_its_own_is_left(service: Service) -> None:
+    entered: list[str] = []
+
+    class Noting(Lock):
+        def __enter__(self) -> Grant:
+            entered.append(self.name)
+            return super().__enter__()
+
+    with service.client() as client:
+        lock = client.lock("q")
+        noting = Noting(lock._link, "q", lock.claim)
+        with noting as grant:
+            grant.check()
+        assert entered == ["q"]
+        assert not tokens(client)
+
+
+def test_the_loss_of_a_lock_is_raised_in_whatever_thread_its_body_ends(
+    service: Service, client: Client
+) -> None:
+    body = held(client.lock("q"))
+    grant = elsewhere(lambda: next(body))
+    service.evict("q")
+    assert grant.lost.wait(30)
+    with pytest.raises(LockLost):
+        elsewhere(lambda: next(body, None))
+
+
+# By hand
+
+
+def test_what_one_thread_entered_by_hand_another_leaves(client: Client) -> None:
+    lock = client.lock("q")
+    grant = elsewhere(lock.__enter__)
+    grant.check()
+    elsewhere(lambda: lock.__exit__(None, None, None))
+    assert not tokens(client)
+
+
+def test_bodies_by_hand_are_all_held_until_as_many_have_left(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = client.read_lock("q")
+    grants = [elsewhere(lock.__enter__) for _ in range(3)]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            elsewhere(lambda: lock.__exit__(None, None, None))
+            assert tokens(client) == [grant.token for grant in grants]
+        log.flush()
+    assert "until all have left" in caplog.text
+    with pytest.raises(RuntimeError, match="with lock"):
+        lock.__exit__(None, None, None)
+    assert not tokens(client)
+    with lock as again:  # and all is as before
+        assert tokens(client) == [again.token]
+    assert not tokens(client)
+
+
+def test_a_pools_thread_that_calls_by_hand_for_two_bodies_releases_neither_too_early(
+    client: Client,
+) -> None:
+    """Both are entered and left by the same call of the same function of the same thread."""
+    lock = client.read_lock("q")
+
+    def leave() -> None:
+        lock.__exit__(None, None, None)
+
+    def calls(*functions: Callable[[], object]) -> None:
+        for function in functions:
+            function()
+
+    calls(lock.__enter__, lock.__enter__, leave)
+    assert len(tokens(client)) == 2
+    with pytest.raises(RuntimeError, match="with lock"):
+        calls(leave)
+    assert not tokens(client)
+
+
+def test_a_body_by_hand_and_a_statement_do_not_disturb_each_other(client: Client) -> None:
+    lock = client.read_lock("q")
+    by_hand = lock.__enter__()
+    with lock as grant:
+        elsewhere(lambda: lock.__exit__(None, None, None))
+        assert tokens(client) == [grant.token]
+        with pytest.raises(LockLost):
+            by_hand.check()
+        grant.check()
+    assert not tokens(client)
+
+
+def test_stacks_that_are_handed_what_was_entered_by_hand_leave_all(client: Client) -> None:
+    one, other = client.lock("q"), client.lock("r")
+    with contextlib.ExitStack() as stack:
+        one.__enter__()
+        stack.push(one)
+        other.__enter__()
+        stack.push(other)
+    assert client.queues() == []
+
+
+def test_an_exit_that_was_only_looked_at_belongs_to_nothing(client: Client) -> None:
+    lock = client.lock("q")
+    assert hasattr(lock, "__exit__")
+    looked_at = lock.__exit__
+    with lock:
+        assert isinstance(lock, contextlib.AbstractContextManager)
+    lock.__enter__()
+    lock.__exit__(None, None, None)
+    del looked_at
+    assert not tokens(client)
+
+
+def test_leaving_without_having_entered_is_an_error(client: Client) -> None:
+    lock = client.lock("q")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="not entered"):
+            lock.__exit__(None, None, None)
+    with lock:
+        assert len(tokens(client)) == 1
+    with pytest.raises(RuntimeError, match="not entered"):
+        lock.__exit__(None, None, None)
+
+
+def test_all_are_released_though_one_of_them_was_lost(service: Service, client: Client) -> None:
+    lock = client.read_lock("q")
+    lost, kept = lock.__enter__(), lock.__enter__()
+    service.service.remove(service.service.snapshot("q").contenders[0])
+    assert lost.lost.wait(30)
+    lock.__exit__(None, None, None)
+    kept.check()
+    with pytest.raises(RuntimeError, match="with lock") as caught:
+        lock.__exit__(None, None, None)
+    assert isinstance(caught.value.__context__, LockLost)
+    assert not tokens(client)
+
+
+# asyncio
+
+
+def in_loop(body: Callable[[AsyncClient], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with Service().async_client() as client:
+            await body(client)
+            assert await client.queues() == []
+
+    asyncio.run(main())
+
+
+async def alone(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of ``coroutine`` in a task and a context of its own."""
+    return await asyncio.create_task(coroutine, context=contextvars.Context())
+
+
+async def async_tokens(client: AsyncClient) -> list[int | None]:
+    return [one.token for one in await client.contenders("q")]
+
+
+def test_each_async_block_leaves_what_it_entered_in_whatever_task() -> None:
+    async def body(client: AsyncClient) -> None:
+        lock = client.read_lock("q")
+
+        async def held() -> AsyncIterator[AsyncGrant]:
+            async with lock as grant:
+                yield grant
+
+        async def step(body: AsyncIterator[AsyncGrant]) -> AsyncGrant | None:
+            return await anext(body, None)
+
+        bodies = [held() for _ in range(3)]
+        grants = [await alone(step(one)) for one in bodies]
+        for number in (1, 0, 2):
+            gone = grants[number]
+            assert await alone(step(bodies[number])) is None
+            assert gone is not None
+            assert gone.token not in await async_tokens(client)
+            with pytest.raises(LockLost):
+                gone.check()
+        assert not await async_tokens(client)
+
+    in_loop(body)
+
+
+def test_async_exit_stacks_are_closed_by_other_tasks_in_any_order() -> None:
+    async def body(client: AsyncClient) -> None:
+        lock = client.read_lock("q")
+        stacks = [contextlib.AsyncExitStack() for _ in range(3)]
+        grants = [await alone(stack.enter_async_context(lock)) for stack in stacks]
+        await alone(stacks[1].pop_all().aclose())
+        assert await async_tokens(client) == [grants[0].token, grants[2].token]
+        await alone(stacks[0].aclose())
+        assert await async_tokens(client) == [grants[2].token]
+        await stacks[2].aclose()
+
+    in_loop(body)
+
+
+def test_an_async_generator_that_the_garbage_collector_closes_releases_its_own() -> None:
+    async def body(client: AsyncClient) -> None:
+        lock = client.read_lock("q")
+
+        left = asyncio.Event()
+
+        async def cyclic(itself: list[object]) -> AsyncIterator[AsyncGrant]:
+            try:
+                async with lock as grant:
+                    itself.append(grant)
+                    yield grant
+            finally:
+                left.set()
+
+        async with lock as mine:
+            cycle: list[object] = []
+            cycle.append(generator := cyclic(cycle))
+            await anext(generator)
+            assert len(await async_tokens(client)) == 2
+            del cycle, generator
+            gc.collect()
+            await asyncio.wait_for(left.wait(), 60)
+            assert await async_tokens(client) == [mine.token]
+
+    in_loop(body)
+
+
+def test_async_bodies_by_hand_are_all_held_until_as_many_have_left() -> None:
+    async def body(client: AsyncClient) -> None:
+        lock = client.read_lock("q")
+        grants = [await alone(lock.__aenter__()) for _ in range(2)]
+        await alone(lock.__aexit__(None, None, None))
+        assert await async_tokens(client) == [grant.token for grant in grants]
+        with pytest.raises(RuntimeError, match="with lock"):
+            await alone(lock.__aexit__(None, None, None))
+        assert not await async_tokens(client)
+        await asyncio.wait_for(lock.__aenter__(), 60)
+        await asyncio.wait_for(lock.__aexit__(None, None, None), 60)
+        with pytest.raises(RuntimeError, match="not entered"):
+            await lock.__aexit__(None, None, None)
+
+    in_loop(body)
+
+
+def test_tasks_that_wait_inside_of_their_enter_do_not_mix_up_their_statements() -> None:
+    async def body(client: AsyncClient) -> None:
+        lock = client.lock("q")
+        tokens: list[int] = []
+
+        async def work() -> None:
+            async with lock as grant:
+                assert await async_tokens(client)
+                grant.check()
+                await asyncio.sleep(0)
+                tokens.append(grant.token)
+
+        await asyncio.gather(*(work() for _ in range(20)))
+        assert tokens == sorted(set(tokens))
+        assert len(tokens) == 20
+
+    in_loop(body)
