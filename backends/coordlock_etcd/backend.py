@@ -86,13 +86,18 @@ class EtcdBackend(Backend, Transactions):
             endpoints = [Endpoint("the given client", given=_channel(client))]
         if not endpoints:
             raise ConfigurationError("etcd needs a host: etcd://host:2379")
+        layout = Layout(settings.root)
         login = None
         if settings.username is not None:
             login = (settings.username, settings.password or "")
         connection = Connection(
-            Endpoints(endpoints), settings.request_timeout, login, partial(_token, client)
+            Endpoints(endpoints),
+            settings.request_timeout,
+            login,
+            partial(_token, client),
+            prefix=layout.prefix,
         )
-        return cls(Layout(settings.root), connection, settings.ttl)
+        return cls(layout, connection, settings.ttl)
 
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
         with self._lock:
