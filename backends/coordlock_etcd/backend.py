@@ -24,6 +24,7 @@ from coordlock_etcd.batches import Batches
 from coordlock_etcd.connection import Connection
 from coordlock_etcd.endpoints import Endpoint, Endpoints
 from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
+from coordlock_etcd.greenlets import Room, prepare
 from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.status import status
@@ -58,6 +59,7 @@ class EtcdBackend(Backend, Transactions):
         # etcd counts in whole seconds.
         self._ttl = math.ceil(ttl)
         self._guarded = GuardedData(connection)
+        self._room = Room(len(connection.endpoints.all))
         self._turns: Turns[Snapshot] = Turns(_COMING)
         self._enqueues: Batches[Snapshot] = Batches(connection, rpc.TXN)
         self._withdrawals: Batches[bool] = Batches(connection, rpc.DELETE_RANGE)
@@ -77,6 +79,7 @@ class EtcdBackend(Backend, Transactions):
         ``client`` is an ``etcd3.Etcd3Client``: its channel is used and its token, unless the
         settings name a user. Neither is closed.
         """
+        prepare(has_channel=client is not None)
         if client is None:
             credentials = channel_credentials(settings.options)
             # All hosts get their chance within one request.
@@ -317,6 +320,7 @@ class EtcdBackend(Backend, Transactions):
         except Exception:
             log.exception("etcd: closing failed")
         finally:
+            self._room.leave()
             assert self._closing is not None
             self._closing.resolve(None)
 

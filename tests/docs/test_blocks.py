@@ -43,6 +43,7 @@ NOT_RUN: Final = {
     "README.md": 2,
     "docs/backends/local.md": 1,
     "docs/how-to/existing-client.md": 1,
+    "docs/how-to/gevent.md": 1,
     "docs/how-to/secure-connections.md": 1,
     "docs/how-to/write-a-backend.md": 1,
     "docs/reliability.md": 1,
