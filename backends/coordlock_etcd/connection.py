@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -20,7 +20,7 @@ from coordlock_etcd.endpoints import Endpoint, Endpoints
 from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.lookout import Lookout
-from coordlock_etcd.rpc import AUTHENTICATE, RANGE, Method
+from coordlock_etcd.rpc import AUTHENTICATE, RANGE, STATUS, Method
 from coordlock_etcd.starter import Starter
 
 __all__ = ["Connection", "Metadata"]
@@ -241,9 +241,12 @@ class Connection:
         if not token.done() or token.exception() is not None:
             return 0
         metadata = self.metadata(token.result(), anywhere=True)
+        # Where there are users, newer releases tell their status to root alone.
+        method: Method[Any, Any] = STATUS if token.result() is None else RANGE
+        request = pb.StatusRequest() if method is STATUS else requests.term(self._prefix)
         try:
-            _, stub = self.endpoints.current.stub(RANGE)
-            reply = stub(requests.term(self._prefix), timeout=_LOOK, metadata=metadata)
+            _, stub = self.endpoints.current.stub(method)
+            reply = stub(request, timeout=_LOOK, metadata=metadata)
         except Exception:  # it does not answer, or does not let us read, or the client is closed
             return 0
         return int(reply.header.raft_term)

@@ -26,7 +26,7 @@ from typing import Final, Protocol
 
 __all__ = ["Lookout"]
 
-#: Seconds for which a request may be unanswered before its member is asked.
+#: Seconds between looks. The second one that finds a request unanswered asks its member.
 _PATIENCE: Final = 0.2
 #: The next question comes after this share of the time for which there has been no answer.
 _SHARE: Final = 0.15
@@ -43,10 +43,12 @@ class Asked(Hashable, Protocol):
 
 @dataclass(slots=True)
 class _Sending:
-    """When a request was sent, and in which term, or 0 where none was known yet."""
+    """A request: when it was sent, and in which term, or 0 where none was known yet."""
 
     moment: float
     term: int
+    #: A look has found it unanswered.
+    is_known: bool = False
 
 
 class Lookout:
@@ -63,6 +65,7 @@ class Lookout:
         self._asked: dict[Asked, _Sending] = {}  # in order
         self._nudges: SimpleQueue[None] = SimpleQueue()
         self._idle = True
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -92,13 +95,14 @@ class Lookout:
             self._thread.join(timeout)
 
     def _nudge(self) -> None:
-        if self._thread is None:
-            thread = threading.Thread(
-                target=self._serve, name="coordlock-etcd-lookout", daemon=True
-            )
-            with suppress(RuntimeError):  # the interpreter ends, and starts no threads any more
-                thread.start()
-                self._thread = thread
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(
+                    target=self._serve, name="coordlock-etcd-lookout", daemon=True
+                )
+                with suppress(RuntimeError):  # the interpreter ends, and starts no threads any more
+                    thread.start()
+                    self._thread = thread
         self._nudges.put(None)
 
     def _serve(self) -> None:
@@ -114,8 +118,11 @@ class Lookout:
 
     def _look(self) -> float:
         """Give up what was lost; in how many seconds to look again."""
-        silence = self._silence()
-        if silence < _PATIENCE:
+        oldest = next(iter(self._asked.copy().values()), None)
+        if oldest is None:
+            return _PATIENCE
+        if not oldest.is_known:  # a process that stood still has yet to hear of its answer
+            oldest.is_known = True
             return _PATIENCE
         self.saw(self._ask())
         lost = []
@@ -128,12 +135,7 @@ class Lookout:
         for one in lost:
             if self.answered(one):
                 one.give_up()
-        return max(_PATIENCE, _SHARE * silence)
-
-    def _silence(self) -> float:
-        """For how long the oldest request has been under way."""
-        sendings = list(self._asked.copy().values())
-        return time.monotonic() - sendings[0].moment if sendings else 0.0
+        return max(_PATIENCE, _SHARE * (time.monotonic() - oldest.moment))
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
