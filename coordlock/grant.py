@@ -93,8 +93,11 @@ class _Hold:
     def check(self) -> None:
         """Raise `LockLost` unless the lock is held, before a step that must not happen otherwise.
 
-        A process can be paused between this check and the step: only the resource's own check of
-        the token is proof against that. Raises `ForkedClient` in a forked child.
+        It looks at the clock and at what the service has told so far, and asks nobody. So it sees
+        every loss at the deadline, but an eviction only when the service tells of it, which may be
+        after the successor's grant: up to half a second later for one in the first 0.2 s of a hold.
+        And a process can be paused between this check and the step. Only the resource's own check
+        of the token is proof against both. Raises `ForkedClient` in a forked child.
         """
         if self._link.inherited:
             self._link.check()

@@ -208,8 +208,11 @@ class Ticket:
     def removed(self, in_order: bool = False) -> None:
         """The service says that the contender is not in the queue, in whichever order."""
         if not self.withdrawn:
-            self.lose(Evicted(self.entry.queue))
-            # A lease that was revoked looks the same; the next heartbeat tells.
+            # Sessions that end take their contenders along. In a process that stood still, this
+            # news may come before its timers do, so the session looks at the clock.
+            ended = self.session.ended
+            self.lose(Evicted(self.entry.queue) if ended is None else copy(ended))
+            # A lease that was revoked looks like an eviction; the next heartbeat tells.
             self.session.recovered()
 
     def withdraw(self) -> Promise[bool]:

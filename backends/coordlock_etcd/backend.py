@@ -24,6 +24,7 @@ from coordlock_etcd.batches import Batches
 from coordlock_etcd.connection import Connection
 from coordlock_etcd.endpoints import Endpoint, Endpoints
 from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
+from coordlock_etcd.greenlets import Room, prepare
 from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.status import status
@@ -66,6 +67,7 @@ class EtcdBackend(Backend, Transactions):
         # etcd counts in whole seconds.
         self._ttl = math.ceil(ttl)
         self._guarded = GuardedData(connection)
+        self._room = Room(len(connection.endpoints.all))
         self._turns: Turns[Snapshot] = Turns(_COMING)
         self._enqueues: Batches[Snapshot] = Batches(connection, rpc.TXN)
         self._withdrawals: Batches[bool] = Batches(connection, rpc.DELETE_RANGE)
@@ -85,6 +87,7 @@ class EtcdBackend(Backend, Transactions):
         ``client`` is an ``etcd3.Etcd3Client``: its channel is used and its token, unless the
         settings name a user. Neither is closed.
         """
+        prepare(has_channel=client is not None)
         if client is None:
             credentials = channel_credentials(settings.options)
             # All hosts get their chance within one request.
@@ -94,14 +97,19 @@ class EtcdBackend(Backend, Transactions):
             endpoints = [Endpoint("the given client", given=_channel(client))]
         if not endpoints:
             raise ConfigurationError("etcd needs a host: etcd://host:2379")
+        slash = settings.options["leading_slash"]
+        layout = Layout.below(settings.root, leading_slash=slash)
         login = None
         if settings.username is not None:
             login = (settings.username, settings.password or "")
         connection = Connection(
-            Endpoints(endpoints), settings.request_timeout, login, partial(_token, client)
+            Endpoints(endpoints),
+            settings.request_timeout,
+            login,
+            partial(_token, client),
+            prefix=layout.prefix,
         )
-        slash = settings.options["leading_slash"]
-        return cls(Layout.below(settings.root, leading_slash=slash), connection, settings.ttl)
+        return cls(layout, connection, settings.ttl)
 
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
         with self._lock:
@@ -317,6 +325,7 @@ class EtcdBackend(Backend, Transactions):
         except Exception:
             log.exception("etcd: closing failed")
         finally:
+            self._room.leave()
             assert self._closing is not None
             self._closing.resolve(None)
 

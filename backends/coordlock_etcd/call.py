@@ -56,7 +56,7 @@ class Call(Generic[Request, Reply, Result]):
 
     __slots__ = (
         *("_anonymous", "_at", "_channel", "_connection", "_deadline", "_endpoint", "_hosts_left"),
-        *("_may_log_in", "_message", "_promise", "_read", "_token"),
+        *("_is_expected", "_may_log_in", "_message", "_promise", "_read", "_token"),
     )
 
     def __init__(
@@ -81,6 +81,7 @@ class Call(Generic[Request, Reply, Result]):
         self._token: str | None = None
         self._endpoint = connection.endpoints.current
         self._channel: grpc.Channel | None = None
+        self._is_expected = False
 
     def begin(self) -> Promise[Result]:
         """Make the first attempt; what will come of all."""
@@ -136,14 +137,26 @@ class Call(Generic[Request, Reply, Result]):
         method, request = self._message()
         self._endpoint = self._at or self._connection.endpoints.current
         self._channel, stub = self._endpoint.stub(method)
+        self._is_expected = method.is_logged
+        if self._is_expected:
+            self._connection.lookout.expect(self)
         return stub, request
 
     def _terms(self) -> dict[str, Any]:
         metadata = self._connection.metadata(self._token, anywhere=self._at is not None)
         return {"timeout": max(0.0, self._deadline - time.monotonic()), "metadata": metadata}
 
+    def give_up(self) -> None:
+        """The request was lost with the leader. What may still come of it counts for nothing."""
+        reason = f"{self._endpoint.host}: no answer, and the cluster has another leader now"
+        self._promise.fail(BackendUnavailable(SERVICE, reason))
+
+    def _was_given_up(self) -> bool:
+        return self._is_expected and not self._connection.lookout.answered(self)
+
     def _refuse(self, refused: Exception) -> None:
         # ValueError on a closed channel, and what gRPC likes at the interpreter's end.
+        self._was_given_up()
         reason = "the client is closed" if self._connection.closed else str(refused)
         self._promise.fail(BackendUnavailable(SERVICE, reason))
 
@@ -158,9 +171,14 @@ class Call(Generic[Request, Reply, Result]):
 
     def _succeed(self, reply: Any) -> None:
         self._connection.saw(reply.header.revision)
+        self._connection.lookout.saw(reply.header.raft_term)
+        if self._was_given_up():
+            return
         settle(self._promise, self._read, reply)
 
     def _conclude(self, call: Any) -> None:
+        if self._was_given_up():
+            return
         try:
             self._judge(call.code(), call.details() or "")
         except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -14,11 +14,13 @@ from coordlock.errors import BackendUnavailable
 from coordlock.log import Log
 from coordlock.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd import requests
 from coordlock_etcd.call import Call
 from coordlock_etcd.endpoints import Endpoint, Endpoints
 from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.interpreter import starts_threads
-from coordlock_etcd.rpc import AUTHENTICATE, Method
+from coordlock_etcd.lookout import Lookout
+from coordlock_etcd.rpc import AUTHENTICATE, RANGE, STATUS, Method
 from coordlock_etcd.starter import Starter
 
 __all__ = ["Connection", "Metadata"]
@@ -33,6 +35,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 #: A member without a leader fails such calls at once, instead of letting them wait for one.
 _HAS_LEADER: Final = ("hasleader", "true")
+#: Seconds in which a member tells its term.
+_LOOK: Final = 1.0
 _AUTH_IS_OFF: Final = "authentication is not enabled"
 
 
@@ -45,6 +49,7 @@ class Connection:
         login: the user and the password; None for none.
         token: where there is no login, the token of somebody else's; asked for each call.
         moved: called after another endpoint or connection has come into use, from any thread.
+        prefix: of the keys that may be read.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class Connection:
         login: tuple[str, str] | None = None,
         token: Callable[[], str | None] = lambda: None,
         moved: Callable[[], None] = lambda: None,
+        prefix: bytes = b"/",
     ) -> None:
         self.endpoints: Final = endpoints
         self.timeout: Final = timeout
@@ -67,6 +73,8 @@ class Connection:
         #: The newest state of the store that any answer or event has shown.
         self.revision = 0
         self.starter: Final = Starter()
+        self._prefix: Final = prefix
+        self.lookout: Final = Lookout(self._ask_term)
 
     def saw(self, revision: int) -> None:
         """Something shows the store at ``revision``, so that nothing asked later may be older."""
@@ -184,8 +192,10 @@ class Connection:
         """End all calls and close the channels that are ours. Blocks; idempotent."""
         self.cancel()
         self.starter.close()
+        self.lookout.close()
         self.endpoints.close()
         self.starter.join(self.timeout)
+        self.lookout.join(_LOOK)
 
     def follow(self, call: grpc.RpcContext) -> None:
         """Let `close` end ``call``, on channels that are not ours too."""
@@ -224,6 +234,22 @@ class Connection:
         if token is not None:
             pairs.append(("token", token))
         return tuple(pairs)
+
+    def _ask_term(self) -> int:
+        """The term of the member in use, asked in this thread; 0 if it does not say."""
+        token = self.token()
+        if not token.done() or token.exception() is not None:
+            return 0
+        metadata = self.metadata(token.result(), anywhere=True)
+        # Where there are users, newer releases tell their status to root alone.
+        method: Method[Any, Any] = STATUS if token.result() is None else RANGE
+        request = pb.StatusRequest() if method is STATUS else requests.term(self._prefix)
+        try:
+            _, stub = self.endpoints.current.stub(method)
+            reply = stub(request, timeout=_LOOK, metadata=metadata)
+        except Exception:  # it does not answer, or does not let us read, or the client is closed
+            return 0
+        return int(reply.header.raft_term)
 
     def _logged_in(self, token: Promise[str | None], answer: Future[str]) -> None:
         error = answer.exception()

@@ -146,7 +146,7 @@ class PutResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ...) -> None: ...
 
 class RangeRequest(_message.Message):
-    __slots__ = ["key", "keys_only", "limit", "max_create_revision", "min_create_revision", "range_end", "revision", "sort_order", "sort_target"]
+    __slots__ = ["key", "keys_only", "limit", "max_create_revision", "min_create_revision", "range_end", "revision", "serializable", "sort_order", "sort_target"]
     class SortOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = []
     class SortTarget(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -163,6 +163,7 @@ class RangeRequest(_message.Message):
     NONE: RangeRequest.SortOrder
     RANGE_END_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    SERIALIZABLE_FIELD_NUMBER: _ClassVar[int]
     SORT_ORDER_FIELD_NUMBER: _ClassVar[int]
     SORT_TARGET_FIELD_NUMBER: _ClassVar[int]
     VERSION: RangeRequest.SortTarget
@@ -173,9 +174,10 @@ class RangeRequest(_message.Message):
     min_create_revision: int
     range_end: bytes
     revision: int
+    serializable: bool
     sort_order: RangeRequest.SortOrder
     sort_target: RangeRequest.SortTarget
-    def __init__(self, key: _Optional[bytes] = ..., range_end: _Optional[bytes] = ..., limit: _Optional[int] = ..., revision: _Optional[int] = ..., sort_order: _Optional[_Union[RangeRequest.SortOrder, str]] = ..., sort_target: _Optional[_Union[RangeRequest.SortTarget, str]] = ..., keys_only: bool = ..., min_create_revision: _Optional[int] = ..., max_create_revision: _Optional[int] = ...) -> None: ...
+    def __init__(self, key: _Optional[bytes] = ..., range_end: _Optional[bytes] = ..., limit: _Optional[int] = ..., revision: _Optional[int] = ..., sort_order: _Optional[_Union[RangeRequest.SortOrder, str]] = ..., sort_target: _Optional[_Union[RangeRequest.SortTarget, str]] = ..., serializable: bool = ..., keys_only: bool = ..., min_create_revision: _Optional[int] = ..., max_create_revision: _Optional[int] = ...) -> None: ...
 
 class RangeResponse(_message.Message):
     __slots__ = ["count", "header", "kvs", "more"]
@@ -200,12 +202,14 @@ class RequestOp(_message.Message):
     def __init__(self, request_range: _Optional[_Union[RangeRequest, _Mapping]] = ..., request_put: _Optional[_Union[PutRequest, _Mapping]] = ..., request_delete_range: _Optional[_Union[DeleteRangeRequest, _Mapping]] = ...) -> None: ...
 
 class ResponseHeader(_message.Message):
-    __slots__ = ["member_id", "revision"]
+    __slots__ = ["member_id", "raft_term", "revision"]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    RAFT_TERM_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     member_id: int
+    raft_term: int
     revision: int
-    def __init__(self, member_id: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
+    def __init__(self, member_id: _Optional[int] = ..., revision: _Optional[int] = ..., raft_term: _Optional[int] = ...) -> None: ...
 
 class ResponseOp(_message.Message):
     __slots__ = ["response_delete_range", "response_put", "response_range"]

@@ -26,6 +26,7 @@ __all__ = [
     "presence",
     "session",
     "snapshot",
+    "term",
     "together",
     "unwatch",
     "watch",
@@ -124,6 +125,11 @@ def delete_created(key: bytes, order: int) -> pb.TxnRequest:
     return pb.TxnRequest(
         compare=[_created(key, order)], success=[pb.RequestOp(request_delete_range=delete)]
     )
+
+
+def term(prefix: bytes) -> pb.RangeRequest:
+    """Read what the member itself has, without asking its leader: for the answer's term."""
+    return pb.RangeRequest(key=prefix or b"\0", serializable=True)
 
 
 def presence(keys: Sequence[bytes]) -> pb.TxnRequest:

@@ -29,11 +29,16 @@ Reply = TypeVar("Reply", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Request, Reply]):
-    """A method: where it is, and the types of its messages."""
+    """A method: where it is, the types of its messages, and whether its calls need the log.
+
+    What takes an entry of the cluster's log, or waits for one, is lost with a leader: see
+    `lookout`.
+    """
 
     path: str
     request: type[Request]
     reply: type[Reply]
+    is_logged: bool = True
 
     @property
     def encode(self) -> Callable[[Request], bytes]:
@@ -57,12 +62,17 @@ LEASE_GRANT: Final = Method(
 )
 #: A stream for etcd, called here with one request at a time: see `Connection.call`.
 LEASE_KEEP_ALIVE: Final = Method(
-    "/etcdserverpb.Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse
+    "/etcdserverpb.Lease/LeaseKeepAlive",
+    pb.LeaseKeepAliveRequest,
+    pb.LeaseKeepAliveResponse,
+    is_logged=False,
 )
 LEASE_REVOKE: Final = Method(
     "/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse
 )
 RANGE: Final = Method("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse)
-STATUS: Final = Method("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
+STATUS: Final = Method(
+    "/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, is_logged=False
+)
 TXN: Final = Method("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)
 WATCH: Final = Method("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse)

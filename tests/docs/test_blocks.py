@@ -46,6 +46,7 @@ NOT_RUN: Final = {
     "docs/backends/local.md": 1,
     "docs/how-to/coming-from.md": 2,
     "docs/how-to/existing-client.md": 1,
+    "docs/how-to/gevent.md": 1,
     "docs/how-to/secure-connections.md": 1,
     "docs/how-to/write-a-backend.md": 1,
     "docs/reliability.md": 1,

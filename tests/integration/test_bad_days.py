@@ -554,6 +554,21 @@ with coordlock.connect(sys.argv[1]) as client:
         print("still believes", flush=True)
 """
 
+#: Eight clients hold a lock each until they lose it, and print why.
+PAUSED_CROWD = """
+import sys, time, coordlock
+clients = [coordlock.connect(sys.argv[1]) for _ in range(8)]
+grants = [one.lock(f"orders/{number}").acquire() for number, one in enumerate(clients)]
+time.sleep(0.5)  # not to synchronize: who holds for a moment watches itself
+print("held", flush=True)
+for grant in grants:
+    grant.lost.wait()
+for grant in grants:
+    print(grant.lost.reason, flush=True)
+for client in clients:
+    client.close()
+"""
+
 FORKER = """
 import os, sys, coordlock
 client = coordlock.connect(sys.argv[1])
@@ -632,6 +647,25 @@ def test_a_process_that_was_paused_past_its_lease_knows_as_soon_as_it_looks(
         assert process.stdout.readline().startswith("lost:")
         process.communicate(timeout=60)
         assert grant.state is coordlock.GrantState.HELD
+
+
+@both
+def test_holders_that_were_paused_past_their_leases_are_not_told_of_an_operator(
+    scheme: str, shared: Etcd | ZooKeeper, root: str
+) -> None:
+    with (
+        coordlock.connect(shared.url_for(root, ttl="60s")) as client,
+        script(PAUSED_CROWD, shared.url_for(root, ttl="2s")) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        os.kill(process.pid, signal.SIGSTOP)
+        eventually(lambda: not any(length(client, f"orders/{number}") for number in range(8)))
+        os.kill(process.pid, signal.SIGCONT)
+        reasons, _ = process.communicate(timeout=60)
+        # Which news comes first, that of the departure or the timer's, is up to the scheduler.
+        assert len(reasons.splitlines()) == 8
+        assert "operator" not in reasons
 
 
 @both

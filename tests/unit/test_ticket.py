@@ -398,6 +398,19 @@ def test_a_holder_evicted_before_the_watch_is_told_all_the_same(world: World, pa
     assert isinstance(grant._ticket.end.result(0), Evicted)
 
 
+def test_a_holder_whose_deadline_has_passed_is_not_told_that_it_was_evicted(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    # It stands still, and its contender goes with its session. When it runs again, the thread that
+    # brings the departure comes before the one that looks at the clock.
+    party.pause()
+    world.advance(3 * TTL)
+    assert world.queue() == ()
+    grant._ticket.removed()
+    assert isinstance(grant._ticket.loss.result(0), SessionLost)
+
+
 def test_withdrawing_is_no_loss(world: World, party: Party) -> None:
     grant = party.held()
     world.advance(1)

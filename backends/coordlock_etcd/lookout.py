@@ -1,0 +1,144 @@
+"""Requests that were lost with a leader, found without waiting for their time to be up.
+
+A member hands what it is asked over to its leader. A leader that dies takes along what had not
+reached a majority: nobody will ever answer that, though the member is well and so is the
+connection. etcd itself gives up after five seconds and two elections.
+
+Every answer shows the term of the newest entry of the log that its member has applied. What
+outlives a leader comes before the first entry of the next one. So when a member shows a newer term,
+what was asked before and is not answered was lost, but for what is answered at that very moment, or
+was kept back by a member that knew of no leader. It fails then, as at the end of its time, and the
+caller knows whether it can be asked again.
+
+Nothing is sent for this while requests are answered. When one is not, the member is asked for its
+term, which it tells by itself, and the less often the longer that lasts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final, Protocol
+
+__all__ = ["Lookout"]
+
+#: Seconds between looks. The second one that finds a request unanswered asks its member.
+_PATIENCE: Final = 0.2
+#: The next question comes after this share of the time for which there has been no answer.
+_SHARE: Final = 0.15
+#: Seconds left to the answers that are on their way when a newer term is seen.
+_GRACE: Final = 0.05
+
+
+class Asked(Hashable, Protocol):
+    """A request under way."""
+
+    def give_up(self) -> None:
+        """It was lost. Must not block."""
+
+
+@dataclass(slots=True)
+class _Sending:
+    """A request: when it was sent, and in which term, or 0 where none was known yet."""
+
+    moment: float
+    term: int
+    #: A look has found it unanswered.
+    is_known: bool = False
+
+
+class Lookout:
+    """Looks after the requests of one connection, in a thread that starts with the first of them.
+
+    Args:
+        ask: asks the member in use for its term, and may block for that; 0 when there is no answer.
+    """
+
+    def __init__(self, ask: Callable[[], int]) -> None:
+        self._ask = ask
+        #: The newest term that any answer has shown.
+        self._term = 0
+        self._asked: dict[Asked, _Sending] = {}  # in order
+        self._nudges: SimpleQueue[None] = SimpleQueue()
+        self._idle = True
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def expect(self, request: Asked) -> None:
+        """``request`` is being sent."""
+        self._asked[request] = _Sending(time.monotonic(), self._term)
+        if self._idle:
+            self._idle = False
+            self._nudge()
+
+    def answered(self, request: Asked) -> bool:
+        """``request`` has ended, somehow; False if it was given up before."""
+        return self._asked.pop(request, None) is not None
+
+    def saw(self, term: int) -> None:
+        """An answer shows ``term``."""
+        self._term = max(self._term, term)
+
+    def close(self) -> None:
+        """Look no more, and let the thread end."""
+        self._closed = True
+        self._nudges.put(None)
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread's end, up to ``timeout`` seconds."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _nudge(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(
+                    target=self._serve, name="coordlock-etcd-lookout", daemon=True
+                )
+                with suppress(RuntimeError):  # the interpreter ends, and starts no threads any more
+                    thread.start()
+                    self._thread = thread
+        self._nudges.put(None)
+
+    def _serve(self) -> None:
+        while not self._closed:
+            self._nudges.get()
+            pause = _PATIENCE
+            while self._asked and not self._closed:
+                self._wait(pause)
+                pause = self._look()
+            self._idle = True
+            if self._asked:  # it came just now, and may have found this thread busy
+                self._nudges.put(None)
+
+    def _look(self) -> float:
+        """Give up what was lost; in how many seconds to look again."""
+        oldest = next(iter(self._asked.copy().values()), None)
+        if oldest is None:
+            return _PATIENCE
+        if not oldest.is_known:  # a process that stood still has yet to hear of its answer
+            oldest.is_known = True
+            return _PATIENCE
+        self.saw(self._ask())
+        lost = []
+        for one, sending in self._asked.copy().items():  # in one step, whoever sends meanwhile
+            sending.term = sending.term or self._term
+            if sending.term < self._term:
+                lost.append(one)
+        if lost:
+            self._wait(_GRACE)
+        for one in lost:
+            if self.answered(one):
+                one.give_up()
+        return max(_PATIENCE, _SHARE * (time.monotonic() - oldest.moment))
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._closed and (left := until - time.monotonic()) > 0:
+            with suppress(Empty):
+                self._nudges.get(timeout=left)

@@ -1,0 +1,154 @@
+"""The leader dies, and takes along what its members had handed over to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import grpc
+import pytest
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.rpc import TXN
+
+import coordlock
+from coordlock.log import flush
+from coordlock.testing.waiting import eventually
+from tests.servers.etcd import EtcdCluster, EtcdServer
+
+#: Longer than etcd itself waits for what is lost: five seconds and two elections.
+REQUEST_TIMEOUT = 60
+#: What etcd says then. Nothing here shall wait for that.
+TIMED_OUT = "request timed out"
+#: Seconds after the cluster could be written to within which all is done. It takes half a second,
+#: unless the machine stands still.
+SOON = 20
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    with EtcdCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as pool:
+        yield pool
+
+
+@pytest.fixture
+def leader(cluster: EtcdCluster) -> Iterator[EtcdServer]:
+    """It leads when the test begins, and the test kills it."""
+    leader = cluster.leader()
+    yield leader
+    leader.kill()  # where the test came to no such end
+    leader.start()
+    eventually(lambda: all(member.answers() for member in cluster.members), within=60)
+
+
+@pytest.fixture(params=["a follower", "the leader"])
+def url(request: pytest.FixtureRequest, cluster: EtcdCluster, leader: EtcdServer, root: str) -> str:
+    """Whose clients use first what the test's parameter says."""
+    first = request.param == "the leader"
+    hosts = sorted(cluster.members, key=lambda member: (member is leader) is not first)
+    addresses = ",".join(member.endpoint.hosts[0] for member in hosts)
+    return f"etcd://{addresses}{root}?ttl=60s&request_timeout={REQUEST_TIMEOUT}s"
+
+
+def moment_of(action: Callable[[], object]) -> float:
+    """When ``action`` has succeeded."""
+    action()
+    return time.monotonic()
+
+
+def written(member: EtcdServer) -> None:
+    """Write through ``member``, as a client does that gives each attempt a tenth of a second."""
+    request = pb.TxnRequest(success=[pb.RequestOp(request_put=pb.PutRequest(key=b"/raw"))])
+    with grpc.insecure_channel(member.endpoint.hosts[0]) as channel:
+        write = channel.unary_unary(TXN.path, TXN.encode, TXN.decode)
+
+        def succeeds() -> bool:
+            try:
+                write(request, timeout=0.1)
+            except grpc.RpcError:
+                return False
+            return True
+
+        eventually(succeeds, within=60)
+
+
+def follower(cluster: EtcdCluster, leader: EtcdServer) -> EtcdServer:
+    return next(member for member in cluster.members if member is not leader)
+
+
+def test_what_was_asked_as_the_leader_died_is_done_soon_after_there_is_another(
+    cluster: EtcdCluster,
+    leader: EtcdServer,
+    url: str,
+    pool: ThreadPoolExecutor,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "coordlock")
+    with (
+        coordlock.connect(url) as holder,
+        coordlock.connect(url) as waiter,
+        coordlock.connect(url) as third,
+    ):
+        holding = holder.lock("orders").acquire()
+        handoff = pool.submit(moment_of, lambda: waiter.lock("orders").acquire())
+        eventually(lambda: len(third.contenders("orders")) == 2)
+        leader.kill()
+        killed = time.monotonic()
+
+        async def in_a_task() -> None:
+            async with coordlock.connect_async(url) as client, client.lock("bills"):
+                pass
+
+        moments: dict[str, Future[float]] = {
+            "release": pool.submit(moment_of, lambda: holding.release(REQUEST_TIMEOUT)),
+            "acquire": pool.submit(moment_of, lambda: third.lock("stock").acquire()),
+            "list": pool.submit(moment_of, lambda: third.contenders("stock")),
+            "asyncio": pool.submit(moment_of, lambda: asyncio.run(in_a_task())),
+            "handoff": handoff,
+        }
+        writable = pool.submit(moment_of, lambda: written(follower(cluster, leader))).result(90)
+        late = {what: one.result(90) - writable for what, one in moments.items()}
+        took = ", ".join(f"{what} {seconds:+.2f}" for what, seconds in late.items())
+        print(f"writable after {writable - killed:.2f} s; {took}")
+        assert max(late.values()) < SOON
+        assert flush(30)
+        assert TIMED_OUT not in caplog.text
+        assert holding.state is coordlock.GrantState.RELEASED
+
+
+def test_a_transaction_that_may_be_lost_is_not_made_twice_and_not_waited_for(
+    cluster: EtcdCluster, leader: EtcdServer, url: str, root: str, pool: ThreadPoolExecutor
+) -> None:
+    with coordlock.connect(url) as client:
+        grant = client.lock("orders").acquire()
+        keys = [f"{root}-data/{number}" for number in range(8)]
+
+        def commit(key: str) -> str:
+            try:
+                grant.transaction().put(key, b"once").commit()
+            except coordlock.BackendUnavailable as unavailable:
+                return unavailable.reason
+            return "made"
+
+        leader.kill()
+        outcomes = [pool.submit(commit, key) for key in keys]
+        writable = pool.submit(moment_of, lambda: written(follower(cluster, leader))).result(90)
+        reasons = {key: outcome.result(90) for key, outcome in zip(keys, outcomes, strict=True)}
+        assert time.monotonic() - writable < SOON
+        for key, reason in reasons.items():
+            stored = grant.read(key)
+            if reason == "made":
+                assert stored is not None
+            else:
+                assert "may have been made" in reason
+                assert TIMED_OUT not in reason
+            assert stored is None or stored.version == 1
+        assert grant.release()

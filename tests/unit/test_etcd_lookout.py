@@ -1,0 +1,120 @@
+"""What is lost with a leader is given up; what is slow, or sent to the next one, is not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from coordlock_etcd.lookout import Lookout
+
+from coordlock.testing.waiting import eventually
+
+
+class Request:
+    def __init__(self) -> None:
+        self.lost = threading.Event()
+
+    def give_up(self) -> None:
+        self.lost.set()
+
+
+class Member:
+    """Tells its term, as often as it is asked."""
+
+    def __init__(self) -> None:
+        self.term = 0
+        self.asked = 0
+
+    def tell(self) -> int:
+        self.asked += 1
+        return self.term
+
+    def is_asked_again(self) -> None:
+        """Waits until a question that comes from now on has been answered, and what follows it."""
+        before = self.asked
+        eventually(lambda: self.asked > before + 1)
+
+
+@pytest.fixture
+def member() -> Member:
+    return Member()
+
+
+@pytest.fixture
+def lookout(member: Member, no_leaks: None) -> Iterator[Lookout]:
+    lookout = Lookout(member.tell)
+    lookout.saw(3)
+    yield lookout
+    lookout.close()
+    lookout.join(30)
+
+
+def test_what_is_unanswered_when_a_newer_term_is_seen_is_given_up(
+    lookout: Lookout, member: Member
+) -> None:
+    first, second = Request(), Request()
+    lookout.expect(first)
+    lookout.expect(second)
+    member.term = 4
+    assert first.lost.wait(30)
+    assert second.lost.wait(30)
+    # Its answer may still come, and then counts for nothing.
+    assert not lookout.answered(first)
+
+
+def test_what_is_slow_under_the_same_leader_is_not_given_up(
+    lookout: Lookout, member: Member
+) -> None:
+    request = Request()
+    member.term = 3
+    lookout.expect(request)
+    member.is_asked_again()
+    assert not request.lost.is_set()
+    assert lookout.answered(request)
+
+
+def test_a_member_that_does_not_answer_proves_nothing(lookout: Lookout, member: Member) -> None:
+    request = Request()
+    lookout.expect(request)
+    member.is_asked_again()
+    assert lookout.answered(request)
+    assert not request.lost.is_set()
+
+
+def test_what_was_sent_in_the_newer_term_is_not_given_up(lookout: Lookout, member: Member) -> None:
+    old, new = Request(), Request()
+    lookout.expect(old)
+    lookout.saw(4)  # another answer shows it
+    lookout.expect(new)
+    assert old.lost.wait(30)
+    member.is_asked_again()
+    assert not new.lost.is_set()
+
+
+def test_what_was_sent_before_any_answer_showed_a_term_counts_from_the_first_that_is_seen(
+    member: Member, no_leaks: None
+) -> None:
+    lookout, request = Lookout(member.tell), Request()
+    lookout.expect(request)
+    member.term = 3
+    member.is_asked_again()
+    assert not request.lost.is_set()
+    member.term = 4
+    assert request.lost.wait(30)
+    lookout.close()
+    lookout.join(30)
+
+
+def test_nobody_is_asked_about_requests_that_are_answered(lookout: Lookout, member: Member) -> None:
+    for _ in range(1000):
+        request = Request()
+        lookout.expect(request)
+        assert lookout.answered(request)
+    slow = Request()
+    lookout.expect(slow)
+    eventually(lambda: member.asked)
+    assert lookout.answered(slow)
+    # Only that one made it ask, and nothing does any more.
+    eventually(lambda: lookout._idle)
+    assert member.asked <= 2
