@@ -14,10 +14,12 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
 from hypothesis import settings
+from xdist.workermanage import WorkerController
 
 from coordlock.testing.waiting import eventually
 from tests.servers.certificates import Certificates
@@ -36,6 +38,8 @@ from tests.servers.zookeeper import (
     zookeeper_is_installed,
 )
 
+#: All of it has the marker ``faults``.
+FAULTS: Final = Path(__file__).with_name("faults")
 IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
     "etcd": etcd_is_installed,
     "postgres": postgres_is_installed,
@@ -86,6 +90,8 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
     for item in items:
+        if FAULTS in item.path.parents:
+            item.add_marker("faults")
         for name in IS_INSTALLED:
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(name)
@@ -115,6 +121,19 @@ def pytest_collection_modifyitems(
             f"not installed: {', '.join(missing)}. Install with\n    {INSTALL}\n"
             f"or leave the tests out with --without={','.join(missing)}"
         )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash[left_out_key]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController) -> None:
+    """A worker of xdist has ended. Each has left out the same tests, and this process has none."""
+    output: dict[str, dict[str, int]] = getattr(node, "workeroutput", {})
+    node.config.stash[left_out_key].update(output.get("left_out", {}))
 
 
 def pytest_terminal_summary(
