@@ -15,11 +15,10 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import settings
-from xdist.workermanage import WorkerController
 
 from coordlock.testing.waiting import eventually
 from tests.servers.certificates import Certificates
@@ -130,7 +129,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: WorkerController) -> None:
+def pytest_testnodedown(node: Any) -> None:
     """A worker of xdist has ended. Each has left out the same tests, and this process has none."""
     output: dict[str, dict[str, int]] = getattr(node, "workeroutput", {})
     node.config.stash[left_out_key].update(output.get("left_out", {}))
