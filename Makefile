@@ -1,7 +1,7 @@
 # Needs make, a POSIX shell and Python 3.11 or later; everything else is set up from here.
 
 # Another environment, such as one with another Python: see `make test-pythons`.
-VENV ?= .venv
+VENV := .venv
 export VENV
 python := $(VENV)/bin/python
 # Tests wait more than they work, so there are more workers than cores of a small machine.
@@ -41,8 +41,8 @@ test-fast: setup ## Run the tests that need no servers, in two minutes; ARGS=...
 test-faults: setup servers ## Run all that kills, pauses and cuts off, and repeat nothing; ARGS=... for pytest
 	$(python) -m pytest -n $(WORKERS) -m "faults or long" $(ARGS)
 
-test-pythons: ## Run test-fast on every Python that is installed and that coordlock claims to work on
-	@scripts/test-pythons $(ARGS)
+test-pythons: ## Run test-fast on every Python that is installed and that pyproject.toml claims; ARGS=...
+	@scripts/test-pythons
 
 check: setup ## Run the linters and the type checker
 	$(python) -m ruff check

@@ -47,7 +47,7 @@ NAVIGATION: Final = {
         "How-to guides": ["how-to/*"],
         "Concepts": ["concepts", "fencing", "reliability", "performance", "architecture"],
         "Reference": ["reference/*", "command-line", "backends/*"],
-        "Decisions and project": ["decisions/README", "/*", "/compose/README"],
+        "Project": ["decisions/README", "/C*", "/SECURITY", "/compose/README"],
     },
     "docs/reference/api": {"Modules": ["modules/*"]},
     "docs/decisions/README": {"Decisions": ["0*"]},
