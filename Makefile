@@ -1,6 +1,9 @@
 # Needs make, a POSIX shell and Python 3.11 or later; everything else is set up from here.
 
-python := .venv/bin/python
+# Another environment, such as one with another Python: see `make test-pythons`.
+VENV := .venv
+export VENV
+python := $(VENV)/bin/python
 # Tests wait more than they work, so there are more workers than cores of a small machine.
 WORKERS ?= 4
 MINUTES ?= 10
@@ -17,17 +20,29 @@ export PATH := $(CURDIR)/build/servers/$(RELEASE)/usr/bin:$(PATH)
 export COORDLOCK_TEST_JARS := $(CURDIR)/build/servers/$(RELEASE)/usr/share/java
 endif
 
-.PHONY: help demo test check fmt setup servers test-install bench cluster soak test-compose clean
+.PHONY: help demo test test-fast test-faults test-pythons check fmt docs setup servers \
+	test-install bench cluster soak test-compose clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: ## Show locks, waiters and a crash; URL=... to use a running etcd or ZooKeeper
 	@scripts/setup cli$(demo_backend)
-	@.venv/bin/coordlock demo $${URL:+--url "$$URL"}
+	@$(VENV)/bin/coordlock demo $${URL:+--url "$$URL"}
 
-test: check servers ## Set everything up, then run the linters and all the tests; ARGS=... for pytest
-	$(python) -m pytest -n $(WORKERS) $(ARGS)
+# What a busy machine fails is repeated alone; tests/repetition.py says what is not.
+test: check servers ## Set everything up, then run the linters and the tests; ARGS=... for pytest
+	$(python) -m pytest -n $(WORKERS) -p tests.repetition --repeat-failed=3 -m "not long" $(ARGS)
+
+test-fast: setup ## Run the tests that need no servers, in two minutes; ARGS=... for pytest
+	$(python) -m pytest -n $(WORKERS) --without=etcd,postgres,redis,zookeeper \
+		-m "not faults and not long" tests/contract tests/docs tests/simulation tests/unit $(ARGS)
+
+test-faults: setup servers ## Run all that kills, pauses and cuts off, and repeat nothing; ARGS=... for pytest
+	$(python) -m pytest -n $(WORKERS) -m "faults or long" $(ARGS)
+
+test-pythons: ## Run test-fast on every Python that is installed and that pyproject.toml claims; ARGS=...
+	@scripts/test-pythons
 
 check: setup ## Run the linters and the type checker
 	$(python) -m ruff check
@@ -37,6 +52,12 @@ check: setup ## Run the linters and the type checker
 fmt: setup ## Format the code and fix what the linter can
 	$(python) -m ruff check --fix
 	$(python) -m ruff format
+
+docs: ## Make the site of the documentation, in build/site; what is broken fails it
+	@scripts/setup docs
+	@$(python) -m sphinx --quiet --fail-on-warning --keep-going \
+		--conf-dir docs --doctree-dir build/doctrees . build/site $(ARGS)
+	@echo "docs: open build/site/docs/index.html"
 
 setup: ## Make .venv with coordlock, all extras and the development tools
 	@scripts/setup dev
@@ -64,5 +85,5 @@ bench: setup servers ## Measure coordlock beside its peers, into build/bench; AR
 	@$(python) -m bench $(ARGS)
 
 clean: ## Remove .venv and everything that was built
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv .venvs build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,7 +14,8 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import settings
@@ -36,6 +37,8 @@ from tests.servers.zookeeper import (
     zookeeper_is_installed,
 )
 
+#: All of it has the marker ``faults``.
+FAULTS: Final = Path(__file__).with_name("faults")
 IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
     "etcd": etcd_is_installed,
     "postgres": postgres_is_installed,
@@ -86,6 +89,8 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
     for item in items:
+        if FAULTS in item.path.parents:
+            item.add_marker("faults")
         for name in IS_INSTALLED:
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(name)
@@ -115,6 +120,19 @@ def pytest_collection_modifyitems(
             f"not installed: {', '.join(missing)}. Install with\n    {INSTALL}\n"
             f"or leave the tests out with --without={','.join(missing)}"
         )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash[left_out_key]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of xdist has ended. Each has left out the same tests, and this process has none."""
+    output: dict[str, dict[str, int]] = getattr(node, "workeroutput", {})
+    node.config.stash[left_out_key].update(output.get("left_out", {}))
 
 
 def pytest_terminal_summary(

@@ -15,6 +15,8 @@ from tests.cli.command import Cli
 from tests.servers.etcd import Etcd, EtcdServer
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
+pytestmark = pytest.mark.faults
+
 TTL = 6.0
 
 Server = EtcdServer | ZooKeeperServer

@@ -18,6 +18,8 @@ from tests.cli.terminals import long_numbers, plain, screen
 from tests.servers.etcd import Etcd
 from tests.servers.zookeeper import ZooKeeper
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture(params=["local", "etcd", "zookeeper"])
 def anywhere(request: pytest.FixtureRequest, cli: Cli, root: str) -> Cli:

@@ -15,6 +15,8 @@ REPOSITORY: Final = Path(__file__).parents[2]
 #: Every page, as a path below the repository.
 PAGES: Final = (
     "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     *sorted(str(file.relative_to(REPOSITORY)) for file in (REPOSITORY / "docs").rglob("*.md")),
 )
 

@@ -43,6 +43,7 @@ _NOT_SAID: Final = re.compile(rf"^(coordlock: )?{re.escape(NOT_CONFIGURED)}\n", 
 #: How many blocks of each page do not run. A page that is not listed runs whole.
 NOT_RUN: Final = {
     "README.md": 2,
+    "CONTRIBUTING.md": 2,
     "docs/backends/local.md": 1,
     "docs/how-to/coming-from.md": 2,
     "docs/how-to/existing-client.md": 1,

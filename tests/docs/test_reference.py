@@ -18,12 +18,13 @@ from coordlock.claim import Mode
 from coordlock.cli.exits import Exit
 from coordlock.registry import backend_for_scheme, schemes
 from coordlock.settings import COMMON_OPTIONS, TLS_OPTIONS, Option
-from tests.docs.pages import PAGES, page, rows
+from tests.docs.pages import PAGES, REPOSITORY, page, rows
 from tests.unit.test_api import MODULES
 
 CONFIGURATION = "docs/reference/configuration.md"
 ERRORS = "docs/reference/errors.md"
 API = "docs/reference/api.md"
+MODULE_PAGES = REPOSITORY / "docs/reference/modules"
 
 
 def _default(value: Any) -> str:
@@ -137,6 +138,13 @@ def test_the_overview_names_the_whole_api_and_nothing_else() -> None:
     # The first column of every table names what the row is about.
     named = re.findall(r"^\| `(\w+)[^`]*` \|", page(API), re.MULTILINE)
     assert sorted(named) == sorted(name for module in MODULES for name in module.__all__)
+
+
+def test_every_public_module_has_a_page_of_the_site() -> None:
+    pages = {file.stem: file.read_text("utf-8") for file in MODULE_PAGES.glob("*.rst")}
+    assert {module.__name__ for module in MODULES} <= pages.keys()
+    for name, text in pages.items():
+        assert text.startswith(f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n")
 
 
 def test_the_methods_of_clients_locks_and_grants_are_documented() -> None:

@@ -29,6 +29,8 @@ from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from tests.servers.etcd import Etcd, EtcdServer
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
+pytestmark = pytest.mark.faults
+
 Start = Callable[..., Future[Any]]
 Server = EtcdServer | ZooKeeperServer
 

@@ -61,8 +61,9 @@ class TestMissingServices:
         assert "not installed: etcd, zookeeper" in run.stderr
         assert f"\n    {INSTALL}\n" in run.stderr
 
-    def test_what_is_left_out_is_reported(self) -> None:
-        run = run_this_file("--without=etcd,zookeeper", PATH="")
+    @pytest.mark.parametrize("workers", ["-n0", "-n2"])
+    def test_what_is_left_out_is_reported(self, workers: str) -> None:
+        run = run_this_file("--without=etcd,zookeeper", workers, PATH="")
         assert run.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
         assert re.search(r"left out by --without: [1-9]\d* tests that need etcd\n", run.stdout)
         assert re.search(r"left out by --without: [1-9]\d* tests that need zookeeper\n", run.stdout)

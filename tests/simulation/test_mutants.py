@@ -10,6 +10,8 @@ import pytest
 from tests.simulation.bad_day import search
 from tests.simulation.mutants import MUTANTS
 
+pytestmark = pytest.mark.faults
+
 #: So many bad days at most; most mutants are found within a few dozen.
 DAYS = 3000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,19 @@ from coordlock.fencing.sql import SQLFence, SQLGuardingFence, create_fence_table
 
 
 @pytest.fixture(params=["memory", "files", "redis", "sql"])
-def fence(request: pytest.FixtureRequest, tmp_path: Path) -> Fence:
+def fence(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fence]:
     match request.param:
         case "memory":
-            return MemoryFence()
+            yield MemoryFence()
         case "files":
-            return FileFence(tmp_path)
+            yield FileFence(tmp_path)
         case "redis":
-            return RedisFence(redis.Redis(port=1))  # nothing is sent
-    engine = create_engine("sqlite://")
-    create_fence_table(engine)
-    return SQLGuardingFence(engine)
+            yield RedisFence(redis.Redis(port=1))  # nothing is sent
+        case "sql":
+            engine = create_engine("sqlite://")
+            create_fence_table(engine)
+            yield SQLGuardingFence(engine)
+            engine.dispose()
 
 
 @pytest.mark.parametrize("resource", [None, 5, b"alice", ["alice"]], ids=repr)

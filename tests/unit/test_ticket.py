@@ -408,7 +408,7 @@ def test_a_holder_whose_deadline_has_passed_is_not_told_that_it_was_evicted(
     world.advance(3 * TTL)
     assert world.queue() == ()
     grant._ticket.removed()
-    assert isinstance(grant._ticket.loss.result(0), SessionLost)
+    assert isinstance(grant._ticket.end.result(0), SessionLost)
 
 
 def test_withdrawing_is_no_loss(world: World, party: Party) -> None:

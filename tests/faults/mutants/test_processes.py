@@ -22,7 +22,11 @@ BOUNDED: Final = replace(BOUNDS, recovery=15_000_000_000)
 
 
 @pytest.mark.parametrize(
-    "service", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in SYSTEMS]
+    "service",
+    [
+        pytest.param("etcd", marks=[pytest.mark.etcd, pytest.mark.long]),
+        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    ],
 )
 def test_a_run_fails_whose_clients_miss_some_departures(service: str, tmp_path: Path) -> None:
     mutant = "misses_some_departures"

@@ -1,6 +1,7 @@
 """A short run of each workload on each service; every fault is dealt out to one of them.
 
 Seeds are fixed, so that the nemesis does the same every time; ``make soak`` goes on from there.
+Some of them are in ``make test``, all in ``make test-faults``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,25 @@ SECONDS: Final = 20.0
 GIVEN: Final = 0.5
 #: ZooKeeper 3.8.0 did it in 5 of some 160 runs on a busy machine: see `server_defects`.
 ATTEMPTS: Final = 3
+#: In ``make test``: processes, links and clocks are broken, and an operator strikes. All the faults
+#: are there too, without clients, in ``tests/faults/nemesis/test_nemesis.py``.
+ALWAYS: Final = {
+    ("etcd", "register"),
+    ("etcd", "queue"),
+    ("zookeeper", "modes"),
+    ("zookeeper", "crowd"),
+}
+RUNS: Final = [
+    pytest.param(
+        *(service, number, workload),
+        marks=[
+            getattr(pytest.mark, service),
+            *(() if (service, workload) in ALWAYS else [pytest.mark.long]),
+        ],
+    )
+    for service in SYSTEMS
+    for number, workload in enumerate(WORKLOADS)
+]
 
 
 def share(service: str, number: int) -> tuple[str, ...]:
@@ -36,10 +56,7 @@ def share(service: str, number: int) -> tuple[str, ...]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("number", "workload"), list(enumerate(WORKLOADS)))
-@pytest.mark.parametrize(
-    "service", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in SYSTEMS]
-)
+@pytest.mark.parametrize(("service", "number", "workload"), RUNS)
 def test_the_promises_hold_under_faults(
     service: str, number: int, workload: str, tmp_path: Path
 ) -> None:

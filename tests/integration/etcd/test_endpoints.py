@@ -22,6 +22,8 @@ from coordlock.testing.waiting import eventually
 from tests.integration.etcd.conftest import Join
 from tests.servers.etcd import Etcd, EtcdCluster
 
+pytestmark = pytest.mark.faults
+
 #: Nothing listens there.
 DEAD = "127.0.0.1:1"
 

@@ -21,6 +21,8 @@ from coordlock.testing.waiting import eventually
 from tests.integration.etcd.conftest import Join
 from tests.servers.etcd import Etcd, EtcdServer
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[EtcdServer]:

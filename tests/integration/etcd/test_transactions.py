@@ -262,6 +262,7 @@ def test_a_holder_on_another_member_reads_all_that_was_written_before(
             client.close()
 
 
+@pytest.mark.long  # tests/integration/test_guarded_data.py does the same on one member
 def test_processes_that_stop_past_their_lease_lose_no_acknowledged_write(
     cluster: EtcdCluster, root: str, key: str
 ) -> None:

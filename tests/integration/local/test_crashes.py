@@ -14,6 +14,8 @@ import pytest
 
 from tests.integration.local.conftest import BOUND, Party, Worker
 
+pytestmark = pytest.mark.faults
+
 #: Everything by which the backend changes or reads the state directory.
 CALLS: Final = (
     *((os, name) for name in ("open", "close", "write", "pwrite", "pread", "fsync", "rename")),

@@ -12,6 +12,8 @@ import coordlock
 from coordlock.testing.waiting import eventually
 from tests.servers.zookeeper import ZooKeeperEnsemble
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:

@@ -20,6 +20,8 @@ from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from tests.integration.zookeeper.conftest import BOUND
 
+pytestmark = pytest.mark.faults
+
 #: Of the session, in seconds. A lock counts as lost after a third to two thirds of it.
 TIMEOUT = 15.0
 

@@ -24,6 +24,8 @@ from tests.integration.zookeeper.conftest import (
 )
 from tests.servers.zookeeper import children
 
+pytestmark = pytest.mark.faults
+
 
 def lose_a_reply(proxy: FaultProxy, party: Party) -> Entry:
     """Enqueue once; the server makes the contender, the client sees its connection break."""

@@ -254,6 +254,7 @@ def test_a_client_that_moves_to_another_member_reads_all_that_was_written_before
             grant.release()
 
 
+@pytest.mark.long  # tests/integration/test_guarded_data.py does the same on one member
 def test_processes_that_stop_past_their_lease_lose_no_acknowledged_write(
     ensemble: ZooKeeperEnsemble, root: str, key: str
 ) -> None:

@@ -1,0 +1,104 @@
+"""How Sphinx makes the site of the documentation; `make docs` runs it.
+
+The site's pages are those that are read in the repository, and its source directory is the whole
+repository: so their links, to the README, examples and container stacks too, work in both.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Final
+
+from docutils.nodes import Element, TextElement
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.ext.napoleon import GoogleDocstring
+from sphinx.util.nodes import make_refnode
+
+project = "coordlock"
+release = version = importlib.metadata.version("coordlock")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+include_patterns = ["*.md", "compose/README.md", "docs/**"]
+root_doc = "docs/index"
+
+myst_heading_anchors = 4
+
+html_theme = "furo"
+html_title = f"coordlock {release}"
+html_copy_source = False
+html_show_copyright = False
+
+# A name in single backquotes is code, and a link where the reference has it.
+default_role = "py:obj"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autodoc_default_options = {
+    "members": True,
+    "inherited-members": "BaseException, Enum, Generic, OSError, int, object, tuple",
+    "show-inheritance": True,
+}
+
+#: The sidebar: below which page, under which title, stand which pages. Patterns stand for the rest.
+NAVIGATION: Final = {
+    "docs/index": {
+        "Start": ["/README", "tutorial"],
+        "How-to guides": ["how-to/*"],
+        "Concepts": ["concepts", "fencing", "reliability", "performance", "architecture"],
+        "Reference": ["reference/*", "command-line", "backends/*"],
+        "Project": ["decisions/README", "/C*", "/SECURITY", "/compose/README"],
+    },
+    "docs/reference/api": {"Modules": ["modules/*"]},
+    "docs/decisions/README": {"Decisions": ["0*"]},
+}
+
+
+def add_navigation(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Add the sidebar to pages that, in the repository, lead on with sentences."""
+    for title, pages in NAVIGATION.get(page, {}).items():
+        listed = "\n".join(pages)
+        source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {title}\n\n{listed}\n```\n"
+
+
+def link_to_public_name(
+    app: Sphinx, environment: BuildEnvironment, reference: pending_xref, shown: TextElement
+) -> Element | None:
+    """Resolve `coordlock.lock.Lock` as `coordlock.Lock`, which the reference documents."""
+    if reference.get("refdomain") != "py":
+        return None
+    name = reference["reftarget"].rpartition(".")[2]
+    known = environment.domains.python_domain.objects
+    for module in ("coordlock", "coordlock.fencing"):
+        if found := known.get(f"{module}.{name}"):
+            return make_refnode(
+                app.builder, reference["refdoc"], found.docname, found.node_id, shown
+            )
+    return None
+
+
+def read_sections(
+    _app: Sphinx, what: str, _name: str, _object: object, _options: object, lines: list[str]
+) -> None:
+    """Read `Args:` and the like, as Google writes them, where they can be.
+
+    As an extension, `sphinx.ext.napoleon` takes what precedes a colon in the docstring of a
+    property or an attribute for its type.
+    """
+    if what not in ("attribute", "data", "property"):
+        lines[:] = GoogleDocstring(lines, what=what).lines()
+
+
+def hide_private_bases(
+    _app: Sphinx, _name: str, _class: type, _options: object, bases: list[type]
+) -> None:
+    """Show no base that is not public; what is inherited from it is shown."""
+    bases[:] = [base for base in bases if not base.__name__.startswith("_")] or [object]
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the functions above to what Sphinx does."""
+    app.connect("autodoc-process-docstring", read_sections)
+    app.connect("autodoc-process-bases", hide_private_bases)
+    app.connect("source-read", add_navigation)
+    app.connect("missing-reference", link_to_public_name)

@@ -1,0 +1,122 @@
+"""Imports go one way: each module of the core stands in a layer, and imports from none above."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import coordlock
+
+CORE: Final = Path(coordlock.__file__).parent
+BACKENDS: Final = CORE.parent / "backends"
+
+#: The layers of the core, the lowest first. A new module is added where it belongs.
+LAYERS: Final = {
+    "words": {"admission", "claim", "contender", "errors", "names"},
+    "tools": {
+        *("clock", "driver", "errands", "ids", "log", "mailbox", "promise", "smallfile"),
+        "statement",
+    },
+    "contract": {"backend", "config", "registry", "settings", "sources", "transaction"},
+    "kernel": {
+        *("acquisition", "link", "recovery", "removal", "retry", "session", "sessions", "ticket"),
+    },
+    "api": {"bodies", "client", "grant", "lock", "standing"},
+}
+#: Beside the layers: which of them, and which other modules, the packages of the core import.
+BESIDE: Final = {
+    "fencing": {"words", "tools"},
+    "cli": {"words", "tools", "contract", "api", "fencing"},
+    "testing": {"words", "tools", "contract", "api", "fencing"},
+}
+#: What backends import.
+BELOW: Final = {"words", "tools", "contract"}
+#: A circle that is left: its second half is for the type checker only.
+EXCUSED: Final = ("coordlock_etcd.call", "coordlock_etcd.connection")
+
+
+def modules(package: Path) -> dict[str, Path]:
+    """The modules in and below a package, by their full names."""
+    return {
+        ".".join(file.relative_to(package.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): file
+        for file in package.rglob("*.py")
+    }
+
+
+def imports(file: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    """Which of the ``known`` modules a file imports anywhere, in functions too."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                names = (f"{node.module}.{alias.name}", f"{node.module}")
+                yield from [name for name in names if name in known][:1]
+
+
+MODULES: Final = modules(CORE)
+ALLOWED_ABOVE: Final = {
+    layer: set(list(LAYERS)[: number + 1]) for number, layer in enumerate(LAYERS)
+}
+
+
+def layer(name: str) -> str | None:
+    """The layer of a module of the core."""
+    return next((layer for layer, members in LAYERS.items() if name in members), None)
+
+
+def is_allowed(imported: str, allowed: set[str]) -> bool:
+    """Whether ``imported`` is of an allowed layer or package, or an allowed module."""
+    if imported == "coordlock":  # its names are those of the API
+        return "api" in allowed
+    first = imported.split(".")[1]
+    return layer(first) in allowed or first in allowed
+
+
+def test_every_module_of_the_core_has_one_place() -> None:
+    named = [name for members in (*LAYERS.values(), BESIDE) for name in members]
+    assert sorted(named) == sorted({name.split(".")[1] for name in MODULES if "." in name})
+
+
+@pytest.mark.parametrize("name", sorted(name for members in LAYERS.values() for name in members))
+def test_a_module_imports_from_no_layer_above_its_own(name: str) -> None:
+    own = layer(name)
+    assert own
+    for imported in imports(MODULES[f"coordlock.{name}"], MODULES):
+        assert is_allowed(imported, ALLOWED_ABOVE[own]), f"{name} ({own}) imports {imported}"
+
+
+@pytest.mark.parametrize("package", BESIDE)
+def test_a_package_beside_the_layers_imports_only_what_it_may(package: str) -> None:
+    for name, file in MODULES.items():
+        if f"{name}.".startswith(f"coordlock.{package}."):
+            for imported in imports(file, MODULES):
+                assert is_allowed(imported, BESIDE[package] | {package}), f"{name}: {imported}"
+
+
+@pytest.mark.parametrize("backend", sorted(path.name for path in BACKENDS.iterdir()))
+def test_a_backend_imports_the_contract_and_what_is_below_it(backend: str) -> None:
+    for name, file in modules(BACKENDS / backend).items():
+        for imported in imports(file, MODULES):
+            assert is_allowed(imported, BELOW), f"{name} imports {imported}"
+
+
+@pytest.mark.parametrize(
+    "package", [CORE, *sorted(BACKENDS.iterdir())], ids=lambda package: package.name
+)
+def test_no_modules_import_each_other_in_a_circle(package: Path) -> None:
+    known = modules(package)
+    graph = {name: set(imports(file, known)) - {name} for name, file in known.items()}
+    if EXCUSED[0] in graph:
+        graph[EXCUSED[0]].remove(EXCUSED[1])
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as circle:
+        pytest.fail(" <- ".join(circle.args[1]))
