@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final, TypeVar
 
 import coordlock
-from coordlock.ticket import Ticket
+from coordlock.kernel.ticket import Ticket
 from tests.integration.order import is_told_in_order
 
 __all__ = ["Crowd"]

@@ -15,9 +15,7 @@ package imports no backend; see the documentation for what a lock cannot promise
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from coordlock.backend import ServiceInfo
-from coordlock.claim import Claim, Mode, Permit
 from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
-from coordlock.contender import Contender, Owner
 from coordlock.errors import (
     AcquireTimeout,
     AuthenticationFailed,
@@ -42,6 +40,8 @@ from coordlock.errors import (
 )
 from coordlock.grant import AsyncGrant, AsyncLossSignal, Grant, GrantState, LossSignal
 from coordlock.lock import DEFAULT, AsyncLock, Lock
+from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.contender import Contender, Owner
 from coordlock.settings import Settings
 from coordlock.standing import Standing
 from coordlock.transaction import AsyncTransaction, Stored, Transaction

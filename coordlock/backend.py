@@ -7,7 +7,7 @@ once for all services (admission, deadlines, retries, loss) is decided in the ke
 Rules for every method that returns a future:
 
 * It returns at once and never blocks, whatever the state of the connection.
-* The future is a `coordlock.promise.Promise`. It is completed from any thread, or at once.
+* The future is a `coordlock.runtime.promise.Promise`. It is completed from any thread, or at once.
 * It fails only with errors of `coordlock.errors`: `BackendUnavailable` when no answer came and
   the outcome may be unknown (the kernel retries), `SessionLost` when the session is gone,
   `AuthenticationFailed` when the service refuses the credentials.
@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
-from coordlock.contender import Contender, Entry, Snapshot
+from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.settings import Option, Reach, Settings
 
 __all__ = ["Backend", "Capabilities", "ServiceInfo", "SessionInfo", "SessionListener"]

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from weakref import ref
 
 from coordlock.log import Log
-from coordlock.statement import Statement
+from coordlock.runtime.statement import Statement
 
 __all__ = ["Bodies"]
 

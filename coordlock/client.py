@@ -9,17 +9,17 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 from coordlock.backend import ServiceInfo
-from coordlock.claim import Claim, Mode, Permit
-from coordlock.clock import Clock
 from coordlock.config import Target, configure, warn_unless_chosen
-from coordlock.contender import Contender
-from coordlock.driver import DeadlineReached, Steps, run, run_async, run_in_background
 from coordlock.errors import ConfigurationError
-from coordlock.link import Link
+from coordlock.kernel.link import Link
 from coordlock.lock import DEFAULT, AsyncLock, Lock, Timeout
 from coordlock.log import Log
-from coordlock.names import check_name
+from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.contender import Contender
+from coordlock.model.names import check_name
 from coordlock.registry import backend_for_client, backend_for_scheme
+from coordlock.runtime.clock import Clock
+from coordlock.runtime.driver import DeadlineReached, Steps, run, run_async, run_in_background
 from coordlock.settings import Settings
 from coordlock.standing import Standing, standings
 

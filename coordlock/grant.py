@@ -11,10 +11,6 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from coordlock.claim import Claim
-from coordlock.clock import Clock, within
-from coordlock.contender import Contender
-from coordlock.driver import DeadlineReached, Steps, completion, run, run_async
 from coordlock.errors import (
     BackendUnavailable,
     ClientClosed,
@@ -24,8 +20,12 @@ from coordlock.errors import (
     SessionLost,
     Unsupported,
 )
-from coordlock.link import Link
-from coordlock.ticket import Ticket
+from coordlock.kernel.link import Link
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Claim
+from coordlock.model.contender import Contender
+from coordlock.runtime.clock import Clock, within
+from coordlock.runtime.driver import DeadlineReached, Steps, completion, run, run_async
 from coordlock.transaction import (
     AsyncTransaction,
     Operation,

@@ -11,18 +11,18 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, ParamSpec, TypeVar
 
-from coordlock.acquisition import acquisition
 from coordlock.bodies import Bodies
-from coordlock.claim import Claim
-from coordlock.clock import Clock
-from coordlock.driver import Steps, run, run_async
 from coordlock.errors import AcquireTimeout
 from coordlock.grant import AsyncGrant, Grant
-from coordlock.link import Link
-from coordlock.names import check_name
+from coordlock.kernel.acquisition import acquisition
+from coordlock.kernel.link import Link
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Claim
+from coordlock.model.names import check_name
+from coordlock.runtime.clock import Clock
+from coordlock.runtime.driver import Steps, run, run_async
+from coordlock.runtime.statement import Statement, known_by_statement, running
 from coordlock.standing import Standing, standings
-from coordlock.statement import Statement, known_by_statement, running
-from coordlock.ticket import Ticket
 
 __all__ = ["DEFAULT", "AsyncLock", "Default", "Lock"]
 

@@ -10,7 +10,7 @@ from contextvars import copy_context
 from functools import cache, partial
 from typing import Any, Final
 
-from coordlock.errands import Errands
+from coordlock.runtime.errands import Errands
 
 __all__ = ["Log", "flush"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from coordlock.admission import holders
-from coordlock.claim import Claim
-from coordlock.contender import Contender, Owner, Snapshot
-from coordlock.driver import Steps
-from coordlock.link import Link
+from coordlock.kernel.link import Link
+from coordlock.model.admission import holders
+from coordlock.model.claim import Claim
+from coordlock.model.contender import Contender, Owner, Snapshot
+from coordlock.runtime.driver import Steps
 
 __all__ = ["Standing", "standings"]
 

@@ -15,9 +15,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, Self
 
-from coordlock.contender import Contender
 from coordlock.errors import InvalidKey
-from coordlock.names import escape
+from coordlock.model.contender import Contender
+from coordlock.model.names import escape
 
 __all__ = [
     "AsyncTransaction",

@@ -12,10 +12,10 @@ from typing import ClassVar, Self
 import grpc
 
 from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
-from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.log import Log
-from coordlock.promise import Promise, failed
+from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_etcd import messages_pb2 as pb

@@ -27,7 +27,7 @@ from concurrent.futures import Future
 from typing import Any, Final, Generic, TypeVar
 
 from coordlock.errors import AuthenticationFailed, BackendUnavailable
-from coordlock.promise import Promise
+from coordlock.runtime.promise import Promise
 from coordlock_etcd import requests
 from coordlock_etcd.call import settle
 from coordlock_etcd.connection import Connection

@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import Message
 
 from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
-from coordlock.promise import Promise
+from coordlock.runtime.promise import Promise
 from coordlock_etcd.endpoints import Endpoint
 from coordlock_etcd.errors import SERVICE, had_no_effect, is_elsewhere, needs_login, translate
 from coordlock_etcd.rpc import Method

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from coordlock.errors import BackendUnavailable
 from coordlock.log import Log
-from coordlock.promise import Promise, resolved
+from coordlock.runtime.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.call import Call

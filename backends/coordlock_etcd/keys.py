@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Self
 
-from coordlock.claim import Claim, Mode, parse_marker
-from coordlock.contender import Entry
-from coordlock.names import escape, unescape
+from coordlock.model.claim import Claim, Mode, parse_marker
+from coordlock.model.contender import Entry
+from coordlock.model.names import escape, unescape
 
 __all__ = ["Layout", "prefix_end"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from coordlock.contender import Contender, Entry, Owner, Snapshot, are_same
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.transaction import Delete, Expect, Operation, Put
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import Layout, prefix_end

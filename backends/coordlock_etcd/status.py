@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from coordlock.backend import ServiceInfo
-from coordlock.promise import Promise
+from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.connection import Connection
 from coordlock_etcd.endpoints import Endpoint

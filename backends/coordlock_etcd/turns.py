@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Final, Generic, TypeVar
 
 from coordlock.errors import BackendUnavailable
-from coordlock.promise import Promise
+from coordlock.runtime.promise import Promise
 from coordlock_etcd.errors import SERVICE
 
 __all__ = ["Turns"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from coordlock.contender import Contender
+from coordlock.model.contender import Contender
 
 __all__ = ["Callback", "Watch"]
 

@@ -20,9 +20,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, Protocol
 
-from coordlock.contender import Contender
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.log import Log
+from coordlock.model.contender import Contender
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.connection import Connection

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
-from coordlock.promise import Promise, failed, resolved
+from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock_local.errors import SERVICE, Busy, translated
 from coordlock_local.flock import holder
 

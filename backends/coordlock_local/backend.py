@@ -13,7 +13,6 @@ from functools import partial
 from typing import ClassVar, Final, Self, TypeVar
 
 from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
-from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.errors import (
     BackendUnavailable,
     ConfigurationError,
@@ -21,7 +20,8 @@ from coordlock.errors import (
     SessionLost,
 )
 from coordlock.log import Log
-from coordlock.promise import failed, resolved
+from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.promise import failed, resolved
 from coordlock.settings import Settings
 from coordlock_local.attempts import Attempts, perform
 from coordlock_local.directory import Directory, default_root

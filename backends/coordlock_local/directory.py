@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from coordlock.errors import ConfigurationError
-from coordlock.names import file_name
+from coordlock.model.names import file_name
 
 __all__ = ["Directory", "default_root"]
 

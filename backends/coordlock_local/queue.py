@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
-from coordlock.claim import parse_marker
-from coordlock.contender import Contender, Entry, Owner, Snapshot
 from coordlock.errors import BackendUnavailable
-from coordlock.names import escape, unescape
+from coordlock.model.claim import parse_marker
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
+from coordlock.model.names import escape, unescape
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.session import Session, is_alive

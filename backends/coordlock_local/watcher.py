@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
-from coordlock.contender import Contender
 from coordlock.log import Log
+from coordlock.model.contender import Contender
 from coordlock_local.directory import Directory
 from coordlock_local.notices import Notices, Polling
 from coordlock_local.queue import remove

@@ -10,10 +10,10 @@ from functools import partial
 from typing import ClassVar, Final, Self, TypeVar
 
 from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
-from coordlock.clock import SystemTimers, Timers
-from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.errors import BackendUnavailable, CoordlockError
-from coordlock.promise import Promise, failed, resolved
+from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.clock import SystemTimers, Timers
+from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Settings
 from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_memory.faults import Fault, Faults

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from coordlock.clock import SystemTimers, Timer, Timers
-from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.errors import Evicted, SessionLost, VersionMismatch
+from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.clock import SystemTimers, Timer, Timers
 from coordlock.transaction import Delete, Expect, Operation, Put, Stored
 
 __all__ = ["MemoryService"]

@@ -6,8 +6,8 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from coordlock.clock import Clock, Timer
 from coordlock.errors import ClientClosed
+from coordlock.runtime.clock import Clock, Timer
 
 __all__ = ["VirtualTime", "VirtualTimers"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordlock.promise import Promise
+from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import translate
 
 __all__ = ["promise_of"]

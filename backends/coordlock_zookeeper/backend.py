@@ -13,11 +13,11 @@ from kazoo.protocol.states import KeeperState
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
-from coordlock.clock import SYSTEM_CLOCK
-from coordlock.contender import Contender, Entry, Snapshot
-from coordlock.driver import Steps
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
-from coordlock.promise import Promise, failed
+from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
 from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_zookeeper.access import Access

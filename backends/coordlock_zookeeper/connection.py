@@ -16,8 +16,8 @@ from kazoo.protocol.serialization import Close, Connect
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
-from coordlock.clock import SYSTEM_CLOCK
 from coordlock.log import Log
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.errors import is_out_of_turn
 from coordlock_zookeeper.handler import Handler

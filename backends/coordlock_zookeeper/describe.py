@@ -6,7 +6,7 @@ import threading
 
 from coordlock.backend import ServiceInfo
 from coordlock.errors import BackendUnavailable
-from coordlock.promise import Promise
+from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.errors import SERVICE, translate
 from coordlock_zookeeper.versions import Version, parse_version, warnings_for

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
-from coordlock.clock import SYSTEM_CLOCK
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock_zookeeper.completions import Completions
 from coordlock_zookeeper.tap import Tap
 from coordlock_zookeeper.wakeups import Wakeups

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Any, Final
 
 from coordlock.errors import BackendUnavailable
-from coordlock.promise import Promise, failed
+from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import SERVICE, NoNode

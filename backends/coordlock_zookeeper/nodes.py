@@ -31,9 +31,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from coordlock.claim import Claim, Mode, Permit, parse_marker
-from coordlock.contender import Contender
-from coordlock.names import escape, unescape
+from coordlock.model.claim import Claim, Mode, Permit, parse_marker
+from coordlock.model.contender import Contender
+from coordlock.model.names import escape, unescape
 
 __all__ = [
     "component",

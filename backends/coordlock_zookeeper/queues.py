@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from coordlock.contender import Contender, Entry, Owner, Snapshot
-from coordlock.driver import Steps
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.log import Log
-from coordlock.promise import Promise, settled
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise, settled
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.container import CreateContainer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from coordlock.errands import Errands
+from coordlock.runtime.errands import Errands
 
 __all__ = ["unblocked"]
 

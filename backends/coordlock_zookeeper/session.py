@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar
 from kazoo.protocol.states import Callback, KazooState, KeeperState
 
 from coordlock.backend import SessionInfo, SessionListener
-from coordlock.clock import SYSTEM_CLOCK
-from coordlock.driver import Steps, run_in_background
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, SessionLost
-from coordlock.promise import Promise, failed
+from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.errors import SERVICE, translate

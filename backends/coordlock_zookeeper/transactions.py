@@ -12,8 +12,6 @@ from typing import Any, Final, Literal
 
 from kazoo.exceptions import RolledBackError
 
-from coordlock.contender import Contender
-from coordlock.driver import Steps
 from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
@@ -22,6 +20,8 @@ from coordlock.errors import (
     SessionLost,
     VersionMismatch,
 )
+from coordlock.model.contender import Contender
+from coordlock.runtime.driver import Steps
 from coordlock.transaction import Delete, Expect, Operation, Put, Stored
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import (

@@ -11,7 +11,7 @@ import struct
 from typing import Final, NoReturn
 
 from coordlock.cli.signals import ENDING, blocked
-from coordlock.clock import SYSTEM_CLOCK
+from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["Guard"]
 

@@ -14,8 +14,8 @@ from coordlock.cli.options import acquire_options, as_json, seconds
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.terminal import in_background
 from coordlock.cli.wanted import Wanted
-from coordlock.clock import SYSTEM_CLOCK
 from coordlock.grant import Grant, GrantState
+from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["hold"]
 

@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from coordlock.claim import MAX_PERMITS, Mode
 from coordlock.cli.exits import Exit, complain
 from coordlock.config import configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
+from coordlock.model.claim import MAX_PERMITS, Mode
 from coordlock.registry import backend_for_scheme
 from coordlock.settings import REACHES, Settings, duration
 

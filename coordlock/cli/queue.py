@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import click
 
-from coordlock.claim import Permit
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.options import as_json, settings_of, url_option
 from coordlock.cli.signals import Interrupted
 from coordlock.cli.table import print_table
 from coordlock.cli.text import age, printable
 from coordlock.client import connect
-from coordlock.names import check_name
+from coordlock.model.claim import Permit
+from coordlock.model.names import check_name
 from coordlock.standing import Standing
 
 __all__ = ["break_", "ls", "show"]

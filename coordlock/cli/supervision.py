@@ -11,8 +11,8 @@ from typing import Final
 from coordlock.cli.child import Child
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.terminal import Terminal, alone_at_terminal, stop_myself
-from coordlock.clock import SYSTEM_CLOCK
 from coordlock.grant import Grant, GrantState
+from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["Limits", "Supervision"]
 

@@ -10,14 +10,14 @@ from typing import Final
 
 import click
 
-from coordlock.claim import Mode
 from coordlock.cli.exits import complain
 from coordlock.cli.options import log_to_stderr, settings_of
 from coordlock.client import Client, connect
 from coordlock.errors import AcquireTimeout, CoordlockError, Evicted
 from coordlock.grant import Grant
 from coordlock.lock import Lock
-from coordlock.names import check_name
+from coordlock.model.claim import Mode
+from coordlock.model.names import check_name
 from coordlock.settings import Settings
 
 __all__ = ["Wanted"]

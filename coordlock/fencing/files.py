@@ -20,7 +20,7 @@ from coordlock.fencing.fence import GuardingFence
 from coordlock.fencing.markfile import Damaged, MarkFile, Record, sync
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken, Presented, check_resource
-from coordlock.names import file_name
+from coordlock.model.names import file_name
 
 __all__ = ["FileFence"]
 

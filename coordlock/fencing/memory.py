@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from coordlock.clock import SYSTEM_CLOCK
-from coordlock.driver import Steps, run, run_async
 from coordlock.fencing.fence import AsyncGuardingFence, GuardingFence
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken, Presented, check_resource
-from coordlock.promise import Promise
+from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.driver import Steps, run, run_async
+from coordlock.runtime.promise import Promise
 
 __all__ = ["AsyncMemoryFence", "MemoryFence"]
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from coordlock.claim import Claim, Mode
 from coordlock.errors import InvalidToken, Unfenceable
+from coordlock.model.claim import Claim, Mode
 
 __all__ = ["MAX_TOKEN", "Fenceable", "FencingToken", "Presented", "check_resource"]
 

@@ -15,10 +15,10 @@ from typing import ClassVar
 import pytest
 
 from coordlock.backend import Backend, SessionInfo
-from coordlock.claim import Claim, Mode, Permit
 from coordlock.config import configure
-from coordlock.contender import Contender, Entry, Owner, Snapshot
 from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.testing.waiting import eventually
 
 __all__ = ["BackendContract"]

@@ -8,7 +8,7 @@ import pytest
 
 from coordlock.fencing import Marks, Presented
 from coordlock.fencing.files import FileFence
-from coordlock.names import file_name
+from coordlock.model.names import file_name
 from coordlock.testing.fence_contract import FenceContract, Protected
 
 

@@ -9,7 +9,7 @@ import pytest
 from coordlock_memory import MemoryBackend
 
 from coordlock.config import configure
-from coordlock.contender import Contender
+from coordlock.model.contender import Contender
 from coordlock.testing.backend_contract import BackendContract, Party
 
 

@@ -6,7 +6,7 @@ from coordlock_etcd import EtcdBackend
 from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.backend import Backend
-from coordlock.contender import Contender
+from coordlock.model.contender import Contender
 
 __all__ = ["is_told_in_order"]
 

@@ -201,7 +201,7 @@ def test_a_release_during_an_outage_is_made_up_for_when_the_session_has_recovere
         held = client.lock("other").acquire()
         # No attempt is made but for a reason.
         monkeypatch.setattr("tenacity.wait_random_exponential", lambda **_: wait_fixed(300))
-        monkeypatch.setattr("coordlock.recovery._SCOUTING", 300)
+        monkeypatch.setattr("coordlock.kernel.recovery._SCOUTING", 300)
         proxy.refuse()
         proxy.drop_connections()
         assert grant.release(timeout=0.5)

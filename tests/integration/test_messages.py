@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 
 import coordlock
-from coordlock.contender import Contender
+from coordlock.model.contender import Contender
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually

@@ -17,7 +17,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from coordlock.contender import Contender
 from coordlock.errors import (
     AcquireTimeout,
     BackendUnavailable,
@@ -26,6 +25,7 @@ from coordlock.errors import (
     SessionLost,
 )
 from coordlock.log import flush
+from coordlock.model.contender import Contender
 from tests.simulation.world import TTL, Party, World
 
 __all__ = ["HONEST", "PARTIES", "BadDay", "delays", "indices", "search"]

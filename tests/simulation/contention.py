@@ -10,10 +10,10 @@ from coordlock_memory import Fault
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from coordlock.claim import Claim, Mode, Permit
 from coordlock.grant import Grant, GrantState
-from coordlock.session import Session
-from coordlock.ticket import Ticket
+from coordlock.kernel.session import Session
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Claim, Mode, Permit
 from tests.simulation.bad_day import HONEST, PARTIES, BadDay, delays, indices
 from tests.simulation.turns import Turns, may_hold_together
 from tests.simulation.world import TTL, Call, Party, believes

@@ -9,19 +9,19 @@ from typing import Final
 
 import pytest
 
-from coordlock import acquisition, removal
-from coordlock.acquisition import _Acquisition
-from coordlock.admission import blockers
-from coordlock.claim import Permit
-from coordlock.contender import Contender, Snapshot
-from coordlock.driver import Steps
 from coordlock.errors import BackendUnavailable
-from coordlock.link import Link
-from coordlock.promise import Promise
-from coordlock.removal import Removal, Removed
-from coordlock.retry import retried
-from coordlock.session import Session
-from coordlock.ticket import Ticket
+from coordlock.kernel import acquisition, removal
+from coordlock.kernel.acquisition import _Acquisition
+from coordlock.kernel.link import Link
+from coordlock.kernel.removal import Removal, Removed
+from coordlock.kernel.retry import retried
+from coordlock.kernel.session import Session
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.admission import blockers
+from coordlock.model.claim import Permit
+from coordlock.model.contender import Contender, Snapshot
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise
 from tests.simulation.contention import Contention, Modes, Readers, TwoPermits
 
 __all__ = ["MUTANTS", "Mutant"]

@@ -11,14 +11,14 @@ from functools import partial
 
 from coordlock_memory import VirtualTimers
 
-from coordlock.acquisition import acquisition
-from coordlock.claim import Claim, Mode
-from coordlock.clock import sleep
-from coordlock.driver import Steps
 from coordlock.errors import BackendUnavailable, StaleToken
 from coordlock.fencing import FencingToken, MemoryFence
 from coordlock.grant import Grant
-from coordlock.promise import Promise
+from coordlock.kernel.acquisition import acquisition
+from coordlock.model.claim import Claim, Mode
+from coordlock.runtime.clock import sleep
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise
 from tests.simulation.world import Party, World
 
 __all__ = ["Fate", "Register", "Trip"]

@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from coordlock.claim import Claim, Mode
-from coordlock.driver import Steps
+from coordlock.model.claim import Claim, Mode
+from coordlock.runtime.driver import Steps
 from tests.simulation.bad_day import HONEST, BadDay, delays, indices, search
 from tests.simulation.register import Fate, Register, Trip
 from tests.simulation.world import TTL, Call, Party, World

@@ -15,13 +15,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from coordlock.acquisition import acquisition
-from coordlock.claim import Claim, Mode
-from coordlock.clock import sleep
-from coordlock.contender import Contender
-from coordlock.driver import Steps
 from coordlock.errors import BackendUnavailable, LockLost
 from coordlock.grant import Grant
+from coordlock.kernel.acquisition import acquisition
+from coordlock.model.claim import Claim, Mode
+from coordlock.model.contender import Contender
+from coordlock.runtime.clock import sleep
+from coordlock.runtime.driver import Steps
 from coordlock.transaction import Operation, Put
 from tests.simulation.bad_day import HONEST, BadDay, delays, indices, search
 from tests.simulation.world import Call, Party

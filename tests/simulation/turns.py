@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coordlock.claim import Claim, Mode, Permit
-from coordlock.contender import Contender
+from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.contender import Contender
 
 __all__ = ["Turns", "may_hold_together"]
 

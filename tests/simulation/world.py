@@ -13,14 +13,14 @@ from typing import Any, Generic, TypeVar
 
 from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualTimers
 
-from coordlock.acquisition import acquisition
-from coordlock.claim import Claim, Mode
-from coordlock.contender import Contender
-from coordlock.driver import DeadlineReached, Steps
 from coordlock.grant import Grant, GrantState
-from coordlock.link import Link
+from coordlock.kernel.acquisition import acquisition
+from coordlock.kernel.link import Link
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Claim, Mode
+from coordlock.model.contender import Contender
+from coordlock.runtime.driver import DeadlineReached, Steps
 from coordlock.settings import Settings
-from coordlock.ticket import Ticket
 
 T = TypeVar("T")
 

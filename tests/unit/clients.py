@@ -5,8 +5,8 @@ from __future__ import annotations
 from coordlock_memory import MemoryBackend, MemoryService
 
 from coordlock.client import AsyncClient, Client
-from coordlock.driver import run
-from coordlock.link import Link
+from coordlock.kernel.link import Link
+from coordlock.runtime.driver import run
 from coordlock.settings import Settings
 
 

@@ -29,30 +29,32 @@ from coordlock.fencing.sql import (
 )
 
 RECORD = Path(__file__).with_name("api.txt")
-#: The modules that applications, backends and their tests build on, each with its ``__all__``.
-MODULES = [
-    importlib.import_module(name)
-    for name in (
-        "coordlock",
-        "coordlock.backend",
-        "coordlock.contender",
-        "coordlock.fencing",
-        "coordlock.fencing.files",
-        "coordlock.fencing.http",
-        "coordlock.fencing.redis",
-        "coordlock.fencing.sql",
-        "coordlock.log",
-        "coordlock.promise",
-        "coordlock.settings",
-        "coordlock.testing.backend_contract",
-        "coordlock.testing.client_suite",
-        "coordlock.testing.fence_contract",
-        "coordlock.testing.lock_contract",
-        "coordlock.testing.transaction_contract",
-        "coordlock.testing.waiting",
-        "coordlock.transaction",
-    )
-]
+#: The modules that applications use, each with its ``__all__``.
+FOR_APPLICATIONS = (
+    "coordlock",
+    "coordlock.fencing",
+    "coordlock.fencing.files",
+    "coordlock.fencing.http",
+    "coordlock.fencing.redis",
+    "coordlock.fencing.sql",
+)
+#: And those that backends and their tests build on.
+FOR_BACKENDS = (
+    "coordlock.backend",
+    "coordlock.log",
+    "coordlock.model.claim",
+    "coordlock.model.contender",
+    "coordlock.runtime.promise",
+    "coordlock.settings",
+    "coordlock.testing.backend_contract",
+    "coordlock.testing.client_suite",
+    "coordlock.testing.fence_contract",
+    "coordlock.testing.lock_contract",
+    "coordlock.testing.transaction_contract",
+    "coordlock.testing.waiting",
+    "coordlock.transaction",
+)
+MODULES = [importlib.import_module(name) for name in (*FOR_APPLICATIONS, *FOR_BACKENDS)]
 PUBLIC = [
     pytest.param(getattr(module, name), name, id=f"{module.__name__}.{name}")
     for module in MODULES

@@ -25,9 +25,9 @@ from coordlock import (
 )
 from coordlock.backend import SessionInfo, SessionListener
 from coordlock.client import _opening
-from coordlock.driver import run
-from coordlock.link import Link
-from coordlock.promise import Promise, resolved
+from coordlock.kernel.link import Link
+from coordlock.runtime.driver import run
+from coordlock.runtime.promise import Promise, resolved
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 

@@ -20,7 +20,7 @@ from coordlock import (
     Permit,
     Settings,
 )
-from coordlock.link import Link
+from coordlock.kernel.link import Link
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coordlock
-from coordlock.claim import Mode
-from coordlock.contender import Contender, Entry, Owner
 from coordlock.errors import BackendUnavailable, ClientClosed, SessionLost
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender, Entry, Owner
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import World
 

@@ -34,9 +34,9 @@ from coordlock import (
     Unsupported,
     VersionMismatch,
 )
-from coordlock.contender import Contender, Entry
 from coordlock.errors import Evicted, InvalidKey
-from coordlock.promise import Promise, failed
+from coordlock.model.contender import Contender, Entry
+from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from coordlock.transaction import Delete, Expect, Operation, Put, check_key
 from tests.simulation.world import TTL, Call, Party, World

@@ -21,8 +21,8 @@ from coordlock.cli.exits import Exit, complain
 from coordlock.cli.options import as_json, settings_of, url_option
 from coordlock.cli.text import coloured
 from coordlock.client import Client, connect
-from coordlock.clock import SYSTEM_CLOCK
 from coordlock.registry import backend_for_scheme
+from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["demo"]
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from coordlock.cli.demo.worker import Task
-from coordlock.clock import SYSTEM_CLOCK
+from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["Crew", "Event", "Stuck"]
 

@@ -8,7 +8,7 @@ from collections import Counter
 from coordlock.cli.demo.crew import Crew, Event
 from coordlock.cli.demo.timeline import Timeline
 from coordlock.client import Client
-from coordlock.clock import SYSTEM_CLOCK
+from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["Story"]
 

@@ -17,11 +17,11 @@ from typing import Final
 
 from coordlock.cli.demo.ledger import Ledger
 from coordlock.client import Client, connect
-from coordlock.clock import SYSTEM_CLOCK
 from coordlock.config import configure
 from coordlock.errors import CoordlockError, StaleToken
 from coordlock.fencing.files import FileFence
 from coordlock.grant import Grant, GrantState
+from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["Task", "main"]
 

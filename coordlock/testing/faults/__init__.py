@@ -7,8 +7,8 @@ Whoever runs clients, a resource and faults writes down what they do (`Journal`,
     from pathlib import Path
 
     import coordlock
-    from coordlock.claim import Mode
-    from coordlock.clock import SYSTEM_CLOCK
+    from coordlock.model.claim import Mode
+    from coordlock.runtime.clock import SYSTEM_CLOCK
     from coordlock.testing.faults import Bounds, Journal, events, judge, read, summary
 
     directory = Path(tempfile.mkdtemp())

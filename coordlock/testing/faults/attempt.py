@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordlock.claim import Claim
+from coordlock.model.claim import Claim
 from coordlock.testing.faults.events import (
     AcquireFailed,
     AcquireInvoked,

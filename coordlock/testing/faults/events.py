@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from coordlock.claim import Claim
+from coordlock.model.claim import Claim
 
 __all__ = [
     "FOREVER",

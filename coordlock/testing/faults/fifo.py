@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 
-from coordlock.claim import Claim, Mode, Permit
+from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.testing.faults.attempt import Attempt
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
 from coordlock.testing.faults.events import FOREVER, Event

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Final
 
-from coordlock.claim import Claim
+from coordlock.model.claim import Claim
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
 from coordlock.testing.faults.events import ReleaseAcknowledged
 from coordlock.testing.faults.history import History

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
-from coordlock.clock import SYSTEM_CLOCK, Clock
+from coordlock.runtime.clock import SYSTEM_CLOCK, Clock
 from coordlock.testing.faults.events import Event, FinalSet
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.record import decode, encode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordlock.claim import Claim, Permit
+from coordlock.model.claim import Claim, Permit
 from coordlock.testing.faults.overlap import conflict
 
 __all__ = ["Acquire", "FencedMutex", "Release"]

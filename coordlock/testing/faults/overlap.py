@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coordlock.claim import Claim, Permit
+from coordlock.model.claim import Claim, Permit
 from coordlock.testing.faults.attempt import Attempt
 from coordlock.testing.faults.bounds import Bounds
 from coordlock.testing.faults.events import FOREVER, Event

@@ -10,7 +10,7 @@ from select import PIPE_BUF
 from sys import intern
 from typing import Any, Final, get_type_hints
 
-from coordlock.claim import Claim, Mode, Permit, parse_marker
+from coordlock.model.claim import Claim, Mode, Permit, parse_marker
 from coordlock.testing.faults import events
 from coordlock.testing.faults.events import Event, Kind, Reach
 

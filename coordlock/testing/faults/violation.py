@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Final, Protocol, runtime_checkable
 
-from coordlock.claim import Mode, Permit
+from coordlock.model.claim import Mode, Permit
 from coordlock.testing.faults.events import Event
 
 __all__ = ["Violation", "Witness", "shown", "together"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from coordlock.claim import Claim, Mode, Permit
+from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.testing.faults.bounds import Bounds
 from coordlock.testing.faults.events import (
     AcquireFailed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordlock.claim import Claim, Mode
+from coordlock.model.claim import Claim, Mode
 from coordlock.testing.faults.bounds import Bounds
 from coordlock.testing.faults.events import (
     AcquireFailed,

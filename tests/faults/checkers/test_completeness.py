@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordlock.claim import Mode
+from coordlock.model.claim import Mode
 from coordlock.testing.faults.completeness import completeness
 from coordlock.testing.faults.events import (
     AcquireFailed,

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from coordlock.claim import Claim, Mode, Permit
+from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.testing.faults.events import Reach
 from coordlock.testing.faults.exclusion import HeldTogether, exclusion
 from coordlock.testing.faults.overlap import overlaps

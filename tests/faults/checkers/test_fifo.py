@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordlock.claim import Claim, Mode, Permit
+from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.testing.faults.events import Reach
 from coordlock.testing.faults.fifo import fifo
 from tests.faults.checkers.story import BOUNDS, Story, broken

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock.claim import Mode, Permit
-from coordlock.clock import SYSTEM_CLOCK
+from coordlock.model.claim import Mode, Permit
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.faults import events
 from coordlock.testing.faults.events import (
     AcquireFailed,

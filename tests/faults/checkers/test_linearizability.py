@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordlock.claim import Claim, Mode, Permit
+from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.testing.faults.events import Reach
 from coordlock.testing.faults.linearizability import linearizability
 from coordlock.testing.faults.mutex import Acquire, FencedMutex, Release

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordlock.claim import Mode
+from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import AcquireInvoked, Reach, ReleaseSent
 from coordlock.testing.faults.liveness import liveness
 from tests.faults.checkers.story import BOUNDS, MS, Story, broken

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from coordlock.claim import Claim
+from coordlock.model.claim import Claim
 from coordlock.testing.faults.events import Reach
 from coordlock.testing.faults.figures import summary
 from coordlock.testing.faults.history import History

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordlock.claim import Mode, Permit
+from coordlock.model.claim import Mode, Permit
 from coordlock.testing.faults.events import Kind, Reach, RunBegan
 from coordlock.testing.faults.figures import Summary, summary
 from coordlock.testing.faults.history import History

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordlock.claim import Mode
+from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import Enqueued
 from tests.faults.checkers.story import MS, Story, broken
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordlock.claim import Permit
+from coordlock.model.claim import Permit
 from coordlock.testing.faults.events import Granted, Reach
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.verdict import CHECKERS, judge

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from coordlock.claim import Claim, Mode
-from coordlock.clock import SYSTEM_CLOCK
 from coordlock.grant import AsyncGrant, Grant, LossSignal
+from coordlock.model.claim import Claim, Mode
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.faults.events import (
     AcquireFailed,
     AcquireInvoked,

@@ -44,8 +44,8 @@ from typing import Final
 import coordlock_etcd.watcher
 
 import coordlock
-from coordlock.claim import Mode
-from coordlock.driver import completion
+from coordlock.model.claim import Mode
+from coordlock.runtime.driver import completion
 from coordlock.testing.faults.journal import Journal
 from tests.faults.clients import given
 from tests.faults.clients.alarm import alarm, install, watch_loop

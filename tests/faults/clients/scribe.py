@@ -6,7 +6,7 @@ import itertools
 import re
 from typing import Final
 
-from coordlock.claim import Claim
+from coordlock.model.claim import Claim
 from coordlock.testing.faults.journal import Journal
 from tests.faults.clients.attempt_log import AttemptLog
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import coordlock
-from coordlock.claim import Mode
+from coordlock.model.claim import Mode
 from coordlock.testing.faults.attempt import Attempt as Told
 from coordlock.testing.faults.journal import Journal, read
 from coordlock.testing.waiting import eventually

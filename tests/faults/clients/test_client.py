@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import coordlock
-from coordlock.claim import Mode, Permit
+from coordlock.model.claim import Mode, Permit
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS
 from coordlock.testing.faults.events import FaultBegan, FaultHealed, Kind, Reach, ReleaseFailed
 from coordlock.testing.faults.history import History

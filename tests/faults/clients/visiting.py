@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 import coordlock
-from coordlock.claim import Mode
+from coordlock.model.claim import Mode
 from tests.faults.clients.attempt_log import THREADS
 from tests.faults.clients.given import Given
 from tests.faults.clients.scribe import Scribe

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from coordlock.claim import Claim, Permit
 from coordlock.client import AsyncClient, Client
 from coordlock.errors import (
     AcquireTimeout,
@@ -20,6 +19,7 @@ from coordlock.errors import (
     LockLost,
     SessionLost,
 )
+from coordlock.model.claim import Claim, Permit
 from coordlock.testing.faults.events import (
     Kind,
     OperationAccepted,

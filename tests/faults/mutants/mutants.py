@@ -18,23 +18,23 @@ from coordlock_zookeeper.queues import Queues
 from coordlock_zookeeper.transactions import Step
 from coordlock_zookeeper.watches import Watches
 
-import coordlock.acquisition
-import coordlock.admission
-import coordlock.ids
-import coordlock.link
-import coordlock.removal
-from coordlock.acquisition import _Acquisition
-from coordlock.claim import Mode, Permit
-from coordlock.contender import Contender, Snapshot
+import coordlock.kernel.acquisition
+import coordlock.kernel.ids
+import coordlock.kernel.link
+import coordlock.kernel.removal
+import coordlock.model.admission
 from coordlock.errors import BackendUnavailable
 from coordlock.fencing.marks import Marks
 from coordlock.grant import _Hold
-from coordlock.link import Link
-from coordlock.promise import resolved
-from coordlock.removal import removal
-from coordlock.session import Session
+from coordlock.kernel.acquisition import _Acquisition
+from coordlock.kernel.link import Link
+from coordlock.kernel.removal import removal
+from coordlock.kernel.session import Session
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Mode, Permit
+from coordlock.model.contender import Contender, Snapshot
+from coordlock.runtime.promise import resolved
 from coordlock.testing.faults.events import Kind
-from coordlock.ticket import Ticket
 from tests.faults.resource.protocol import Answer, Request
 from tests.faults.resource.resource import Resource
 
@@ -107,7 +107,7 @@ def _depart_in_order(self: Ticket, contender: Contender, _: bool) -> None:
 
 takes_departures_for_ordered = patched((Ticket, "_depart", _depart_in_order))
 
-_blockers = coordlock.admission.blockers
+_blockers = coordlock.model.admission.blockers
 
 
 def _generous(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
@@ -116,21 +116,21 @@ def _generous(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
     return _blockers(snapshot, me)
 
 
-gives_one_permit_too_many = patched((coordlock.acquisition, "blockers", _generous))
+gives_one_permit_too_many = patched((coordlock.kernel.acquisition, "blockers", _generous))
 
 
 def _nearest(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
     return _blockers(snapshot, me)[-1:]
 
 
-waits_for_the_nearest_alone = patched((coordlock.acquisition, "blockers", _nearest))
+waits_for_the_nearest_alone = patched((coordlock.kernel.acquisition, "blockers", _nearest))
 
 
 def _reader_first(mine: Mode, other: Any) -> bool:
     return mine is not Mode.PR and (isinstance(other, Permit) or mine.conflicts(other))
 
 
-lets_readers_pass_writers = patched((coordlock.admission, "_conflict", _reader_first))
+lets_readers_pass_writers = patched((coordlock.model.admission, "_conflict", _reader_first))
 
 
 # Withdrawing, and sending again.
@@ -153,7 +153,9 @@ def _finds_nothing(*arguments: Any, **more: Any) -> Any:
     return False
 
 
-takes_its_own_removal_for_another_ones = patched((coordlock.removal, "removal", _finds_nothing))
+takes_its_own_removal_for_another_ones = patched(
+    (coordlock.kernel.removal, "removal", _finds_nothing)
+)
 
 
 def _remove_once(call: Callable[[], Any], *_: object, **__: object) -> Any:
@@ -163,9 +165,9 @@ def _remove_once(call: Callable[[], Any], *_: object, **__: object) -> Any:
         return False
 
 
-withdraws_once = patched((coordlock.removal, "removal", _remove_once))
+withdraws_once = patched((coordlock.kernel.removal, "removal", _remove_once))
 
-never_looks_for_what_came_late = patched((coordlock.removal, "_CONFIRMATIONS", ()))
+never_looks_for_what_came_late = patched((coordlock.kernel.removal, "_CONFIRMATIONS", ()))
 
 _send = Ticket._send
 
@@ -181,7 +183,7 @@ def _send_anew(self: Ticket) -> Any:
 
 sends_again_under_another_id = patched((Ticket, "_send", _send_anew))
 
-keeps_its_place_when_it_counts_as_lost = patched((coordlock.link, "_withdraw", nothing))
+keeps_its_place_when_it_counts_as_lost = patched((coordlock.kernel.link, "_withdraw", nothing))
 
 
 # Time.
@@ -252,7 +254,7 @@ def _contender_by_name(parent: str, child: str, **options: Any) -> Contender:
 
 def _with_guids(numbers: Iterator[int]) -> tuple[object, str, object]:
     """In the place of random ones: ``numbers``, for all clients."""
-    return coordlock.ids.Ids, "__next__", lambda _: f"{next(numbers):032x}"
+    return coordlock.kernel.ids.Ids, "__next__", lambda _: f"{next(numbers):032x}"
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 from coordlock_zookeeper import ZookeeperBackend
 
-from coordlock.claim import Mode, Permit
 from coordlock.client import Client
 from coordlock.grant import GrantState
-from coordlock.promise import Promise
+from coordlock.model.claim import Mode, Permit
+from coordlock.runtime.promise import Promise
 from coordlock.testing.connection import Connection
 from coordlock.testing.faults.events import Kind, Reach
 from coordlock.testing.waiting import eventually

@@ -14,9 +14,9 @@ from typing import Final, Self
 from kazoo.client import KazooClient
 
 import coordlock
-from coordlock.claim import Claim, Mode, Permit
-from coordlock.contender import Contender
 from coordlock.errors import CoordlockError
+from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.contender import Contender
 from coordlock.testing.faults.bounds import Bounds
 from coordlock.testing.faults.events import (
     FaultBegan,

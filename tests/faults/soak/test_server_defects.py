@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordlock.claim import Permit
+from coordlock.model.claim import Permit
 from coordlock.testing.faults.events import (
     ContenderAppeared,
     ContenderDisappeared,

@@ -15,7 +15,7 @@ from coordlock_zookeeper.session import session_name
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from coordlock.names import unescape
+from coordlock.model.names import unescape
 from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually

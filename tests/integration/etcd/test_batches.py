@@ -14,9 +14,9 @@ from coordlock_etcd import EtcdBackend, requests
 from coordlock_etcd.keys import Layout
 
 import coordlock
-from coordlock.claim import Mode
-from coordlock.contender import Entry, Snapshot
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, SessionLost
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Entry, Snapshot
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.claim import Mode
 from coordlock.config import configure
-from coordlock.contender import Entry
 from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Entry
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.waiting import eventually
 from tests.integration.etcd.conftest import Join

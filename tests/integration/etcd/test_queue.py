@@ -9,10 +9,10 @@ import pytest
 from coordlock_etcd import EtcdBackend, requests
 from coordlock_etcd import messages_pb2 as pb
 
-from coordlock.claim import Mode
-from coordlock.contender import Entry, Snapshot
 from coordlock.errors import BackendUnavailable, SessionLost
-from coordlock.promise import Promise
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Entry, Snapshot
+from coordlock.runtime.promise import Promise
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy

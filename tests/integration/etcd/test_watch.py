@@ -13,8 +13,8 @@ from coordlock_etcd import EtcdBackend, requests
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.watcher import Watcher
 
-from coordlock.contender import Contender, Snapshot
 from coordlock.log import flush
+from coordlock.model.contender import Contender, Snapshot
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts

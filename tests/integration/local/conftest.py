@@ -14,8 +14,8 @@ import pytest
 from coordlock_local import LocalBackend
 
 from coordlock.backend import SessionInfo
-from coordlock.claim import Claim, Mode
-from coordlock.contender import Contender, Entry, Owner, Snapshot
+from coordlock.model.claim import Claim, Mode
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 
 #: Seconds within which anything happens on two noisy cores.
 BOUND = 30.0

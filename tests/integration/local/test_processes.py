@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from coordlock.claim import Mode
-from coordlock.contender import Entry
 from coordlock.errors import BackendUnavailable
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Entry
 from coordlock.testing.waiting import eventually
 from tests.integration.local.conftest import BOUND, OWNER, Party, Worker
 

@@ -15,9 +15,9 @@ import pytest
 from coordlock_local import LocalBackend
 
 from coordlock.backend import SessionInfo
-from coordlock.claim import Mode
-from coordlock.contender import Entry
 from coordlock.errors import AuthenticationFailed, BackendError, ConfigurationError, SessionLost
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Entry
 from coordlock.testing.waiting import eventually
 from tests.integration.local.conftest import BOUND, OWNER, Party
 

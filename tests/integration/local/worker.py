@@ -21,8 +21,8 @@ from coordlock_local import LocalBackend
 from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 
-from coordlock.claim import Mode
-from coordlock.contender import Contender, Entry, Owner
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender, Entry, Owner
 
 WORKERS = 8
 

@@ -13,10 +13,10 @@ import pytest
 from coordlock_zookeeper import ZookeeperBackend, nodes
 
 from coordlock.backend import SessionInfo
-from coordlock.claim import Claim, Mode
 from coordlock.config import configure
-from coordlock.contender import Contender, Entry, Owner, Snapshot
 from coordlock.errors import BackendUnavailable
+from coordlock.model.claim import Claim, Mode
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.testing.connection import Connection
 from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordlock.claim import Mode, Permit
+from coordlock.model.claim import Mode, Permit
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually

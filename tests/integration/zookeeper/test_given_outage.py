@@ -14,8 +14,8 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 import coordlock
-from coordlock.claim import Mode
-from coordlock.contender import Contender
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from tests.integration.zookeeper.conftest import BOUND

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import coordlock
-from coordlock.contender import Entry
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.log import flush
+from coordlock.model.contender import Entry
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from kazoo.security import make_acl, make_digest_acl
 
-from coordlock.claim import Mode
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, ConfigurationError
 from coordlock.log import flush
+from coordlock.model.claim import Mode
 from coordlock.testing.waiting import eventually
 from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
 from tests.servers.certificates import Certificates

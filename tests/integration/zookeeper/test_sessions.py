@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from coordlock.contender import Owner
 from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.model.contender import Owner
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party, new_entry

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from coordlock.claim import Mode
+from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import Kind
 from tests.faults.clients.steps import Steps, at_once
 from tests.faults.clients.worker import Patience, Worker

@@ -13,8 +13,8 @@ from itertools import count
 from typing import Final
 
 import coordlock
-from coordlock.claim import Mode
 from coordlock.errors import BackendError, LockLost, VersionMismatch
+from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import Kind, OperationAccepted, OperationFailed
 from coordlock.testing.faults.journal import Journal
 from coordlock.transaction import Stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from coordlock.claim import Mode
+from coordlock.model.claim import Mode
 from tests.faults.clients.steps import Steps
 from tests.faults.clients.worker import Worker
 from tests.faults.clients.workloads.register import use

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordlock.claim import Permit
+from coordlock.model.claim import Permit
 from tests.faults.clients.steps import Steps
 from tests.faults.clients.worker import Worker
 from tests.faults.clients.workloads.workload import Workload, hold

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordlock.claim import Mode
+from coordlock.model.claim import Mode
 from tests.faults.clients.steps import Steps
 from tests.faults.clients.worker import Patience, Worker
 from tests.faults.clients.workloads.workload import Workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from coordlock.claim import Mode
+from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import Kind
 from tests.faults.clients.attempt_log import AttemptLog
 from tests.faults.clients.steps import Steps

@@ -1,0 +1,83 @@
+"""Pauses between attempts that end when the service answers again."""
+
+from __future__ import annotations
+
+import math
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from coordlock.errors import ClientClosed
+from coordlock.runtime.clock import Timers
+from coordlock.runtime.promise import Promise
+
+__all__ = ["Recovery"]
+
+#: One of those who pause tries again after so many seconds at most, on behalf of all.
+_SCOUTING: Final = 1.0
+#: All are woken so many seconds apart at least: an overloaded service answers now and then.
+_BETWEEN: Final = 0.1
+
+
+class Recovery:
+    """What one client owes its service during an outage: it is sent when the outage is over.
+
+    Whoever learns that the service answers calls `noticed`. Where nothing else would tell, the
+    first one who pauses does it soon, and the others need not ask as often.
+    """
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._lock = threading.RLock()
+        self._pauses: dict[Promise[None], None] = {}  # in order
+        self._scout: Promise[None] | None = None
+        self._is_waking = False
+        self._woken = -math.inf
+
+    def pause(self, seconds: float) -> Promise[None]:
+        """A promise that is kept after ``seconds``, or when the service answers before.
+
+        Raises `ClientClosed` when the client's timers are closed.
+        """
+        pause: Promise[None] = Promise()
+        with self._lock:
+            scouts = self._scout is None
+            seconds = min(seconds, _SCOUTING) if scouts else seconds
+            when = self._timers.clock.now() + seconds
+            timer = self._timers.call_at(when, partial(self._end, pause))
+            self._pauses[pause] = None
+            if scouts:
+                self._scout = pause
+        pause.add_done_callback(lambda _: timer.cancel())
+        return pause
+
+    def noticed(self) -> None:
+        """The service answers: all pauses end, in the timers' thread.
+
+        Never in the teller's own, which may be the one that moves the connection's bytes: what goes
+        on after a pause sends requests.
+        """
+        with self._lock:
+            if self._is_waking or not self._pauses:
+                return
+            when = max(self._timers.clock.now(), self._woken + _BETWEEN)
+            with suppress(ClientClosed):
+                self._timers.call_at(when, self._wake)
+                self._is_waking = True
+
+    def _wake(self) -> None:
+        with self._lock:
+            self._is_waking = False
+            self._woken = self._timers.clock.now()
+            pauses, self._pauses = self._pauses, {}
+            self._scout = None
+        for pause in pauses:
+            pause.resolve(None)
+
+    def _end(self, pause: Promise[None]) -> None:
+        with self._lock:
+            self._pauses.pop(pause, None)
+            if self._scout is pause:
+                self._scout = None
+        pause.resolve(None)

@@ -1,0 +1,59 @@
+"""Repeating what is idempotent: tenacity decides when, the protocol's driver waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, TypeVar
+
+import tenacity
+
+from coordlock.errors import BackendUnavailable
+from coordlock.log import Log
+from coordlock.runtime.clock import Timers, sleep
+from coordlock.runtime.driver import DeadlineReached, Steps
+
+__all__ = ["retried"]
+
+log = Log("coordlock")
+
+T = TypeVar("T")
+
+#: tenacity says how long to pause; it neither calls nor waits.
+_NOBODY: Final = tenacity.Retrying()
+
+
+def retried(
+    call: Callable[[], Future[T]],
+    timers: Timers,
+    *,
+    longest: float = 2.0,
+    on_failure: Callable[[BackendUnavailable], None] | None = None,
+    pause: Callable[[float], Future[None]] | None = None,
+) -> Steps[T]:
+    """The result of ``call``, repeated while the service is unavailable.
+
+    For idempotent requests only. It ends with the caller's deadline, whose `DeadlineReached` then
+    has the last failure as its cause. Waits up to 0.1 s before the second attempt, then up to
+    twice as long each time, to ``longest`` seconds, at random (full jitter), or less if ``pause``
+    says so. ``on_failure`` is told of each failure.
+    """
+    pause = pause or partial(sleep, timers)
+    last: BackendUnavailable | None = None
+    pauses = tenacity.wait_random_exponential(multiplier=0.1, max=longest)
+    attempt = tenacity.RetryCallState(_NOBODY, None, (), {})
+    try:
+        while True:
+            try:
+                answer: T = yield call()
+                return answer
+            except BackendUnavailable as error:
+                last = error
+            if on_failure is not None:
+                on_failure(last)
+            log.debug("attempt %d: %s", attempt.attempt_number, last)
+            yield pause(pauses(attempt))
+            attempt.attempt_number += 1
+    except DeadlineReached as late:
+        raise late from last

@@ -1,0 +1,210 @@
+"""The client's liveness in the service: its deadline, its heartbeats and its end."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from coordlock.backend import Backend
+from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
+from coordlock.kernel.retry import retried
+from coordlock.log import Log
+from coordlock.runtime.clock import Timer, Timers
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise
+
+__all__ = ["Session"]
+
+log = Log("coordlock")
+
+#: Heartbeats are sent this often per time-to-live, so that one may be lost without harm.
+_BEATS_PER_TTL: Final = 3
+#: And this often after one has failed.
+_RETRIES_PER_TTL: Final = 10
+
+
+class Session:
+    """One session, from its opening until it is lost or closed. Backends tell it what they see.
+
+    The deadline is the moment at which the last ACKNOWLEDGED heartbeat was SENT, plus the
+    time-to-live that the service granted with it. The service starts to count later than that, so
+    the session ends here first, whatever happened to the network or to this process. Once ended it
+    never comes back: an acknowledgement that arrives later changes nothing.
+
+    Gray and Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file cache
+    consistency", 1989.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        timers: Timers,
+        on_end: Callable[[Session, CoordlockError], None],
+        on_recovery: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.id = ""
+        self.shared = False
+        #: The service itself said that the session is gone, and its contenders with it.
+        self.gone = False
+        self._backend = backend
+        self._timers = timers
+        self._on_end = on_end
+        self._on_recovery = on_recovery
+        self._lock = threading.RLock()
+        self._sent = -math.inf
+        self._ttl = math.inf
+        self._deadline = math.inf
+        self._suspicion: str | None = None
+        self._end: CoordlockError | None = None
+        self._next_beat: Timer | None = None
+        self._watchdog: Timer | None = None
+
+    def open(self) -> Steps[Session]:
+        """Open it in the service. It is open when a first heartbeat is acknowledged.
+
+        Only then is there a moment of sending from which the time-to-live can be counted.
+        """
+        info = yield self._backend.open(self)
+        self.id, self.shared, self._ttl = info.id, info.shared, info.ttl
+        try:
+            yield from retried(self.beat, self._timers)
+        except SessionLost as error:
+            raise BackendUnavailable(error.service, f"a new session: {error.reason}") from error
+        if (ended := self.ended) is not None:
+            raise BackendUnavailable(self._backend.scheme, f"a new session: {ended}")
+        return self
+
+    @property
+    def ended(self) -> CoordlockError | None:
+        """Why the session ended, or None while it lives. Looks at the clock, not only at timers."""
+        if self._end is None and self._timers.clock.now() >= self._deadline:
+            self._lost(f"no heartbeat was acknowledged for {round(self._ttl, 2):g} s")
+        return self._end
+
+    @property
+    def suspicion(self) -> str | None:
+        """Why the session is in doubt, or None. Disconnected or late, the deadline not reached."""
+        return self._suspicion
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the deadline: infinite where sessions have none, 0 after the end."""
+        if self.ended is not None:
+            return 0.0
+        return max(0.0, self._deadline - self._timers.clock.now())
+
+    def suspect(self, reason: str) -> None:
+        """The connection is gone: in doubt until a heartbeat is acknowledged."""
+        with self._lock:
+            if self._suspicion is not None or self._end is not None:
+                return
+            self._suspicion = reason
+        log.warning("the %s session %s is in doubt: %s", self._backend.scheme, self.id, reason)
+
+    def recovered(self) -> None:
+        """The connection is back: a heartbeat settles the doubt."""
+        if self._end is None:
+            self.beat()
+        else:
+            self._on_recovery()
+
+    def lost(self, reason: str) -> None:
+        """The service says that the session is gone."""
+        self.gone = True
+        self._lost(reason)
+
+    def gone_with(self, error: SessionLost) -> None:
+        """The service has answered a request with ``error``."""
+        if self.ended is None:
+            self.lost(error.reason)
+
+    def beat(self) -> Promise[float]:
+        """Send a heartbeat now; its answer is taken into account before the promise is kept."""
+        answer: Promise[float] = Promise()
+        sent = self._timers.clock.now()
+        self._backend.heartbeat().add_done_callback(partial(self._beaten, sent, answer))
+        return answer
+
+    def end(self, error: CoordlockError) -> None:
+        """The session is over, because of ``error``. Only the first call counts."""
+        try:
+            with self._lock:
+                if self._end is not None:
+                    return
+                self._end = error
+                timers = self._next_beat, self._watchdog
+                self._next_beat = self._watchdog = None
+            for timer in timers:
+                if timer is not None:
+                    timer.cancel()
+            self._on_end(self, error)
+        except BaseException:
+            # Ctrl-C in the thread that looked at the clock: another one tells those who are left.
+            if self._end is error:
+                with suppress(ClientClosed):
+                    now = self._timers.clock.now()
+                    self._timers.call_at(now, partial(self._on_end, self, error))
+            raise
+
+    def _lost(self, reason: str) -> None:
+        self.end(SessionLost(self._backend.scheme, reason))
+
+    def _beaten(self, sent: float, answer: Promise[float], future: Future[float]) -> None:
+        error = future.exception()
+        if error is None:
+            doubted = self._suspicion is not None
+            self._renew(sent, future.result())
+            answer.resolve(future.result())
+            if doubted:
+                self._on_recovery()
+            return
+        if isinstance(error, SessionLost):
+            self.lost(error.reason)
+        else:
+            self.suspect(str(error))
+            with self._lock:
+                self._schedule(self._timers.clock.now() + self._ttl / _RETRIES_PER_TTL)
+        answer.fail(error)
+
+    def _renew(self, sent: float, ttl: float) -> None:
+        with self._lock:
+            too_late = self._timers.clock.now() >= self._deadline
+            if self._end is not None or too_late or sent < self._sent:
+                return
+            self._suspicion = None
+            self._sent, self._ttl, self._deadline = sent, ttl, sent + ttl
+            self._schedule(sent + ttl / _BEATS_PER_TTL)
+            if ttl < math.inf and (self._watchdog is None or self._watchdog.when > self._deadline):
+                self._rearm()
+
+    def _rearm(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._watchdog = self._timers.call_at(self._deadline, self._watch)
+
+    def _schedule(self, when: float) -> None:
+        if self._next_beat is not None:
+            self._next_beat.cancel()
+        if self._end is None and when < math.inf:
+            self._next_beat = self._timers.call_at(when, self._beat_on_time)
+
+    def _beat_on_time(self) -> None:
+        now = self._timers.clock.now()
+        if self._deadline - now < self._ttl / 2:
+            self.suspect("heartbeats are not acknowledged")
+        with self._lock:
+            # The next one is due whether this one is answered or not.
+            self._schedule(now + self._ttl / _BEATS_PER_TTL)
+        if self.ended is None:
+            self.beat()
+
+    def _watch(self) -> None:
+        if self.ended is None:
+            with self._lock:
+                if self._end is None:
+                    self._rearm()

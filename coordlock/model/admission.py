@@ -1,0 +1,96 @@
+"""The admission rule: a snapshot and a contender in, the contenders to wait for out. No I/O.
+
+A contender waits only for EARLIER contenders, so queues are FIFO, nobody starves, and two
+contenders never wait for each other. At most a few are named, so that a departure wakes O(1)
+waiters of a lock, never the herd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.contender import Contender, Snapshot
+
+__all__ = ["blockers", "holders", "mismatch", "next_in_line"]
+
+
+def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
+    """The contenders of which one must depart before ``me`` can be granted; empty: granted.
+
+    An empty answer is a verdict only when the snapshot omits nobody: ask again with a full one.
+
+    * A mode waits for the nearest earlier contender with a conflicting mode. Every earlier
+      conflict must depart; watching the nearest wakes each waiter once per queue's turn.
+    * A permit of n waits for the n nearest earlier contenders: when fewer than n contenders stand
+      before it, at least one of those n has departed (pigeonhole), so watching them misses nothing.
+    """
+    earlier = snapshot.before(me)
+    match me.claim:
+        case Permit(of=permits):
+            return earlier[-permits:] if len(earlier) >= permits else ()
+        case Mode():
+            conflicts = (one for one in reversed(earlier) if _conflict(me.claim, one.claim))
+            nearest = next(conflicts, None)
+            return () if nearest is None else (nearest,)
+
+
+def next_in_line(
+    snapshot: Snapshot,
+    me: Contender,
+    departed: Iterable[Contender],
+    handed_over: Contender | None = None,
+) -> Snapshot | None:
+    """What is left of ``snapshot`` once ``departed`` have gone, if that proves ``me`` granted.
+
+    None where it proves nothing: then the queue must be read. It proves a grant without a read,
+    because no contender enters a queue before one that is in it, and what has departed never
+    returns: what is left here is all that can be left there. Two conditions are the caller's:
+
+    * ``me`` is still in the queue. A departure that was told in order is enough, because that of
+      ``me`` itself would have been told before it.
+    * ``handed_over``, one of ``departed``, had been admitted with the claim that ``me`` asks for.
+      Then all that stands before it is out of the way, the contenders that are not listed too. For
+      a mode: what conflicts with ``me`` conflicted with it. For a permit of n: fewer than n stood
+      before it when it was admitted, so fewer than n stand before ``me`` when it has gone.
+    """
+    left = snapshot.without(departed)
+    if handed_over is not None:
+        left = left.behind(handed_over)
+    return None if left.omitted or blockers(left, me) else left
+
+
+def _conflict(mine: Mode, other: Claim) -> bool:
+    # A permit on a lock's queue is a mismatch, refused by `mismatch`; until then it excludes.
+    return isinstance(other, Permit) or mine.conflicts(other)
+
+
+def holders(snapshot: Snapshot) -> frozenset[str]:
+    """The ids of the contenders that the rule admits now. The snapshot must omit none."""
+    admitted: set[str] = set()
+    earlier: set[Claim] = set()
+    for position, one in enumerate(snapshot.contenders):
+        mine = one.claim
+        if isinstance(mine, Permit):
+            free = position < mine.of
+        else:
+            free = not any(_conflict(mine, other) for other in earlier)
+        if free:
+            admitted.add(one.id)
+        earlier.add(mine)
+    return frozenset(admitted)
+
+
+def mismatch(snapshot: Snapshot, me: Contender) -> Contender | None:
+    """An earlier contender that uses the queue as another kind of lock, if there is one.
+
+    Modes and permits don't mix, nor do semaphores of different sizes: what "n permits" means would
+    depend on who asks. Each contender checks those before it, so a queue in use stays of one kind.
+    """
+    for one in snapshot.before(me):
+        same = (
+            one.claim == me.claim if isinstance(me.claim, Permit) else isinstance(one.claim, Mode)
+        )
+        if not same:
+            return one
+    return None

@@ -1,0 +1,133 @@
+"""The queue as data: contenders, who owns them, and snapshots of them in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from coordlock.model.claim import Claim
+
+__all__ = ["Contender", "Entry", "Owner", "Snapshot", "are_same"]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The client that enqueued a contender, by its own account. For people, not for decisions.
+
+    ``since`` is the owner's wall clock at enqueueing, in seconds since the epoch.
+    """
+
+    host: str
+    pid: int
+    label: str = ""
+    since: float = 0.0
+
+    def encode(self) -> bytes:
+        """The bytes that a backend stores with the contender."""
+        fields = {"host": self.host, "pid": self.pid, "label": self.label, "since": self.since}
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Owner | None:
+        """The owner in ``data``; other programs' data becomes the label; None when empty."""
+        try:
+            fields = json.loads(data)
+            return cls(
+                host=str(fields["host"]),
+                pid=int(fields["pid"]),
+                label=str(fields["label"]),
+                since=float(fields["since"]),
+            )
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            label = data.decode("utf-8", "replace").strip()
+            return cls(host="", pid=0, label=label) if label else None
+
+    def __str__(self) -> str:
+        who = f"{self.host}:{self.pid}" if self.host else ""
+        return " ".join(part for part in (who, self.label) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a client asks a backend to enqueue, identified before anything is sent.
+
+    ``id`` is a GUID (32 hexadecimal digits) that is never used for a second entry, so that a
+    create whose reply was lost can be found again.
+    """
+
+    queue: str
+    id: str
+    claim: Claim
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One entry of a queue, as the service shows it.
+
+    Attributes:
+        id: the GUID of the entry; for other programs' contenders, whatever is unique.
+        key: the backend's full name for it (znode path, etcd key, file).
+        claim: the mode or permit that it asks for.
+        order: its place; contenders are served in ascending order. Unique in the queue.
+        token: the fencing token, 1 to 2**63 - 1, or None where a snapshot doesn't carry it.
+        session: the id of the session that keeps it alive, or "" where not known.
+        owner: the client that enqueued it; None where not known or not asked for.
+    """
+
+    id: str
+    key: str
+    claim: Claim
+    order: int
+    token: int | None = None
+    session: str = ""
+    owner: Owner | None = None
+
+    def __str__(self) -> str:
+        token = "" if self.token is None else f" (token {self.token})"
+        return f"{self.owner or self.key}{token}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A queue at one moment, in ascending order.
+
+    Attributes:
+        queue: the lock's name.
+        contenders: the contenders seen, in ascending order.
+        revision: the service's state that this shows; watches start behind it.
+        omitted: how many contenders stand before the first of ``contenders`` without being listed.
+    """
+
+    queue: str
+    contenders: tuple[Contender, ...]
+    revision: int = 0
+    omitted: int = 0
+
+    def find(self, id: str) -> Contender | None:
+        """The contender of the entry ``id``, or None when it is not in the queue."""
+        return next((one for one in self.contenders if one.id == id), None)
+
+    def before(self, contender: Contender) -> tuple[Contender, ...]:
+        """The listed contenders that stand before ``contender``."""
+        return tuple(one for one in self.contenders if one.order < contender.order)
+
+    def without(self, departed: Iterable[Contender]) -> Snapshot:
+        """This snapshot less what has departed since: a superset of the queue's earlier part.
+
+        Nobody can enter a queue before a contender that is already in it, so what remains here
+        bounds what remains there.
+        """
+        gone = {one.key for one in departed}
+        return replace(self, contenders=tuple(c for c in self.contenders if c.key not in gone))
+
+    def behind(self, contender: Contender) -> Snapshot:
+        """This snapshot when ``contender`` and all before it do not matter any more."""
+        left = tuple(one for one in self.contenders if one.order > contender.order)
+        return replace(self, contenders=left, omitted=0)
+
+
+def are_same(one: Contender, other: Contender) -> bool:
+    """Whether both stand for one entry of a queue, whatever else is known of it."""
+    return one.key == other.key and one.order == other.order

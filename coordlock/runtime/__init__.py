@@ -1,0 +1,1 @@
+"""Promises, drivers, clocks and threads: what runs protocols, and knows nothing of locks."""

@@ -1,0 +1,172 @@
+"""The clock that deadlines are kept on, and timers on it. Both are injected, for tests."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, Protocol
+
+from coordlock.errors import ClientClosed
+from coordlock.log import Log
+from coordlock.runtime.promise import Promise, resolved
+
+__all__ = ["SYSTEM_CLOCK", "Clock", "SystemTimers", "Timer", "Timers", "sleep", "within"]
+
+log = Log("coordlock")
+
+
+class Clock(Protocol):
+    """A monotonic clock."""
+
+    def now(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+
+
+class _SystemClock:
+    # CLOCK_BOOTTIME goes on while the machine is suspended, as the server's clock does.
+    _id: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+    def now(self) -> float:
+        return time.clock_gettime(self._id)
+
+
+SYSTEM_CLOCK: Final[Clock] = _SystemClock()
+
+
+class Timer:
+    """A call that is due at ``when`` on the clock, unless cancelled before."""
+
+    __slots__ = ("action", "when")
+
+    def __init__(self, when: float, action: Callable[[], object]) -> None:
+        self.when = when
+        self.action: Callable[[], object] | None = action
+
+    def cancel(self) -> None:
+        """Never call; harmless when it was called already."""
+        self.action = None
+
+    def fire(self) -> None:
+        """Call the action, once, unless cancelled; its errors are logged, never raised."""
+        action, self.action = self.action, None
+        if action is not None:
+            try:
+                action()
+            except BaseException:
+                # SystemExit too: it ends a thread, and this one serves others.
+                log.exception("a coordlock timer or callback failed")
+
+
+class Timers(Protocol):
+    """Calls in the future, on one clock."""
+
+    clock: Clock
+
+    def call_at(self, when: float, action: Callable[[], object]) -> Timer:
+        """Call ``action`` at ``when`` (seconds on the clock) or soon after.
+
+        Raises `ClientClosed` after `close`.
+        """
+
+    def close(self) -> None:
+        """Call what is still due later now, so that nobody sleeps for good."""
+
+
+class SystemTimers:
+    """Timers served by one daemon thread, which starts with the first timer."""
+
+    def __init__(self, name: str = "coordlock-timers", clock: Clock = SYSTEM_CLOCK) -> None:
+        self.name = name
+        self.clock = clock
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._numbers = itertools.count()
+        # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
+        self._thread: threading.Thread | None = None
+        #: When the thread looks at the timers again, unless it is woken.
+        self._until = -math.inf
+        self._closed = False
+
+    def call_at(self, when: float, action: Callable[[], object]) -> Timer:
+        """Call ``action`` on the timer thread at ``when``; it must not block."""
+        timer = Timer(when, action)
+        with self._lock:
+            if self._closed:
+                raise ClientClosed
+            heapq.heappush(self._heap, (when, next(self._numbers), timer))
+            if self._thread is None:
+                thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
+                thread.start()
+                self._thread = thread  # only now: without the thread nobody serves
+            elif when < self._until or self._until < self.clock.now():
+                # In the second case it is about to wake, unless the machine was suspended, which
+                # it does not count.
+                self._wake.notify()
+                self._until = when
+        return timer
+
+    def close(self) -> None:
+        """End the thread, waiting up to a second for an action under way; fire what is left."""
+        with self._lock:
+            self._closed = True
+            left, self._heap = self._heap, []
+            self._wake.notify()
+        for _, _, timer in sorted(left):
+            timer.fire()
+        if self._thread not in (None, threading.current_thread()):
+            self._thread.join(1.0)
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                while not self._closed and (delay := self._delay()) > 0:
+                    self._until = self.clock.now() + delay
+                    self._wake.wait(delay)
+                if self._closed:
+                    return
+                self._until = -math.inf
+                timer = heapq.heappop(self._heap)[2]
+            timer.fire()
+
+    def _delay(self) -> float:
+        now = self.clock.now()
+        # In bounded steps, because a wait doesn't count the time of a suspend.
+        when = now + 60.0
+        while self._heap and self._heap[0][2].action is None:
+            skipped = heapq.heappop(self._heap)[0]
+            if skipped > now:
+                # Who sets and cancels a timer again and again shall not wake this thread each time,
+                # but find it waiting for one of those.
+                when = min(when, skipped)
+        if self._heap:
+            when = min(when, self._heap[0][0])
+        return when - now
+
+
+def sleep(timers: Timers, seconds: float) -> Promise[None]:
+    """A promise that is kept after ``seconds``."""
+    promise: Promise[None] = Promise()
+    timers.call_at(timers.clock.now() + seconds, partial(promise.resolve, None))
+    return promise
+
+
+def within(timers: Timers, future: Future[Any], seconds: float) -> Promise[None]:
+    """A promise that is kept when ``future`` is done, however it ends, or after ``seconds``."""
+    if future.done() or seconds <= 0:
+        return resolved(None)
+    promise: Promise[None] = Promise()
+    timer = timers.call_at(timers.clock.now() + seconds, partial(promise.resolve, None))
+
+    def finish(_: Future[Any]) -> None:
+        timer.cancel()
+        promise.resolve(None)
+
+    future.add_done_callback(finish)
+    return promise

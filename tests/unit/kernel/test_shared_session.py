@@ -1,0 +1,174 @@
+"""Closing where the session is the application's: it goes on, and contenders don't go with it."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from coordlock_memory import Fault, MemoryBackend, MemoryService
+
+from coordlock import Client, ClientClosed, Settings
+from coordlock.backend import SessionInfo, SessionListener
+from coordlock.errors import BackendUnavailable
+from coordlock.kernel.link import Link
+from coordlock.model.contender import Entry, Snapshot
+from coordlock.runtime.driver import run
+from coordlock.runtime.promise import Promise, failed, resolved
+from coordlock.testing.waiting import eventually
+from tests.unit.signals import interrupted
+
+
+class Given(MemoryBackend):
+    """As with a given `KazooClient`: one session at a time is used, and none is ended."""
+
+    #: Seconds after which the client takes its session for lost, long before the service does.
+    patience = 30.0
+    is_open = closed = was_asked = False
+
+    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+        self.is_open = False
+        shared: Promise[SessionInfo] = Promise()
+
+        def opened(answer: Future[SessionInfo]) -> None:
+            if (error := answer.exception()) is not None:
+                shared.fail(error)
+            else:
+                self.is_open = True
+                shared.resolve(SessionInfo(answer.result().id, self.patience, shared=True))
+
+        super().open(listener).add_done_callback(opened)
+        return shared
+
+    def heartbeat(self) -> Future[float]:
+        granted: Promise[float] = Promise()
+
+        def answered(answer: Future[float]) -> None:
+            if answer.exception() is None:
+                granted.resolve(self.patience)
+            else:
+                granted.follow(answer)
+
+        super().heartbeat().add_done_callback(answered)
+        return granted
+
+    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+        answer = super().enqueue(entry)
+        self.was_asked = True
+        return answer
+
+    def withdraw(self, entry: Entry) -> Future[bool]:
+        if not self.is_open or self.closed:
+            return failed(BackendUnavailable("memory", "no session is open"))
+        return super().withdraw(entry)
+
+    def close(self) -> Future[None]:
+        self.closed = True
+        return resolved(None)
+
+
+@pytest.fixture
+def service(no_leaks: None) -> Iterator[MemoryService]:
+    service = MemoryService()
+    yield service
+    for session in service.sessions():
+        service.expire(session)
+
+
+@pytest.fixture
+def given(service: MemoryService) -> Iterator[Given]:
+    given = Given(service, 3600.0)
+    yield given
+    MemoryBackend.close(given)
+
+
+@pytest.fixture
+def client(given: Given) -> Client:
+    link = Link(given, Settings("memory", request_timeout=0.2))
+    run(link.session(), link.clock)
+    return Client(link)
+
+
+def length(given: Given, queue: str = "q") -> int:
+    return len(given.service.snapshot(queue).contenders)
+
+
+def test_closing_withdraws_what_is_held(given: Given, client: Client) -> None:
+    client.lock("q").acquire()
+    client.close()
+    assert (length(given), given.closed) == (0, True)
+
+
+def test_what_an_outage_kept_from_being_withdrawn_is_withdrawn_after_it(
+    given: Given, client: Client
+) -> None:
+    client.lock("q").acquire()
+    given.faults.partition()
+    client.close()
+    assert (length(given), given.closed) == (1, False)
+    with pytest.raises(ClientClosed):
+        client.lock("q").acquire()
+    given.faults.heal()
+    eventually(lambda: given.closed)
+    assert length(given) == 0
+
+
+def test_ctrl_c_while_closing_leaves_nobody(
+    service: MemoryService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A Ctrl-C that struck at the end of a generator cannot be raised, and is no news.
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    for number in itertools.count(1):
+        given = Given(service, 3600.0)
+        link = Link(given, Settings("memory", request_timeout=0.2))
+        run(link.session(), link.clock)
+        client = Client(link)
+        client.lock("q").acquire()
+        client.lock("r").acquire()
+        came = interrupted(client.close, number)
+        client.close()
+        eventually(lambda: given.closed)  # noqa: B023
+        assert (length(given), length(given, "r")) == (0, 0)
+        if not came:
+            break
+    assert number > 30
+
+
+def test_what_is_withdrawn_after_closing_takes_a_new_session_where_the_old_one_was_lost(
+    given: Given, client: Client
+) -> None:
+    given.patience = 0.5
+    client._link.sessions._latest = None  # it has the patience of before
+    grant = client.lock("q").acquire()
+    given.faults.partition()
+    assert grant.lost.wait(30)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.lock("r").acquire)
+        eventually(lambda: not given.is_open, "another session to be asked for")
+        client.close()
+        assert isinstance(waiting.exception(30), ClientClosed)
+    assert length(given) == 1
+    given.faults.heal()
+    eventually(lambda: given.closed)
+    assert length(given) == 0
+
+
+def test_a_request_that_takes_effect_after_closing_leaves_nobody(
+    given: Given, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Snapshot] = []
+    enqueue = given.service.enqueue
+    monkeypatch.setattr(given.service, "enqueue", lambda *what: done.append(enqueue(*what)))
+    given.faults.inject("enqueue", Fault.LATE)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.lock("q").acquire)
+        eventually(lambda: given.was_asked)
+        client.close()
+        assert isinstance(waiting.exception(30), ClientClosed)
+    assert not done
+    eventually(lambda: done and length(given) == 0)
+    # It is looked for some more times, but not here.
+    client._link.timers.close()
+    eventually(lambda: given.closed)

@@ -1,0 +1,510 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from coordlock_memory import Fault
+from hypothesis import given
+from hypothesis import strategies as st
+from tenacity import wait_fixed
+
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendUnavailable,
+    ClientClosed,
+    Evicted,
+    SessionLost,
+)
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Snapshot
+from coordlock.runtime.promise import failed
+from tests.simulation.world import TTL, Call, Party, World
+
+#: After this many seconds the last look for a late contender is over.
+CONFIRMED = 120.0
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def party(world: World) -> Party:
+    party = world.party()
+    party.run(party.link.session())
+    return party
+
+
+def ticket_of(party: Party) -> Ticket:
+    session = party.run(party.link.session())
+    party.world.settle()
+    return party.link.ticket(session.result, "q", Mode.EX)
+
+
+def live_tickets(party: Party) -> int:
+    return len(party.link._tickets)
+
+
+def test_a_ticket_that_was_never_sent_is_withdrawn_without_a_request(party: Party) -> None:
+    ticket = ticket_of(party)
+    assert ticket.withdraw().result(0) is False
+    assert ticket.withdrawn
+    assert "withdraw" not in party.network.requests
+    assert live_tickets(party) == 0
+
+
+def test_an_enqueued_ticket_knows_its_contender(world: World, party: Party) -> None:
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    assert call.result.find(ticket.entry.id) == ticket.contender
+    assert world.queue() == (ticket.contender,)
+
+
+def test_withdrawing_removes_the_contender_and_answers_whether_it_was_there(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    removal = ticket.withdraw()
+    assert removal.result(0) is True
+    assert ticket.withdraw() is removal
+    assert world.queue() == ()
+    assert live_tickets(party) == 0
+    assert party.network.requests.count("withdraw") == 1
+
+
+def test_withdrawing_an_evicted_contender_answers_that_it_was_gone(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    world.service.remove(world.queue()[0])
+    assert ticket.withdraw().result(0) is False
+
+
+def test_a_removal_whose_reply_was_lost_counts_as_a_removal(world: World, party: Party) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    party.network.faults.inject("withdraw", Fault.LOSE_REPLY)
+    removal = ticket.withdraw()
+    world.advance(5)
+    assert world.queue() == ()
+    assert removal.result(0) is True
+
+
+def test_a_removal_that_was_lost_is_repeated_until_it_is_answered(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 8)
+    removal = ticket.withdraw()
+    assert len(world.queue()) == 1
+    world.advance(CONFIRMED)
+    assert removal.result(0) is True
+    assert world.queue() == ()
+    assert live_tickets(party) == 0
+
+
+def test_a_removal_survives_an_outage_shorter_than_the_session(world: World, party: Party) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    party.cut_off()
+    removal = ticket.withdraw()
+    world.advance(TTL / 2)
+    assert not removal.done()
+    party.heal()
+    world.advance(TTL)
+    assert removal.result(0) is True
+    assert world.queue() == ()
+
+
+def test_a_ticket_whose_removal_fails_is_known_as_long_as_its_contender_stands(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    refused = AuthenticationFailed("memory", "no right to delete")
+    monkeypatch.setattr(party.link.backend, "withdraw", lambda _: failed(refused))
+    assert ticket.withdraw().exception(0) is refused
+    [standing] = world.queue()
+    assert party.link.own(standing) is ticket
+    world.service.expire(ticket.session.id)
+    world.settle()
+    assert live_tickets(party) == 0
+
+
+def test_a_ticket_withdrawn_while_its_request_is_under_way_leaves_when_it_arrives(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.network.faults.latency = lambda: 2.0
+    call = party.run(ticket.enqueue())
+    world.advance(1)
+    removal = ticket.withdraw()
+    assert "withdraw" not in party.network.requests
+    world.advance(5)
+    assert removal.result(0) is True
+    assert world.queue() == ()
+    assert call.done
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
+def test_a_request_with_a_fault_is_repeated_and_makes_one_contender(
+    world: World, party: Party, fault: Fault
+) -> None:
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", fault, 3)
+    call = party.run(ticket.enqueue())
+    world.advance(CONFIRMED)
+    assert call.result.find(ticket.entry.id) == ticket.contender
+    assert world.queue() == (ticket.contender,)
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("moment", [0.0, 0.05, 0.5, 1.0, 1.5, 3.0])
+def test_no_contender_is_left_of_a_ticket_withdrawn_around_a_fault(
+    world: World, party: Party, fault: Fault, moment: float
+) -> None:
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", fault, 4)
+    party.network.faults.inject("withdraw", fault, 2)
+    call = party.run(ticket.enqueue())
+    world.advance(moment)
+    ticket.withdraw()
+    call.cancel()
+    world.advance(CONFIRMED)
+    assert world.queue() == ()
+    assert live_tickets(party) == 0
+    assert world.watches() == 0
+
+
+def test_a_create_that_takes_effect_after_the_withdrawal_is_found_and_removed(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LATE)
+    call = party.run(ticket.enqueue())
+    assert ticket.withdraw().result(0) is False
+    call.cancel()
+    assert world.queue() == ()
+    # The fault's second, and the first look for it.
+    world.advance(10)
+    assert world.queue() == ()
+    assert party.network.requests.count("withdraw") >= 2
+
+
+def test_no_request_is_sent_again_once_the_ticket_was_withdrawn(world: World, party: Party) -> None:
+    """As when the client closes in another thread, on a session that goes on."""
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LOSE_REQUEST)
+    call = party.run(ticket.enqueue())
+    ticket.lose(ClientClosed())
+    ticket.withdraw()
+    world.advance(CONFIRMED)
+    assert party.network.requests.count("enqueue") == 1
+    assert isinstance(call.error, ClientClosed)
+    assert world.queue() == ()
+
+
+def test_no_request_is_sent_in_a_session_that_has_ended(world: World, party: Party) -> None:
+    ticket = ticket_of(party)
+    ticket.session.lost("it expired")
+    call = party.run(ticket.enqueue())
+    world.settle()
+    assert isinstance(call.error, SessionLost)
+    assert "enqueue" not in party.network.requests
+    assert ticket.withdraw().result(0) is False
+
+
+def test_a_ticket_of_a_session_that_is_gone_is_withdrawn_without_a_request(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    world.service.expire(world.service.sessions()[0])
+    assert isinstance(ticket.end.result(0), SessionLost)
+    assert ticket.withdraw().result(0) is False
+    assert "withdraw" not in party.network.requests
+
+
+def test_a_contender_of_a_session_lost_only_here_is_still_removed(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    ticket.session.end(SessionLost("memory", "the deadline has passed"))
+    assert ticket.withdraw().result(0) is True
+    assert world.queue() == ()
+
+
+def test_a_removal_is_tried_again_as_soon_as_the_session_has_recovered(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue())
+    world.settle()
+    held = party.held("other")
+    # The fault: an outage of which every request learns at once.
+    for method in ("withdraw", "heartbeat"):
+        party.network.faults.inject(method, Fault.LOSE_REQUEST, 1000)
+    removal, late = ticket.withdraw(), held._ticket.withdraw()
+    world.advance(0.8 * TTL)
+    party.network.faults._next.clear()
+    ticket.session.recovered()
+    world.settle()
+    assert removal.result(0) is True
+    assert late.result(0) is True
+
+
+def test_one_removal_that_is_answered_wakes_the_others(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenacity.wait_random_exponential", lambda **_: wait_fixed(300))
+    tickets = [party.held(name)._ticket for name in "abc"]
+    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 5)
+    removals = [ticket.withdraw() for ticket in tickets]
+    world.advance(2.9)  # the first one has tried again twice, for all
+    assert not any(removal.done() for removal in removals)
+    world.advance(0.1)
+    assert all(removal.done() for removal in removals)
+
+
+def test_a_waiter_is_told_of_a_departure_and_of_nothing_else(world: World, party: Party) -> None:
+    holder = world.party().held()
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    waiting = ticket.departure(call.result.contenders[:1], call.result.revision)
+    world.advance(60)
+    assert not waiting.done()
+    holder._ticket.withdraw()
+    world.settle()
+    assert waiting.result(0) is None
+    assert [one.token for one in ticket.departed] == [holder.token]
+
+
+def test_a_departure_before_the_watch_is_noticed(world: World, party: Party) -> None:
+    holder = world.party().held()
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    holder._ticket.withdraw()
+    waiting = ticket.departure(call.result.contenders[:1], call.result.revision)
+    world.settle()
+    assert waiting.done()
+
+
+def test_waiting_again_keeps_the_watches_that_are_still_wanted(world: World, party: Party) -> None:
+    for _ in range(3):
+        other = world.party()
+        other.run(ticket_of(other).enqueue())
+    world.settle()
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    first, second, third = (*world.queue()[:3],)
+    ticket.departure((first, second), call.result.revision)
+    assert world.watches() == 2
+    ticket.departure((second, third), call.result.revision)
+    assert world.watches() == 2
+    world.service.remove(first)
+    world.settle()
+    assert ticket.departed == set()
+
+
+def test_a_ticket_withdrawn_while_it_changes_its_watches_keeps_none(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        other = world.party()
+        other.run(ticket_of(other).enqueue())
+    world.settle()
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    watch = party.network.watch
+
+    def withdrawing(*arguments: Any) -> Callable[[], None]:
+        cancel = watch(*arguments)
+
+        def cancelled() -> None:
+            cancel()
+            ticket.withdraw()  # as the end of its session does, in another thread
+
+        return cancelled
+
+    monkeypatch.setattr(party.network, "watch", withdrawing)
+    first, second, third = (*world.queue()[:3],)
+    ticket.departure((first, second), call.result.revision)
+    ticket.departure((third,), call.result.revision)
+    assert world.watches() == 0
+
+
+def test_a_waiter_whose_contender_is_lost_is_told_at_once(world: World, party: Party) -> None:
+    world.party().held()
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    world.settle()
+    ticket.guard(call.result.revision, at_once=True)
+    waiting = ticket.departure(call.result.contenders[:1], call.result.revision)
+    world.service.remove(world.queue()[1])
+    world.settle()
+    assert isinstance(waiting.exception(0), Evicted)
+    again = ticket.departure(call.result.contenders[:1], call.result.revision)
+    assert isinstance(again.exception(0), Evicted)
+
+
+def test_only_the_first_loss_counts(party: Party) -> None:
+    ticket = ticket_of(party)
+    closed = ClientClosed()
+    ticket.lose(closed)
+    ticket.lose(Evicted("q"))
+    assert ticket.end.result(0) is closed
+
+
+def test_the_own_contender_is_watched_only_when_it_is_held_for_a_moment(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    assert world.watches() == 0
+    world.advance(1)
+    assert world.watches() == 1
+    grant._ticket.withdraw()
+    assert world.watches() == 0
+    short = party.held()
+    short._ticket.withdraw()
+    world.advance(1)
+    assert world.watches() == 0
+
+
+def test_a_holder_evicted_before_the_watch_is_told_all_the_same(world: World, party: Party) -> None:
+    grant = party.held()
+    world.service.remove(world.queue()[0])
+    assert not grant._ticket.end.done()
+    world.advance(1)
+    assert isinstance(grant._ticket.end.result(0), Evicted)
+
+
+def test_a_holder_whose_deadline_has_passed_is_not_told_that_it_was_evicted(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    # It stands still, and its contender goes with its session. When it runs again, the thread that
+    # brings the departure comes before the one that looks at the clock.
+    party.pause()
+    world.advance(3 * TTL)
+    assert world.queue() == ()
+    grant._ticket.removed()
+    assert isinstance(grant._ticket.end.result(0), SessionLost)
+
+
+def test_withdrawing_is_no_loss(world: World, party: Party) -> None:
+    grant = party.held()
+    world.advance(1)
+    grant._ticket.withdraw()
+    world.advance(1)
+    assert grant._ticket.end.result(0) is None
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("advance"), st.floats(0, 8)),
+        st.tuples(st.just("enqueue"), st.sampled_from(Fault)),
+        st.tuples(st.just("withdraw"), st.sampled_from(Fault)),
+        st.tuples(st.just("partition"), st.none()),
+        st.tuples(st.just("heal"), st.none()),
+        st.tuples(st.just("latency"), st.floats(0, 3)),
+        st.tuples(st.just("withdraw"), st.none()),
+        st.tuples(st.just("expire"), st.none()),
+        st.tuples(st.just("evict"), st.none()),
+        st.tuples(st.just("enqueue"), st.none()),
+    ),
+    max_size=14,
+)
+
+
+class Day:
+    """A ticket's day, in which ``steps`` happen to it."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.party = self.world.party()
+        self.ticket = ticket_of(self.party)
+        self.calls: list[Call[Snapshot]] = []
+
+    def happen(self, name: str, value: float | Fault | None) -> None:
+        faults = self.party.network.faults
+        match name, value:
+            case "advance", float(seconds):
+                self.world.advance(seconds)
+            case ("enqueue" | "withdraw") as method, Fault() as fault:
+                faults.inject(method, fault)
+            case "latency", float(seconds):
+                faults.latency = lambda: seconds
+            case _:
+                getattr(self, name)()
+
+    def partition(self) -> None:
+        self.party.cut_off()
+
+    def heal(self) -> None:
+        self.party.heal()
+
+    def enqueue(self) -> None:
+        if not self.calls and not self.ticket.withdrawn:
+            self.calls.append(self.party.run(self.ticket.enqueue()))
+
+    def withdraw(self) -> None:
+        self.ticket.withdraw()
+        for call in self.calls:
+            call.cancel()
+
+    def expire(self) -> None:
+        for session in self.world.service.sessions():
+            self.world.service.expire(session)
+
+    def evict(self) -> None:
+        for contender in self.world.queue():
+            self.world.service.remove(contender)
+
+
+@given(STEPS)
+def test_whatever_fails_a_withdrawn_ticket_leaves_no_contender(
+    steps: list[tuple[str, float | Fault | None]],
+) -> None:
+    day = Day()
+    for name, value in steps:
+        day.happen(name, value)
+    day.withdraw()
+    day.heal()
+    day.world.advance(2 * CONFIRMED)
+    assert day.world.queue() == ()
+    assert live_tickets(day.party) == 0
+    assert day.world.watches() == 0
+    for call in day.calls:
+        assert call.done
+        assert not isinstance(call.outcome.exception(0), BackendUnavailable)
+
+
+def test_nothing_is_watched_after_the_client_was_closed(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party.held()
+    watched: list[object] = []
+    monkeypatch.setattr(party.network, "watch", lambda *args: watched.append(args))
+    party.run(party.link.close())
+    world.advance(5)
+    assert watched == []

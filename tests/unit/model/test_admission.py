@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordlock.model.admission import blockers, holders, mismatch, next_in_line
+from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.contender import Contender, Snapshot
+
+#: Row: held, column: asked for; the published table of the VMS lock manager.
+TABLE = """
+        NL  CR  CW  PR  PW  EX
+    NL  yes yes yes yes yes yes
+    CR  yes yes yes yes yes no
+    CW  yes yes yes no  no  no
+    PR  yes yes no  yes no  no
+    PW  yes yes no  no  no  no
+    EX  yes no  no  no  no  no
+"""
+COLUMNS, *ROWS = (line.split() for line in TABLE.split("\n") if line.strip())
+COMPATIBLE = {
+    (Mode[row[0]], Mode[column]): word == "yes"
+    for row in ROWS
+    for column, word in zip(COLUMNS, row[1:], strict=True)
+}
+
+
+def contender(order: int, claim: Claim) -> Contender:
+    return Contender(id=f"id{order}", key=f"q/{order}", claim=claim, order=order, token=order)
+
+
+def queue(claims: list[Claim]) -> Snapshot:
+    return Snapshot("q", tuple(contender(order, claim) for order, claim in enumerate(claims, 1)))
+
+
+def truly_admitted(snapshot: Snapshot, me: Contender) -> bool:
+    """By the definitions: no earlier conflict; fewer than n before a permit of n."""
+    earlier = [one for one in snapshot.contenders if one.order < me.order]
+    if isinstance(me.claim, Permit):
+        return len(earlier) < me.claim.of
+    for one in earlier:
+        if isinstance(one.claim, Permit) or not COMPATIBLE[one.claim, me.claim]:
+            return False
+    return True
+
+
+modes: st.SearchStrategy[list[Claim]] = st.lists(st.sampled_from(Mode), min_size=1, max_size=12)
+permits: st.SearchStrategy[list[Claim]] = st.integers(1, 5).flatmap(
+    lambda n: st.lists(st.just(Permit(n)), min_size=1, max_size=14)
+)
+claims = modes | permits
+
+
+@pytest.mark.parametrize("held", Mode)
+@pytest.mark.parametrize("asked", Mode)
+def test_the_modes_conflict_as_in_the_published_table(held: Mode, asked: Mode) -> None:
+    assert asked.conflicts(held) is not COMPATIBLE[held, asked]
+    snapshot = queue([held, asked])
+    assert (blockers(snapshot, snapshot.contenders[1]) == ()) is COMPATIBLE[held, asked]
+
+
+@given(claims)
+def test_who_is_admitted_is_decided_as_the_definitions_say(claims: list[Claim]) -> None:
+    snapshot = queue(claims)
+    admitted = {one.id for one in snapshot.contenders if truly_admitted(snapshot, one)}
+    assert holders(snapshot) == admitted
+    for one in snapshot.contenders:
+        assert (blockers(snapshot, one) == ()) is (one.id in admitted)
+
+
+@given(claims)
+def test_holders_never_conflict(claims: list[Claim]) -> None:
+    snapshot = queue(claims)
+    holding = [one for one in snapshot.contenders if one.id in holders(snapshot)]
+    for number, one in enumerate(holding):
+        if isinstance(one.claim, Permit):
+            assert len(holding) <= one.claim.of
+            continue
+        for other in holding[number + 1 :]:
+            assert isinstance(other.claim, Mode)
+            assert COMPATIBLE[one.claim, other.claim]
+
+
+@given(claims)
+def test_only_earlier_contenders_are_waited_for_so_there_is_no_deadlock(
+    claims: list[Claim],
+) -> None:
+    snapshot = queue(claims)
+    assert not blockers(snapshot, snapshot.contenders[0])
+    for one in snapshot.contenders:
+        assert all(other.order < one.order for other in blockers(snapshot, one))
+
+
+@given(claims, st.data())
+def test_no_fresh_snapshot_is_needed_to_know_of_an_admission(
+    claims: list[Claim], data: st.DataObject
+) -> None:
+    # The truth: some have left since the snapshot, and some have come; I know of some departures.
+    seen = queue(claims)
+    me = data.draw(st.sampled_from(seen.contenders))
+    left = data.draw(st.sets(st.sampled_from(seen.contenders)).map(lambda some: some - {me}))
+    known = (
+        data.draw(st.sets(st.sampled_from(sorted(left, key=lambda c: c.order)))) if left else set()
+    )
+    come = tuple(contender(100 + n, me.claim) for n in range(data.draw(st.integers(0, 3))))
+    truth = Snapshot("q", tuple(c for c in seen.contenders if c not in left) + come)
+    if not blockers(seen.without(known), me):
+        assert truly_admitted(truth, me)
+    if known == left:
+        assert (not blockers(seen.without(known), me)) is truly_admitted(truth, me)
+
+
+@given(claims, st.data())
+def test_what_proves_that_i_am_next_is_what_a_read_would_find(
+    claims: list[Claim], data: st.DataObject
+) -> None:
+    """Contenders leave and come; I was told of some departures, and know one that held."""
+    full = queue(claims)
+    me = data.draw(st.sampled_from(full.contenders))
+    earlier = list(full.before(me))
+    omitted = data.draw(st.integers(0, len(earlier)))
+    seen = replace(full, contenders=full.contenders[omitted:], omitted=omitted)
+    now, told, admitted = full, set[Contender](), set[Contender]()
+    for _ in range(data.draw(st.integers(0, len(earlier)))):
+        admitted |= {one for one in earlier if truly_admitted(now, one)}
+        gone = data.draw(st.sampled_from([one for one in earlier if one in now.contenders]))
+        now = now.without([gone])
+        if data.draw(st.booleans()):
+            told.add(gone)
+    listed = [one for one in seen.before(me) if one in told & admitted and one.claim == me.claim]
+    handed_over = data.draw(st.none() | st.sampled_from(listed)) if listed else None
+    left = next_in_line(seen, me, told, handed_over)
+    if left is not None:
+        assert truly_admitted(now, me)
+        assert not blockers(left, me)
+    elif not omitted and {*earlier} - told == {*now.before(me)}:
+        assert not truly_admitted(now, me)
+
+
+def test_a_holder_that_asked_for_the_same_hands_over_though_its_queue_was_not_read() -> None:
+    full = queue([Mode.EX] * 4)
+    seen = replace(full, contenders=full.contenders[2:], omitted=2)
+    before, me = seen.contenders
+    assert next_in_line(seen, me, [before]) is None
+    assert next_in_line(seen, me, [before], handed_over=before) is not None
+
+
+@given(claims, st.data())
+def test_a_departure_that_admits_me_is_one_of_those_i_wait_for(
+    claims: list[Claim], data: st.DataObject
+) -> None:
+    """Nobody misses his turn: before it comes, somebody he has named departs."""
+    now = queue(claims)
+    me = data.draw(st.sampled_from(now.contenders))
+    named = set(blockers(now, me))
+    if not named:
+        return
+    while not truly_admitted(now, me):
+        others = [one for one in now.contenders if one.order < me.order]
+        gone = data.draw(st.sampled_from(others))
+        now = now.without([gone])
+        if gone in named:
+            return
+    pytest.fail("admitted, and nobody named has departed")
+
+
+@given(st.integers(2, 60))
+def test_in_a_queue_of_exclusive_locks_a_departure_wakes_one(length: int) -> None:
+    snapshot = queue([Mode.EX] * length)
+    named = Counter(b.id for one in snapshot.contenders for b in blockers(snapshot, one))
+    assert set(named.values()) == {1}
+
+
+@given(st.integers(1, 8), st.integers(1, 60))
+def test_in_a_queue_of_permits_a_departure_wakes_at_most_as_many_as_there_are_permits(
+    of: int, length: int
+) -> None:
+    snapshot = queue([Permit(of)] * length)
+    named = Counter(b.id for one in snapshot.contenders for b in blockers(snapshot, one))
+    assert max(named.values(), default=0) <= of
+
+
+@given(modes)
+def test_those_a_departure_wakes_could_all_hold_together(claims: list[Claim]) -> None:
+    """A wake-up of several is no herd: none of them is in another's way."""
+    snapshot = queue(claims)
+    for gone in snapshot.contenders:
+        woken = [one for one in snapshot.contenders if gone in blockers(snapshot, one)]
+        for number, one in enumerate(woken):
+            for other in woken[number + 1 :]:
+                assert isinstance(one.claim, Mode)
+                assert isinstance(other.claim, Mode)
+                assert COMPATIBLE[one.claim, other.claim]
+
+
+@given(claims, st.data())
+def test_the_window_suffices_to_decide_or_says_that_it_does_not(
+    claims: list[Claim], data: st.DataObject
+) -> None:
+    full = queue(claims)
+    me = data.draw(st.sampled_from(full.contenders))
+    upto = [one for one in full.contenders if one.order <= me.order]
+    listed = upto[-(me.claim.window + 1) :]
+    cut = replace(full, contenders=tuple(listed), omitted=len(upto) - len(listed))
+    if blockers(cut, me):
+        assert not truly_admitted(full, me)
+    elif not cut.omitted:
+        assert truly_admitted(full, me)
+    if isinstance(me.claim, Permit):
+        assert (not blockers(cut, me)) is truly_admitted(full, me)
+
+
+@given(st.lists(st.sampled_from([*Mode, Permit(1), Permit(2), Permit(3)]), min_size=1, max_size=10))
+def test_a_queue_of_mixed_kinds_is_seen_by_whoever_is_admitted(claims: list[Claim]) -> None:
+    snapshot = queue(claims)
+    for one in snapshot.contenders:
+        kinds = {
+            "mode" if isinstance(c.claim, Mode) else str(c.claim)
+            for c in (*snapshot.before(one), one)
+        }
+        assert (mismatch(snapshot, one) is None) is (len(kinds) == 1)
+        if (other := mismatch(snapshot, one)) is not None:
+            assert other.order < one.order
+
+
+def test_a_mode_never_passes_a_permit() -> None:
+    snapshot = queue([Permit(3), Mode.NL])
+    assert blockers(snapshot, snapshot.contenders[1]) == (snapshot.contenders[0],)

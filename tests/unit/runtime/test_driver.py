@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from coordlock_memory import VirtualTime
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordlock import AcquireTimeout
+from coordlock.errors import BackendUnavailable
+from coordlock.log import flush
+from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.driver import DeadlineReached, Steps, run, run_async, run_in_background
+from coordlock.runtime.promise import Promise, failed, resolved
+from coordlock.testing.waiting import eventually
+from tests.unit.clients import Service, backend
+
+#: One step of a made-up protocol: what its future gives, whether it is done when it is yielded,
+#: and whether the protocol catches its error.
+Script = list[tuple[int | None, bool, bool]]
+
+scripts: st.SearchStrategy[Script] = st.lists(
+    st.tuples(st.integers(0, 9) | st.none(), st.booleans(), st.booleans()), max_size=6
+)
+
+
+def protocol(
+    script: Script, complete: Callable[[Callable[[], object]], object]
+) -> Steps[list[str]]:
+    """Follow ``script``; ``complete`` calls what completes a future, sooner or later."""
+    seen: list[str] = []
+    for value, at_once, catches in script:
+        future: Future[Any] = Promise()
+
+        def finish(future: Future[Any] = future, value: int | None = value) -> None:
+            if value is None:
+                future.set_exception(BackendUnavailable("memory", "as told"))
+            else:
+                future.set_result(value)
+
+        if at_once:
+            finish()
+        else:
+            complete(finish)
+        try:
+            seen.append(f"got {yield future}")
+        except BackendUnavailable as error:
+            if not catches:
+                raise
+            seen.append(f"caught {error.reason}")
+    return seen
+
+
+def outcome(call: Callable[[], Any]) -> tuple[str, str]:
+    try:
+        return "returned", str(call())
+    except BackendUnavailable as error:
+        return "raised", str(error)
+
+
+def in_thread(finish: Callable[[], object]) -> None:
+    threading.Timer(0.0, finish).start()
+
+
+@given(scripts)
+def test_the_drivers_give_the_same_for_every_protocol(script: Script) -> None:
+    expected = outcome(lambda: run(protocol(script, lambda finish: finish()), SYSTEM_CLOCK))
+    assert outcome(lambda: run(protocol(script, in_thread), SYSTEM_CLOCK)) == expected
+
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        return await run_async(protocol(script, loop.call_soon), SYSTEM_CLOCK)
+
+    assert outcome(lambda: asyncio.run(main())) == expected
+    waiting: list[Callable[[], object]] = []
+    promise = run_in_background(protocol(script, waiting.append))
+    while waiting:
+        waiting.pop()()
+    assert outcome(lambda: promise.result(0)) == expected
+
+
+def test_a_long_protocol_of_kept_promises_does_not_recurse() -> None:
+    def steps() -> Steps[int]:
+        total = 0
+        for _ in range(10_000):
+            total += yield resolved(1)
+        return total
+
+    assert run(steps(), SYSTEM_CLOCK) == 10_000
+    assert run_in_background(steps()).result(0) == 10_000
+    assert asyncio.run(run_async(steps(), SYSTEM_CLOCK)) == 10_000
+
+
+def both(steps: Callable[[], Steps[Any]], deadline: float | None) -> list[Any]:
+    return [
+        run(steps(), SYSTEM_CLOCK, deadline),
+        asyncio.run(run_async(steps(), SYSTEM_CLOCK, deadline)),
+    ]
+
+
+def test_the_deadline_is_thrown_once_and_what_follows_is_not_bounded_by_it() -> None:
+    def steps() -> Steps[list[str]]:
+        seen = []
+        try:
+            yield Promise()
+        except DeadlineReached:
+            seen.append("deadline")
+        slow: Promise[str] = Promise()
+        threading.Timer(0.05, slow.resolve, ["cleaned up"]).start()
+        seen.append((yield slow))
+        return seen
+
+    deadline = SYSTEM_CLOCK.now() + 0.01
+    assert both(steps, deadline) == [["deadline", "cleaned up"]] * 2
+
+
+def test_a_deadline_that_is_past_leaves_what_is_done_its_result() -> None:
+    def steps() -> Steps[str]:
+        answer: str = yield resolved("known")
+        return answer
+
+    assert both(steps, SYSTEM_CLOCK.now() - 1) == ["known"] * 2
+
+
+def test_a_deadline_that_is_past_ends_a_wait_at_once() -> None:
+    def steps() -> Steps[None]:
+        yield Promise()
+
+    with pytest.raises(DeadlineReached):
+        run(steps(), SYSTEM_CLOCK, SYSTEM_CLOCK.now() - 1)
+    with pytest.raises(DeadlineReached):
+        asyncio.run(run_async(steps(), SYSTEM_CLOCK, SYSTEM_CLOCK.now() - 1))
+
+
+def test_a_deadline_is_kept_on_the_clock_it_is_given() -> None:
+    # Real time passes; the given clock stands still, so the deadline never comes.
+    answer: Promise[str] = Promise()
+    threading.Timer(0.1, answer.resolve, ["late"]).start()
+
+    def steps() -> Steps[str]:
+        found: str = yield answer
+        return found
+
+    assert run(steps(), VirtualTime(), 0.001) == "late"
+
+
+@pytest.mark.parametrize("seconds", [1e10, 1e12, 1e300])
+def test_a_deadline_beyond_what_threads_can_wait_for_is_a_long_wait(seconds: float) -> None:
+    def steps() -> Steps[str]:
+        answer: Promise[str] = Promise()
+        threading.Timer(0.02, answer.resolve, ["answered"]).start()
+        found: str = yield answer
+        return found
+
+    assert both(steps, SYSTEM_CLOCK.now() + seconds) == ["answered"] * 2
+
+
+def test_a_protocol_in_the_background_takes_its_error_along() -> None:
+    def steps() -> Steps[None]:
+        yield failed(KeyError("gone"))
+
+    assert isinstance(run_in_background(steps()).exception(0), KeyError)
+
+
+# Interrupts
+
+
+def test_ctrl_c_while_waiting_leaves_the_queue_and_comes_out() -> None:
+    service = Service()
+    with service.client() as holder, service.client() as client, holder.lock("q"):
+        threading.Thread(target=interrupt_when_queued, args=(service,)).start()
+        with pytest.raises(KeyboardInterrupt):
+            client.lock("q").acquire()
+        eventually(lambda: service.size("q") == 1)
+    assert service.size("q") == 0
+
+
+def interrupt_when_queued(service: Service) -> None:
+    eventually(lambda: service.size("q") == 2)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def test_ctrl_c_while_the_service_is_silent_comes_out_at_once() -> None:
+    service = Service()
+    with service.client() as client:
+        backend(client).faults.partition()
+        timer = threading.Timer(
+            0.05, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]
+        )
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            client.lock("q").acquire()
+        backend(client).faults.heal()
+
+
+# asyncio
+
+
+async def reaches(service: Service, size: int) -> None:
+    """Wait until the queue has ``size`` contenders."""
+    async with asyncio.timeout(30):
+        while service.size("q") != size:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> Generator[None, None, None]:
+    """Fails the test when a loop or a future complained."""
+    with caplog.at_level(logging.ERROR):
+        yield
+        gc.collect()
+    assert flush(30)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= 40] == []
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("latency", [None, 0.0, 0.002])
+def test_a_task_cancelled_anywhere_leaves_no_contender(latency: float | None) -> None:
+    async def main() -> None:
+        service = Service()
+        async with service.async_client() as holder, service.async_client() as client:
+            grant = await holder.lock("q").acquire()
+            if latency is not None:
+                backend(client).faults.latency = lambda: latency
+            for turns in range(12):
+                task = asyncio.create_task(client.lock("q").acquire())
+                for _ in range(turns):
+                    await asyncio.sleep(0 if latency is None else latency / 2)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            await reaches(service, 1)
+            assert await grant.release()
+            again = await asyncio.wait_for(client.lock("q").acquire(), 30)
+            await again.release()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_task_cancelled_around_its_grant_holds_the_lock_or_has_left() -> None:
+    async def main() -> None:
+        service = Service()
+        async with service.async_client() as client:
+            for turns in range(12):
+                holder = await client.lock("q").acquire()
+                task = asyncio.create_task(client.lock("q").acquire())
+                await asyncio.sleep(0)
+                releasing = asyncio.create_task(holder.release())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                [got] = await asyncio.gather(task, return_exceptions=True)
+                await releasing
+                if isinstance(got, BaseException):
+                    assert isinstance(got, asyncio.CancelledError)
+                else:
+                    got.check()
+                    assert await got.release()
+                await reaches(service, 0)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.usefixtures("quiet")
+def test_wait_for_and_timeouts_leave_the_queue() -> None:
+    async def main() -> None:
+        service = Service()
+        async with service.async_client() as client, client.lock("q"):
+            for _ in range(5):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(client.lock("q").acquire(), 0.01)
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.01):
+                        await client.lock("q").acquire()
+                with pytest.raises(AcquireTimeout):
+                    await client.lock("q").acquire(0.01)
+                assert await client.lock("q").try_acquire() is None
+            await reaches(service, 1)
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_ends_with_waiters_leaves_no_contender() -> None:
+    service = Service()
+    client = service.async_client()
+
+    async def main() -> None:
+        await client.lock("q").acquire()
+        for _ in range(5):
+            asyncio.create_task(client.lock("q").acquire())  # noqa: RUF006
+        await reaches(service, 6)
+
+    asyncio.run(main())
+    eventually(lambda: service.size("q") == 1)
+    asyncio.run(client.close())
+
+
+def test_a_thousand_waiting_tasks_need_no_thread() -> None:
+    async def main() -> None:
+        service = Service()
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            tasks = [asyncio.create_task(client.lock("q").acquire(60)) for _ in range(2)]
+            await reaches(service, 3)
+            threads = threading.active_count()
+            tasks += [asyncio.create_task(client.lock("q").acquire(60)) for _ in range(998)]
+            await reaches(service, 1001)
+            assert threading.active_count() <= threads
+            served = []
+            await grant.release()
+            for task in tasks:
+                next_grant = await task
+                served.append(next_grant.token)
+                await next_grant.release()
+            assert served == sorted(served)
+
+    started = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - started < 60

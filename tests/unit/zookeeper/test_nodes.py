@@ -1,0 +1,165 @@
+"""Znode names and their order, and what kazoo's recipes make of them."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import pytest
+from coordlock_zookeeper import nodes
+from hypothesis import given
+from hypothesis import strategies as st
+from kazoo.recipe.lock import Lock, ReadLock, WriteLock
+
+from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.contender import Contender
+
+GUID = "0123456789abcdef0123456789abcdef"
+CLAIMS = [*Mode, Permit(1), Permit(3), Permit(10_000)]
+
+signed = st.integers(-(2**31), 2**31 - 1)
+claims = st.one_of(st.sampled_from(Mode), st.builds(Permit, st.integers(1, 10_000)))
+
+
+def printed(sequence: int) -> str:
+    """What the server appends: Java's ``%010d``."""
+    return f"{sequence:010d}"
+
+
+def after(sequence: int) -> int:
+    """The counter's next value: a 32-bit int that overflows."""
+    value: int = struct.unpack("!i", struct.pack("!I", (sequence + 1) % 2**32))[0]
+    return value
+
+
+@given(st.text(min_size=1) | st.sampled_from(["zookeeper", "%7Aookeeper"]), st.booleans())
+def test_a_queues_znode_tells_its_name(name: str, at_top: bool) -> None:
+    child = nodes.component(name, at_top=at_top)
+    assert "/" not in child
+    assert nodes.name_of(child, at_top=at_top) == name
+
+
+def test_the_servers_own_znode_is_no_queue() -> None:
+    assert nodes.component("zookeeper", at_top=True) != "zookeeper"
+    assert nodes.name_of("zookeeper", at_top=True) is None
+    assert nodes.component("zookeeper") == "zookeeper"
+    assert nodes.name_of("zookeeper") == "zookeeper"
+
+
+@given(st.uuids(), claims, signed)
+def test_a_name_tells_its_id_claim_and_sequence(id: object, claim: Claim, sequence: int) -> None:
+    guid = getattr(id, "hex", "")
+    child = nodes.stem(guid, claim) + printed(sequence)
+    assert nodes.sequence_of(child) == sequence
+    seen = nodes.contender("/root/q", child)
+    assert (seen.id, seen.claim) == (guid, claim)
+    assert seen.key == f"/root/q/{child}"
+    assert seen.order == nodes.order_of(sequence)
+    assert nodes.has_id(child, guid)
+
+
+@given(signed.filter(lambda sequence: sequence != -1))
+def test_the_order_follows_the_counter_past_its_overflow(sequence: int) -> None:
+    assert nodes.order_of(after(sequence)) == nodes.order_of(sequence) + 1
+
+
+@given(signed)
+def test_a_sequence_tells_a_place_until_the_counter_is_spent(sequence: int) -> None:
+    assert nodes.is_spent(sequence) == (sequence < 0 or sequence == 2**31 - 1)
+
+
+@pytest.mark.parametrize(
+    ("child", "sequence"),
+    [
+        ("_c_0a-lock-0000000007", 7),
+        ("_c_0a-lock-1500000000", 1_500_000_000),
+        ("_c_0a-lock--1500000000", -1_500_000_000),
+        ("x_-0000000007", 7),
+        ("x-999999999", -999_999_999),
+        ("x__lock__-2147483648", -(2**31)),
+        ("x__lock__2147483647", 2**31 - 1),
+        ("0000000003", 3),
+        ("-000000003", -3),
+        ("leases", None),
+        ("x-123", None),
+        ("x__lock__000000001", None),
+        ("x__lock__000000000\N{ARABIC-INDIC DIGIT ONE}", None),
+        ("", None),
+    ],
+)
+def test_sequences_of_all_sorts_of_children(child: str, sequence: int | None) -> None:
+    assert nodes.sequence_of(child) == sequence
+
+
+@pytest.mark.parametrize(
+    "stem",
+    ["x__", "x__other__", "x__new__rlock__", "__rlock", "x__permit0__lock__", "x__nl__lock__"],
+)
+def test_an_unknown_marker_counts_as_exclusive(stem: str) -> None:
+    child = f"{stem}0000000001"
+    seen = nodes.contender("/q", child)
+    assert (seen.id, seen.claim) == (child, Mode.EX)
+
+
+def test_kazoos_names_are_understood() -> None:
+    for recipe, mode in ((Lock, Mode.EX), (WriteLock, Mode.EX), (ReadLock, Mode.PR)):
+        child = f"{GUID}{recipe._NODE_NAME}0000000001"
+        assert (seen := nodes.contender("/q", child)).claim is mode
+        assert seen.id == GUID
+
+
+def test_a_twin_of_the_own_contender_is_called_by_its_full_name() -> None:
+    twin, own = (f"{GUID}__lock__{printed(n)}" for n in (1, 2))
+    assert nodes.contender("/q", twin, only=own).id == twin
+    assert nodes.contender("/q", own, only=own).id == GUID
+    other = f"{'f' * 32}__lock__0000000001"
+    assert nodes.contender("/q", other, only=own).id == "f" * 32
+
+
+class TestKazoosRecipes:
+    """kazoo's recipes wait for whatever coordlock's matrix has them wait for, but for one."""
+
+    @staticmethod
+    def waits_for(recipe: type[Lock], claim: Claim) -> bool:
+        """Whether a recipe takes a contender of ``claim`` for one to wait for."""
+        pattern = "|".join(recipe._EXCLUDE_NAMES)  # as Lock.__init__ builds its expression
+        child = nodes.stem(GUID, claim) + printed(1)
+        return re.search(rf"(?:{pattern})(-?\d{{10}})$", child) is not None
+
+    @pytest.mark.parametrize("claim", CLAIMS, ids=str)
+    @pytest.mark.parametrize(
+        ("recipe", "mode"), [(WriteLock, Mode.EX), (ReadLock, Mode.PR), (Lock, Mode.EX)]
+    )
+    def test_they_are_as_careful_as_the_matrix(
+        self, recipe: type[Lock], mode: Mode, claim: Claim
+    ) -> None:
+        conflict = isinstance(claim, Permit) or mode.conflicts(claim)
+        if recipe is Lock and claim in (Mode.PR, Mode.CR):
+            # kazoo's plain Lock ignores readers, kazoo's own too.
+            assert conflict
+            assert not self.waits_for(recipe, claim)
+        else:
+            assert self.waits_for(recipe, claim) == conflict
+
+
+class TestPart:
+    CHILDREN = tuple(f"{n:032x}__lock__{printed(n)}" for n in (3, 1, 2, 0, 4))
+
+    def test_all_in_order(self) -> None:
+        contenders, omitted = nodes.part("/q", nodes.survey(self.CHILDREN), None)
+        assert [one.order for one in contenders] == [0, 1, 2, 3, 4]
+        assert omitted == 0
+
+    @pytest.mark.parametrize(("claim", "orders"), [(Mode.EX, [2, 3]), (Permit(2), [1, 2, 3])])
+    def test_the_window_before_one_and_itself(self, claim: Claim, orders: list[int]) -> None:
+        me = Contender("me", f"/q/{self.CHILDREN[0]}", claim, 3, token=9)
+        contenders, omitted = nodes.part("/q", nodes.survey(self.CHILDREN), me)
+        assert [one.order for one in contenders] == orders
+        assert contenders[-1] is me
+        assert omitted == orders[0]
+
+    def test_one_that_has_left_is_not_listed(self) -> None:
+        me = Contender("me", "/q/gone__lock__0000000003", Mode.EX, 3)
+        contenders, omitted = nodes.part("/q", nodes.survey(self.CHILDREN), me)
+        assert [one.order for one in contenders] == [2]
+        assert omitted == 2

@@ -1,0 +1,345 @@
+"""Transactions as multis, on a model of ZooKeeper's tree where others write in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from coordlock_zookeeper.transactions import GuardedData, plan
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendError,
+    BackendUnavailable,
+    Evicted,
+    VersionMismatch,
+)
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender
+from coordlock.runtime.driver import run_in_background
+from coordlock.transaction import Delete as DeleteKey
+from coordlock.transaction import Expect, Operation, Put, Stored
+
+ME = Contender(id="me", key="/locks/q/me__lock__0000000000", claim=Mode.EX, order=0)
+OTHER = ME.key.replace("me", "other")
+
+#: Path to data and znode version.
+Nodes = dict[str, tuple[bytes, int]]
+
+
+def parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def with_ancestors(paths: Sequence[str]) -> set[str]:
+    found = set()
+    for path in paths:
+        while path:
+            found.add(path)
+            path = parent(path)
+    return found
+
+
+class Answer:
+    """As kazoo's ``AsyncResult``, answered already."""
+
+    def __init__(self, value: Any = None, exception: Exception | None = None) -> None:
+        self.value, self.exception = value, exception
+
+    def rawlink(self, callback: Callable[[Answer], None]) -> None:
+        callback(self)
+
+
+class Tree:
+    """A server, and the client to it; ``meddle`` is called before each request."""
+
+    chroot = ""
+    default_acl = None
+
+    def __init__(self, nodes: Nodes, meddle: Callable[[Nodes], None] = lambda _: None) -> None:
+        self.nodes = nodes
+        self.meddle = meddle
+        #: How often a multi came, and what was there before the last one.
+        self.multis = 0
+        self.before: Nodes = {}
+        self.refused: dict[str, Exception] = {}
+        self.lost_after: int | None = None
+        self.logger = SimpleNamespace(log=lambda *_: None)
+
+    def exists_async(self, path: str) -> Answer:
+        self.meddle(self.nodes)
+        return Answer(object() if path in self.nodes else None)
+
+    def get_async(self, path: str) -> Answer:
+        self.meddle(self.nodes)
+        if path not in self.nodes:
+            return Answer(exception=NoNodeError())
+        data, version = self.nodes[path]
+        return Answer((data, SimpleNamespace(version=version)))
+
+    def transaction(self) -> Any:
+        from kazoo.client import TransactionRequest
+
+        request = TransactionRequest(self)
+        request.commit_async = lambda: self.commit(request.operations)
+        return request
+
+    def commit(self, operations: Sequence[Any]) -> Answer:
+        self.meddle(self.nodes)
+        self.multis += 1
+        if self.multis == self.lost_after:
+            return Answer(exception=ConnectionLoss())
+        self.before, after = dict(self.nodes), dict(self.nodes)
+        for number, operation in enumerate(operations):
+            error = self.refused.get(operation.path) or do(operation, after)
+            if error is not None:
+                rest = len(operations) - number - 1
+                return Answer(
+                    [RolledBackError()] * number + [error] + [RuntimeInconsistency()] * rest
+                )
+        self.nodes.clear()
+        self.nodes.update(after)
+        return Answer([True] * len(operations))
+
+
+def do(operation: Any, nodes: Nodes) -> Any:
+    """Do one operation to ``nodes``; the exception by which it failed, or None."""
+    path = operation.path
+    if isinstance(operation, Create):
+        if path in nodes:
+            return NodeExistsError()
+        if parent(path) and parent(path) not in nodes:
+            return NoNodeError()
+        nodes[path] = (operation.data, 0)
+        return None
+    if path not in nodes:
+        return NoNodeError()
+    version = nodes[path][1]
+    if operation.version not in (-1, version):
+        return BadVersionError()
+    if isinstance(operation, Delete):
+        if any(parent(one) == path for one in nodes):
+            return NotEmptyError()
+        del nodes[path]
+    elif isinstance(operation, SetData):
+        nodes[path] = (operation.data, version + 1)
+    else:
+        assert isinstance(operation, CheckVersion)
+    return None
+
+
+def guarded(tree: Tree) -> GuardedData:
+    session: Any = SimpleNamespace(client=tree, breaks=0)
+    return GuardedData(session, OPEN_ACL_UNSAFE)
+
+
+def outcome(tree: Tree, operations: Sequence[Operation]) -> BaseException | None:
+    return run_in_background(guarded(tree).commit(ME, operations)).exception(0)
+
+
+def should_be(nodes: Nodes, operations: Sequence[Operation]) -> Nodes:
+    """The nodes after ``operations``, all of them at once."""
+    after = dict(nodes)
+    for one in operations:
+        if isinstance(one, DeleteKey):
+            after.pop(one.key, None)
+    for one in operations:
+        if isinstance(one, Put):
+            for path in with_ancestors([parent(one.key)]):
+                after.setdefault(path, (b"", 0))
+            was = nodes.get(one.key)
+            after[one.key] = (one.data, 0 if was is None else was[1] + 1)
+    return after
+
+
+def unmet(nodes: Nodes, expected: Expect) -> bool:
+    return (nodes[expected.key][1] + 1 if expected.key in nodes else 0) != expected.version
+
+
+KEYS = ["/a", "/b", "/a/a", "/a/b", "/b/b", "/a/a/a"]
+keys = st.sampled_from(KEYS)
+
+
+@st.composite
+def transactions(draw: st.DrawFn) -> list[Operation]:
+    choices = st.sampled_from(draw(st.sampled_from(["--pd", "-ppd", "--dd", "----"])))
+    done = draw(st.fixed_dictionaries(dict.fromkeys(KEYS, choices)))
+    expected = draw(st.dictionaries(keys, st.sampled_from([0, 0, 0, 1, 1, 2]), max_size=2))
+    operations: list[Operation] = [Put(key, b"x") for key, what in done.items() if what == "p"]
+    operations += [DeleteKey(key) for key, what in done.items() if what == "d"]
+    operations += [Expect(key, version) for key, version in expected.items()]
+    return draw(st.permutations(operations))
+
+
+@given(
+    there=st.dictionaries(keys, st.integers(0, 1), max_size=5),
+    operations=transactions(),
+    still_there=st.sampled_from([True, True, True, False]),
+    meddling=st.lists(st.none() | keys, max_size=12),
+)
+@settings(max_examples=1000)
+def test_a_transaction_is_done_as_a_whole_or_fails_for_its_reason_and_does_nothing(
+    there: dict[str, int],
+    operations: list[Operation],
+    still_there: bool,
+    meddling: list[str | None],
+) -> None:
+    nodes: Nodes = dict.fromkeys(with_ancestors([OTHER, *there]), (b"", 0))
+    nodes |= {path: (b"", version) for path, version in there.items()}
+    if still_there:
+        nodes[ME.key] = (b"", 0)
+    left, at_first = list(meddling), dict(nodes)
+
+    def meddle(nodes: Nodes) -> None:
+        key = left.pop() if left else None
+        if key is None:
+            return
+        if key not in nodes:
+            for path in with_ancestors([key]):
+                nodes.setdefault(path, (b"", 0))
+        elif not any(parent(one) == key for one in nodes):
+            del nodes[key]
+
+    tree = Tree(nodes, meddle)
+    error = outcome(tree, operations)
+    event(type(error).__name__)
+    expected = [one for one in operations if isinstance(one, Expect)]
+    if error is None:
+        assert still_there
+        assert not any(unmet(tree.before, one) for one in expected)
+        assert tree.nodes == should_be(tree.before, operations)
+        return
+    assert left != meddling or tree.nodes == at_first
+    if isinstance(error, Evicted):
+        assert not still_there
+    elif isinstance(error, VersionMismatch):
+        assert still_there
+        assert unmet(tree.before, Expect(error.key, error.expected))
+        assert Expect(error.key, error.expected) in expected
+    else:
+        assert type(error) is BackendError
+        puts = {one.key for one in operations if isinstance(one, Put)}
+        deletes = {one.key for one in operations if isinstance(one, DeleteKey)}
+        below = with_ancestors([parent(key) for key in puts])
+        if "children" in str(error):
+            after = should_be(tree.before, operations)
+            assert any(parent(path) in deletes for path in after)
+        elif "lies below" in str(error):
+            assert below & deletes
+        else:
+            assert "all the time" in str(error)
+            assert meddling
+
+
+def test_what_exists_is_written_by_one_multi() -> None:
+    tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a/b", "/c"]), (b"", 0)))
+    operations: list[Operation] = [Put("/a/b", b"x"), DeleteKey("/c"), Expect("/a", 1)]
+    assert outcome(tree, operations) is None
+    assert tree.multis == 1
+
+
+def test_a_new_key_that_is_expected_to_be_new_is_written_by_one_multi() -> None:
+    tree = Tree(dict.fromkeys(with_ancestors([ME.key]), (b"", 0)))
+    assert outcome(tree, [Put("/a", b"x"), Expect("/a", 0)]) is None
+    assert tree.multis == 1
+
+
+def test_many_new_keys_with_their_parents_take_two_multis() -> None:
+    tree = Tree(dict.fromkeys(with_ancestors([ME.key]), (b"", 0)))
+    operations = [Put(f"/a/{number}/c", b"x") for number in range(50)]
+    assert outcome(tree, [*operations, DeleteKey("/x/y")]) is None
+    assert tree.multis == 2
+    assert "/x" not in tree.nodes
+
+
+def test_every_multi_begins_with_the_contender() -> None:
+    operations: list[Operation] = [Put("/a", b""), Expect("/b", 0), Expect("/c", 3)]
+    operations += [DeleteKey("/d")]
+    for absent in (set[str](), {"/a", "/d"}):
+        first, *rest = plan(ME.key, operations, absent)
+        assert (first.kind, first.path, first.version) == ("check", ME.key, -1)
+        assert ME.key not in {step.path for step in rest}
+
+
+def test_a_multi_without_an_answer_is_not_sent_again() -> None:
+    for lost_after in (1, 2):
+        tree = Tree(dict.fromkeys(with_ancestors([ME.key]), (b"", 0)))
+        tree.lost_after = lost_after
+        assert isinstance(outcome(tree, [Put("/a/b", b"x")]), BackendUnavailable)
+        assert tree.multis == lost_after
+
+
+def test_a_refusal_names_the_node() -> None:
+    tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a", "/b"]), (b"", 0)))
+    tree.refused["/b"] = NoAuthError()
+    error = outcome(tree, [Put("/a", b"x"), Put("/b", b"x")])
+    assert isinstance(error, AuthenticationFailed)
+    assert error.reason.startswith("/b: ")
+
+
+@pytest.mark.parametrize("size", [0xFFFFF - 200, 0xFFFFF])
+def test_what_a_server_would_hang_up_on_is_not_sent(size: int) -> None:
+    tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a"]), (b"", 0)))
+    error = outcome(tree, [Put("/a", b"x" * size)])
+    if size == 0xFFFFF:
+        assert type(error) is BackendError
+        assert "too large" in str(error)
+    else:
+        assert error is None
+    assert tree.multis == (error is None)
+
+
+def test_a_read_is_refused_when_the_connection_was_lost_in_between() -> None:
+    tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a"]), (b"", 0)))
+    data = guarded(tree)
+    assert run_in_background(data.fetch(ME, "/a")).result(0) == Stored(b"", 1)
+
+    def lose(_: Nodes) -> None:
+        data._session.breaks += 1
+
+    tree.meddle = lose
+    error = run_in_background(data.fetch(ME, "/a")).exception(0)
+    assert isinstance(error, BackendUnavailable)
+
+
+def test_the_first_read_over_a_new_connection_proves_by_a_write_that_it_is_new_enough() -> None:
+    tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a"]), (b"", 0)))
+    data = guarded(tree)
+    multis = []
+    for breaks in (0, 0, 1, 1, 1, 3):
+        data._session.breaks = breaks
+        assert run_in_background(data.fetch(ME, "/a")).result(0) == Stored(b"", 1)
+        multis.append(tree.multis)
+    assert multis == [0, 0, 1, 1, 1, 2]
+    del tree.nodes[ME.key]
+    for breaks in (3, 4):
+        data._session.breaks = breaks
+        assert isinstance(run_in_background(data.fetch(ME, "/a")).exception(0), Evicted)
+
+
+@pytest.mark.parametrize(
+    ("znode", "version"), [(0, 1), (2**31 - 1, 2**31), (-(2**31), 2**31 + 1), (-2, 2**32 - 1)]
+)
+def test_versions_are_counted_past_the_end_of_zookeepers_numbers(znode: int, version: int) -> None:
+    tree = Tree(dict.fromkeys(with_ancestors([ME.key]), (b"", 0)) | {"/a": (b"", znode)})
+    assert run_in_background(guarded(tree).fetch(ME, "/a")).result(0) == Stored(b"", version)
+    assert outcome(tree, [Expect("/a", version)]) is None
+    assert (
+        isinstance(outcome(tree, [Expect("/a", version + 1)]), VersionMismatch) or version > 2**31
+    )
