@@ -11,7 +11,14 @@ from coordlock.claim import Claim
 from coordlock.clock import within
 from coordlock.contender import Contender, Snapshot, are_same
 from coordlock.driver import DeadlineReached, Steps
-from coordlock.errors import AcquireTimeout, Evicted, QueueMismatch, SessionLost
+from coordlock.errors import (
+    AcquireTimeout,
+    AcquireUnavailable,
+    BackendUnavailable,
+    Evicted,
+    QueueMismatch,
+    SessionLost,
+)
 from coordlock.link import Link
 from coordlock.retry import retried
 from coordlock.ticket import Ticket
@@ -27,7 +34,7 @@ _PATIENCE: Final = 0.5
 class _Acquisition:
     """One call of acquire: what it knows of the queue, for the error that may end it."""
 
-    __slots__ = ("ahead", "claim", "disorders", "link", "position", "queue", "started")
+    __slots__ = ("ahead", "claim", "disorders", "link", "position", "queue", "started", "ticket")
 
     def __init__(self, link: Link, queue: str, claim: Claim) -> None:
         self.link = link
@@ -37,12 +44,13 @@ class _Acquisition:
         self.disorders = 0
         self.position: int | None = None
         self.ahead: Contender | None = None
+        self.ticket: Ticket | None = None
 
     def steps(self, once: bool) -> Steps[Ticket]:
         try:
             for attempt in range(_SESSIONS):
                 session = yield from self.link.session()
-                ticket = self.link.ticket(session, self.queue, self.claim)
+                self.ticket = ticket = self.link.ticket(session, self.queue, self.claim)
                 try:
                     yield from self._queue(ticket, once)
                     return ticket
@@ -64,8 +72,12 @@ class _Acquisition:
                 silent = self.link.silent(late)
                 if once:
                     raise silent from late.__cause__
-                raise self._timeout() from silent
-            if not once and self.ahead is not None:
+                raise self._timeout(silent) from silent
+            if once:
+                raise self._timeout() from None
+            if (silent := (yield from self._outage(late))) is not None:
+                raise self._timeout(silent) from silent
+            if self.ahead is not None:
                 self.ahead = yield from self._identified(self.ahead)
             raise self._timeout() from None
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -165,10 +177,28 @@ class _Acquisition:
             return answer.result().find(contender.id) or contender
         return contender
 
-    def _timeout(self) -> AcquireTimeout:
+    def _outage(self, late: DeadlineReached) -> Steps[BackendUnavailable | None]:
+        """The error for a service that has fallen silent since the queue was seen, or None.
+
+        The withdrawal, which is due anyway, is what tells.
+        """
+        ticket = self.ticket
+        if ticket is None:
+            return None
+        removal = ticket.withdraw()
+        if (doubt := ticket.session.suspicion) is not None:
+            return BackendUnavailable(str(self.link.settings), doubt)
+        yield within(self.link.timers, removal, _PATIENCE)
+        return None if removal.done() else self.link.silent(late)
+
+    def _timeout(self, silent: BackendUnavailable | None = None) -> AcquireTimeout:
         waited = self.link.clock.now() - self.started
         ahead = None if self.ahead is None else str(self.ahead)
-        return AcquireTimeout(self.queue, waited, self.position, ahead)
+        if silent is None:
+            return AcquireTimeout(self.queue, waited, self.position, ahead)
+        return AcquireUnavailable(
+            silent.service, silent.reason, self.queue, waited, self.position, ahead
+        )
 
 
 def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:
@@ -188,7 +218,8 @@ def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -
 def acquisition(link: Link, queue: str, claim: Claim, *, once: bool = False) -> Steps[Ticket]:
     """Acquire ``queue`` as ``claim``; the granted ticket.
 
-    Raises `AcquireTimeout` at the driver's deadline, or when busy if asked ``once``, in which case
+    Raises `AcquireTimeout` at the driver's deadline, `AcquireUnavailable` where the service is
+    silent then, and `AcquireTimeout` when busy if asked ``once``, in which case
     a silent service is a `BackendUnavailable`. Raises `QueueMismatch`, `SessionLost` or `Evicted`
     when the contender is lost while it waits, and what the backend raises. However it ends without
     a grant, the ticket is withdrawn.

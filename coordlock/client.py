@@ -142,7 +142,8 @@ class _Client(Generic[L]):
         return (yield from self._link.remove(lambda: self._link.backend.evict(target)))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._link.settings}>"
+        closed = " closed" if self._link.closed else ""
+        return f"<{type(self).__name__} {self._link.settings}{closed}>"
 
 
 class Client(_Client[Lock]):

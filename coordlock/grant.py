@@ -108,7 +108,11 @@ class _Hold:
         if self._link.inherited:
             reason = "it is the parent's, which forked"
         else:
-            reason = str(loss.result()) if loss.done() else "its contender had left the queue"
+            error = loss.result() if loss.done() else None
+            # Not the whole text of an eviction, which would name the lock a second time.
+            reason = error.reason if isinstance(error, Evicted) else str(error)
+            if error is None:
+                reason = "its contender had left the queue"
         return LockLost(self.name, self.token, reason)
 
     def _release(self, bound: float | None) -> Steps[bool]:
@@ -128,8 +132,8 @@ class _Hold:
         return self._released
 
     def _read(self, key: str) -> Steps[Stored | None]:
-        check_key(key, self._link.settings.root)
         service, me = self._guard()
+        check_key(key, self._link.settings.root)
 
         def fetch() -> Future[Stored | None]:
             self.check()
@@ -301,8 +305,10 @@ class Grant(_Hold):
             grant.transaction().put("/app/config", b"on").delete("/app/old").commit()
 
         No fence is safer: the service checks the grant's own contender in the same step. For grants
-        of every kind, those of semaphores too. Its ``commit`` raises what `read` does.
+        of every kind, those of semaphores too. Raises `Unsupported` at once where the
+        service keeps no data; its ``commit`` raises what else `read` does.
         """
+        self._guard()  # where the backend keeps no data, that is to be said before any key is
         return Transaction(
             self._link.settings.root,
             lambda operations: run(self._commit(operations), *self._bounds()),
@@ -429,8 +435,10 @@ class AsyncGrant(_Hold):
             await grant.transaction().put("/app/config", b"on").delete("/app/old").commit()
 
         No fence is safer: the service checks the grant's own contender in the same step. For grants
-        of every kind, those of semaphores too. Its ``commit`` raises what `read` does.
+        of every kind, those of semaphores too. Raises `Unsupported` at once where the
+        service keeps no data; its ``commit`` raises what else `read` does.
         """
+        self._guard()  # where the backend keeps no data, that is to be said before any key is
         return AsyncTransaction(
             self._link.settings.root,
             lambda operations: run_async(self._commit(operations), *self._bounds()),

@@ -255,6 +255,8 @@ class Link:
         else:
             with self._lock:
                 wanted = self._opening is opening
+                # A recovery is as visible as its trouble.
+                troubled = self._trouble is not None or self._session is not None
                 if wanted:
                     self._opening = self._starting = None
                     self._session = session
@@ -262,7 +264,8 @@ class Link:
             if not wanted:  # Ctrl-C came, and others may be opening another one
                 session.end(ClientClosed())
                 return
-            log.info("%s: session %s is open", self.settings, session.id)
+            say = log.warning if troubled else log.info
+            say("%s: session %s is open", self.settings, session.id)
             self.recovery.noticed()
             opening.resolve(None)
 

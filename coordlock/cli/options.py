@@ -12,6 +12,7 @@ from coordlock.claim import MAX_PERMITS, Mode
 from coordlock.cli.exits import Exit, complain
 from coordlock.config import configure
 from coordlock.errors import ConfigurationError
+from coordlock.log import PREFIX
 from coordlock.registry import backend_for_scheme
 from coordlock.settings import Settings, duration
 
@@ -100,4 +101,4 @@ def log_to_stderr() -> None:
 
 class _ToStderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        complain(record.getMessage())
+        complain(record.getMessage().removeprefix(PREFIX))
