@@ -19,6 +19,7 @@ from coordlock.link import Link
 from coordlock.lock import DEFAULT, AsyncLock, Lock, Timeout
 from coordlock.names import check_name
 from coordlock.registry import backend_for_client, backend_for_scheme
+from coordlock.resident import Resident
 from coordlock.settings import Settings
 from coordlock.standing import Standing, standings
 
@@ -82,8 +83,10 @@ class Connecting:
         return AsyncClient(link)
 
 
-class _Client(Generic[L]):
+class _Client(Resident, Generic[L]):
     """What sync and async clients share: everything that needs no waiting."""
+
+    _instead = "pass its settings on, or a URL, and connect there"
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -127,19 +127,22 @@ class AcquireTimeout(CoordlockError, TimeoutError):
     ``waited`` is in seconds. ``position`` counts the contenders that stood before this one when
     the queue was last seen, or is None when the queue was never seen; ``holder`` describes the
     contender that was waited for: by its key alone where it would have taken another request to
-    ask who it is, and the timeout was 0.
+    ask who it is, and the timeout was 0. ``held_here`` says since when, and in which thread or
+    task, this client itself holds the lock, if it does.
     """
 
     name: str
     waited: float
     position: int | None = None
     holder: str | None = None
+    held_here: str | None = None
 
     def __str__(self) -> str:
         text = f"lock {self.name!r} was not granted within {self.waited:.3g} s"
         if self.position is None:
             return text
-        return f"{text}: {self.position} contender(s) ahead, the nearest is {self.holder}"
+        text = f"{text}: {self.position} contender(s) ahead, the nearest is {self.holder}"
+        return f"{text}; held by this client {self.held_here}" if self.held_here else text
 
 
 @dataclass(eq=False)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
@@ -24,6 +26,7 @@ from coordlock.errors import (
     Unsupported,
 )
 from coordlock.link import Link
+from coordlock.resident import Resident
 from coordlock.ticket import Ticket
 from coordlock.transaction import (
     AsyncTransaction,
@@ -48,8 +51,10 @@ class GrantState(Enum):
     RELEASED = "released"  #: `release` was called while it was held
 
 
-class _Hold:
+class _Hold(Resident):
     """What sync and async grants share: everything that needs no waiting."""
+
+    _instead = "pass its token on"
 
     def __init__(self, link: Link, ticket: Ticket) -> None:
         assert ticket.contender is not None
@@ -198,6 +203,21 @@ class _Hold:
             while body.__context__ is not None:
                 body = body.__context__
             body.__context__ = lost
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_released", False) is not None:
+            return  # released, or never made
+        # No state is asked for: it may end the session, and this may be any thread, at any step.
+        link, over = self._link, self._ticket.finished.done()
+        if not (over or link.closed or link.inherited or sys.is_finalizing()):
+            kind, name = type(self).__name__, self.name
+            warnings.warn(
+                f"{kind} {name!r} token={self.token} was dropped while it was held: the lock stays "
+                "held until the client is closed",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     def __repr__(self) -> str:
         state = self.state.value

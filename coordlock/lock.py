@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from coordlock.acquisition import acquisition
+from coordlock.caller import Caller, this_task, this_thread
 from coordlock.claim import Claim
 from coordlock.clock import Clock
 from coordlock.driver import Steps, run, run_async
@@ -21,6 +22,7 @@ from coordlock.errors import AcquireTimeout
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.link import Link
 from coordlock.names import check_name
+from coordlock.resident import Resident
 from coordlock.standing import Standing, standings
 from coordlock.ticket import Ticket
 
@@ -46,8 +48,10 @@ DEFAULT: Final = Default.DEFAULT
 Timeout = float | None | Default
 
 
-class _Lock:
+class _Lock(Resident):
     """What sync and async locks share: everything that needs no waiting."""
+
+    _instead = "pass its name on, and make it anew with a client there"
 
     def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         self.name: Final = check_name(name)
@@ -75,7 +79,12 @@ class _Lock:
         link, seconds = self._link, self._seconds(timeout, self.timeout)
         once = seconds == 0
         deadline = link.deadline(link.settings.request_timeout if once else seconds)
-        return acquisition(link, self.name, self.claim, once=once), link.clock, deadline
+        steps = acquisition(link, self.name, self.claim, once=once, caller=self._caller())
+        return steps, link.clock, deadline
+
+    @staticmethod
+    def _caller() -> Caller:
+        raise NotImplementedError
 
     @staticmethod
     def _left(entered: list[G]) -> G:
@@ -102,6 +111,10 @@ class Lock(_Lock):
 
     As a decorator it is held during each call of the function.
     """
+
+    @staticmethod
+    def _caller() -> Caller:
+        return this_thread()
 
     def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         super().__init__(link, name, claim, timeout)
@@ -176,6 +189,10 @@ class AsyncLock(_Lock):
     Not reentrant: a task that acquires it twice waits for itself. A waiting task takes no thread.
     As a decorator it is held during each call of the coroutine function.
     """
+
+    @staticmethod
+    def _caller() -> Caller:
+        return this_task()
 
     def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         super().__init__(link, name, claim, timeout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -179,6 +179,15 @@ class Settings:
     label: str = ""
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The password is pickled, too: the settings are there to connect with.
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return _rebuilt, (type(self), values | {"options": dict(self.options)})
+
     def __str__(self) -> str:
         """The URL without credentials and options, for logs and errors."""
         return f"{self.scheme}://{','.join(self.hosts)}{self.root}"
+
+
+def _rebuilt(kind: type[Settings], values: dict[str, Any]) -> Settings:
+    return kind(**values | {"options": MappingProxyType(values["options"])})

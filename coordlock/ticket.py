@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from coordlock.backend import Backend
+from coordlock.caller import Caller
 from coordlock.clock import Timer, Timers, sleep
 from coordlock.contender import Contender, Entry, Snapshot
 from coordlock.driver import Steps, run_in_background
@@ -70,6 +71,7 @@ class Ticket:
         "doubted",
         "entry",
         "finished",
+        "granted",
         "loss",
         "session",
         "withdrew",
@@ -92,6 +94,8 @@ class Ticket:
         self.contender: Contender | None = None
         #: The same once nobody is left in its way, which then is true for ever.
         self.admitted: Contender | None = None
+        #: When (by the wall clock) and to which thread or task it was granted.
+        self.granted: tuple[float, Caller | None] | None = None
         #: The earlier contenders that were waited for and have departed.
         self.departed = _NOBODY
         #: Whether one of those may have been told before an earlier departure of its own.

@@ -49,9 +49,8 @@ def stop(server: Server) -> Iterator[Callable[[], None]]:
 
 
 def test_a_timeout_at_a_busy_lock_is_no_outage(client: Any) -> None:
-    with client.lock("q"):
-        with pytest.raises(coordlock.AcquireTimeout) as caught:
-            client.lock("q").acquire(timeout=0.2)
+    with client.lock("q"), pytest.raises(coordlock.AcquireTimeout) as caught:
+        client.lock("q").acquire(timeout=0.2)
     assert type(caught.value) is coordlock.AcquireTimeout
 
 
