@@ -27,6 +27,7 @@ from coordlock.errors import (
 )
 from coordlock.link import Link
 from coordlock.resident import Resident
+from coordlock.settings import Duration, seconds_of
 from coordlock.ticket import Ticket
 from coordlock.transaction import (
     AsyncTransaction,
@@ -120,16 +121,16 @@ class _Hold(Resident):
                 reason = "its contender had left the queue"
         return LockLost(self.name, self.token, reason)
 
-    def _release(self, bound: float | None) -> Steps[bool]:
+    def _release(self, bound: Duration | None) -> Steps[bool]:
         """Withdraw, and wait up to ``bound`` seconds for the acknowledgement."""
         if self._link.inherited:
             self._link.check()
+        seconds = self._link.settings.request_timeout if bound is None else seconds_of(bound)
         # Again where Ctrl-C came between noting that it is released and the withdrawal.
         if self._released is None or not self._ticket.withdrawn:
             held = self.state is not GrantState.LOST
             self._released = held
             removal = self._ticket.withdraw()
-            seconds = self._link.settings.request_timeout if bound is None else bound
             yield within(self._link.timers, removal, seconds if held else 0.0)
             if removal.done() and removal.exception() is None:
                 # Not there any more: it was lost, and nobody had noticed.
@@ -241,11 +242,12 @@ class _Signal:
 class LossSignal(_Signal):
     """Set when the lock is lost: at the deadline, or as soon as the service says so."""
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: Duration | None = None) -> bool:
         """Block until the lock is lost, for ``timeout`` seconds at most; whether it is.
 
         A release ends the wait too, with False.
         """
+        bound = None if timeout is None else seconds_of(timeout)
         hold = self._hold
         if hold._finished is None:
             # One for all waits, because what is called back is never forgotten before.
@@ -253,7 +255,7 @@ class LossSignal(_Signal):
             hold._ticket.finished.add_done_callback(lambda _: finished.set())
             hold._finished = finished
         if not self.is_set():  # a forked child has lost it, and nobody will tell
-            hold._finished.wait(timeout)
+            hold._finished.wait(bound)
         return self.is_set()
 
 
@@ -299,7 +301,7 @@ class Grant(_Hold):
         link = self._link
         self._ticket.loss.add_done_callback(lambda _: link.call_back(tell))
 
-    def release(self, timeout: float | None = None) -> bool:
+    def release(self, timeout: Duration | None = None) -> bool:
         """Release the lock; whether it was still held.
 
         Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
@@ -428,7 +430,7 @@ class AsyncGrant(_Hold):
             self.on_lost(cancel_all)
         return scopes
 
-    async def release(self, timeout: float | None = None) -> bool:
+    async def release(self, timeout: Duration | None = None) -> bool:
         """Release the lock; whether it was still held.
 
         Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's

@@ -23,6 +23,7 @@ from coordlock.grant import AsyncGrant, Grant
 from coordlock.link import Link
 from coordlock.names import check_name
 from coordlock.resident import Resident
+from coordlock.settings import Duration, seconds_of
 from coordlock.standing import Standing, standings
 from coordlock.ticket import Ticket
 
@@ -45,7 +46,7 @@ class Default(Enum):
 #: Stands for the client's configured timeout, because None means to wait forever.
 DEFAULT: Final = Default.DEFAULT
 
-Timeout = float | None | Default
+Timeout = Duration | None | Default
 
 
 class _Lock(Resident):
@@ -65,14 +66,12 @@ class _Lock(Resident):
         if seconds is None or seconds == math.inf:
             return None
         try:
-            valid = not isinstance(seconds, bool | str | bytes) and float(seconds) >= 0
-        except (TypeError, ValueError, OverflowError):
-            valid = False
-        if not valid:
-            raise ValueError(
-                f"timeout must be a number of seconds, 0 or more, or None: {seconds!r}"
-            )
-        return float(seconds)
+            if (bound := seconds_of(seconds)) >= 0:
+                return None if bound == math.inf else bound
+            accepted = "0 or more"
+        except ValueError as error:
+            accepted = str(error)
+        raise ValueError(f"timeout of acquire: {seconds!r} is not None or {accepted}")
 
     def _acquisition(self, timeout: Timeout) -> tuple[Steps[Ticket], Clock, float | None]:
         """What a driver needs in order to acquire: the protocol, the clock and the deadline."""
@@ -123,7 +122,7 @@ class Lock(_Lock):
     def acquire(self, timeout: Timeout = DEFAULT) -> Grant:
         """Wait for the lock, first come first served; the grant.
 
-        ``timeout`` in seconds bounds the whole call, and defaults to the lock's: None waits
+        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the lock's: None waits
         forever, 0 tries once. Raises `AcquireTimeout`; `QueueMismatch` when the name is in use as
         another kind of lock; `SessionLost` or `Evicted` when the place in the queue was lost;
         `AuthenticationFailed`; `ClientClosed`; `ForkedClient`; and with a timeout of 0
@@ -201,7 +200,7 @@ class AsyncLock(_Lock):
     async def acquire(self, timeout: Timeout = DEFAULT) -> AsyncGrant:
         """Wait for the lock, first come first served; the grant.
 
-        ``timeout`` in seconds bounds the whole call, and defaults to the lock's: None waits
+        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the lock's: None waits
         forever, 0 tries once. A cancelled call leaves the queue and is never granted. Raises
         `AcquireTimeout`; `QueueMismatch` when the name is in use as another kind of lock;
         `SessionLost` or `Evicted` when the place in the queue was lost; `AuthenticationFailed`;

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, SupportsFloat
 
 from coordlock.errors import ConfigurationError
 
 __all__ = [
     "COMMON_OPTIONS",
     "TLS_OPTIONS",
+    "Duration",
     "Option",
     "Settings",
     "boolean",
@@ -20,6 +23,7 @@ __all__ = [
     "duration",
     "number",
     "optional",
+    "seconds_of",
     "short_text",
     "text",
 ]
@@ -51,14 +55,34 @@ class Option:
             raise ConfigurationError(f"option {self.name!r}:{shown} is not {error}") from None
 
 
+#: Seconds: a number, a text such as ``500ms``, ``15s`` or ``2m``, or a `timedelta`.
+Duration = float | str | timedelta
+
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|)")
 _UNITS: Final = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds_of(value: object) -> float:
+    """The seconds of a number, a text such as ``500ms`` or ``2m``, or a `timedelta`.
+
+    Raises ValueError with the accepted form. Any number will do, an infinite one too.
+    """
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, str):
+        if match := _DURATION.fullmatch(value.strip().lower()):
+            return float(match[1]) * _UNITS[match[2]]
+    elif isinstance(value, SupportsFloat) and not isinstance(value, bool):
+        with suppress(TypeError, ValueError, OverflowError):
+            return float(value)
+    raise ValueError("a number of seconds, a text such as 15s, 500ms or 2m, or a timedelta")
 
 
 def duration(low: float = 0.0, high: float = 86_400.0) -> Parser:
     """Parses seconds from ``low`` to ``high``: a number, or ``500ms``, ``15s``, ``2m``, ``1h``."""
 
     def parse(value: object) -> float:
+        value = value.total_seconds() if isinstance(value, timedelta) else value
         match = _DURATION.fullmatch(str(value).strip().lower())
         seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
         if not low <= seconds <= high:

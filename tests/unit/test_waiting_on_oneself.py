@@ -66,11 +66,15 @@ def test_another_threads_grant_is_named_without_a_warning(
     assert "waits for itself" not in caplog.text
 
 
+def drop(client: coordlock.Client) -> None:
+    client.lock("q").acquire()
+    gc.collect()
+
+
 def test_a_grant_that_is_dropped_while_held_warns_and_stays_held(root: str) -> None:
     with coordlock.connect(URL + root) as client:
         with pytest.warns(ResourceWarning, match="'q' token=1 was dropped while it was held"):
-            client.lock("q").acquire()
-            gc.collect()
+            drop(client)
         assert client.lock("q").try_acquire() is None
 
 
