@@ -6,7 +6,7 @@ import atexit
 from collections.abc import Generator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 from coordlock.backend import ServiceInfo
 from coordlock.claim import Claim, Mode, Permit
@@ -18,6 +18,7 @@ from coordlock.errors import ConfigurationError
 from coordlock.link import Link
 from coordlock.lock import DEFAULT, AsyncLock, Lock, Timeout
 from coordlock.names import check_name
+from coordlock.options import Options
 from coordlock.registry import backend_for_client, backend_for_scheme
 from coordlock.resident import Resident
 from coordlock.settings import Settings
@@ -29,7 +30,7 @@ L = TypeVar("L", Lock, AsyncLock)
 T = TypeVar("T")
 
 
-def connect(target: Target = None, *, client: object = None, **options: object) -> Client:
+def connect(target: Target = None, *, client: object = None, **options: Unpack[Options]) -> Client:
     """Connect to the coordination service and open a session.
 
     Args:
@@ -37,7 +38,8 @@ def connect(target: Target = None, *, client: object = None, **options: object) 
             ``coordlock.toml``, ``[tool.coordlock]`` in ``pyproject.toml`` and the local backend.
         client: an existing ``kazoo.client.KazooClient`` or ``etcd3.Etcd3Client`` whose connection
             is to be used; it is never closed here.
-        options: single options, over those of ``target``; see the table in the documentation.
+        options: single options, over those of ``target``; see the table in the documentation. Those
+            of a backend that does not come with coordlock go into ``target``.
 
     Raises `ConfigurationError` at once for what cannot be used, `MissingExtra` when the backend is
     not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no session within
@@ -48,7 +50,9 @@ def connect(target: Target = None, *, client: object = None, **options: object) 
     return Client(link)
 
 
-def connect_async(target: Target = None, *, client: object = None, **options: object) -> Connecting:
+def connect_async(
+    target: Target = None, *, client: object = None, **options: Unpack[Options]
+) -> Connecting:
     """Connect as `connect` does, for asyncio: await the result, or enter it with ``async with``."""
     return Connecting(_link(target, client, options))
 
@@ -252,12 +256,12 @@ class AsyncClient(_Client[AsyncLock]):
         await self.close()
 
 
-def _link(target: Target, client: object, options: dict[str, object]) -> Link:
+def _link(target: Target, client: object, options: Options) -> Link:
     if client is None:
-        settings = configure(target, options)
+        settings = configure(target, dict(options))
         return Link(backend_for_scheme(settings.scheme).configure(settings), settings)
     backend = backend_for_client(client)
-    settings = configure({"backend": backend.scheme} if target is None else target, options)
+    settings = configure({"backend": backend.scheme} if target is None else target, dict(options))
     if settings.scheme != backend.scheme:
         raise ConfigurationError(f"client is for {backend.scheme}://, not {settings.scheme}://")
     return Link(backend.configure(settings, client), settings)

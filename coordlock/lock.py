@@ -122,7 +122,8 @@ class Lock(_Lock):
     def acquire(self, timeout: Timeout = DEFAULT) -> Grant:
         """Wait for the lock, first come first served; the grant.
 
-        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the lock's: None waits
+        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
+        lock's: None waits
         forever, 0 tries once. Raises `AcquireTimeout`; `QueueMismatch` when the name is in use as
         another kind of lock; `SessionLost` or `Evicted` when the place in the queue was lost;
         `AuthenticationFailed`; `ClientClosed`; `ForkedClient`; and with a timeout of 0
@@ -200,7 +201,8 @@ class AsyncLock(_Lock):
     async def acquire(self, timeout: Timeout = DEFAULT) -> AsyncGrant:
         """Wait for the lock, first come first served; the grant.
 
-        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the lock's: None waits
+        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
+        lock's: None waits
         forever, 0 tries once. A cancelled call leaves the queue and is never granted. Raises
         `AcquireTimeout`; `QueueMismatch` when the name is in use as another kind of lock;
         `SessionLost` or `Evicted` when the place in the queue was lost; `AuthenticationFailed`;
