@@ -18,6 +18,7 @@ from coordlock.backend import ServiceInfo
 from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
 from coordlock.errors import (
     AcquireTimeout,
+    AcquireUnavailable,
     AuthenticationFailed,
     BackendError,
     BackendUnavailable,
@@ -59,10 +60,14 @@ else:
 
         return version("coordlock")
 
+    def __dir__() -> list[str]:
+        return sorted([*__all__, "__all__", "__doc__", "__version__"])
+
 
 __all__ = [
     "DEFAULT",
     "AcquireTimeout",
+    "AcquireUnavailable",
     "AsyncClient",
     "AsyncGrant",
     "AsyncLock",

@@ -6,7 +6,7 @@ import atexit
 from collections.abc import Generator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 from coordlock.backend import ServiceInfo
 from coordlock.config import Target, configure, warn_unless_chosen
@@ -17,9 +17,11 @@ from coordlock.log import Log
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.model.contender import Contender
 from coordlock.model.names import check_name
+from coordlock.options import Options
 from coordlock.registry import backend_for_client, backend_for_scheme
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import DeadlineReached, Steps, run, run_async, run_in_background
+from coordlock.runtime.resident import Resident
 from coordlock.settings import Settings
 from coordlock.standing import Standing, standings
 
@@ -31,7 +33,7 @@ L = TypeVar("L", Lock, AsyncLock)
 T = TypeVar("T")
 
 
-def connect(target: Target = None, *, client: object = None, **options: object) -> Client:
+def connect(target: Target = None, *, client: object = None, **options: Unpack[Options]) -> Client:
     """Connect to the coordination service and open a session.
 
     Args:
@@ -40,7 +42,8 @@ def connect(target: Target = None, *, client: object = None, **options: object) 
             and of the machine, and the local backend, with a warning in the log.
         client: an existing ``kazoo.client.KazooClient`` or ``etcd3.Etcd3Client`` whose connection
             is to be used; it is never closed here.
-        options: single options, over those of ``target``; see the table in the documentation.
+        options: single options, over those of ``target``; see the table in the documentation. Those
+            of a backend that does not come with coordlock go into ``target``.
 
     Raises `ConfigurationError` at once for what cannot be used, `MissingExtra` when the backend is
     not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no session within
@@ -51,7 +54,9 @@ def connect(target: Target = None, *, client: object = None, **options: object) 
     return Client(link)
 
 
-def connect_async(target: Target = None, *, client: object = None, **options: object) -> Connecting:
+def connect_async(
+    target: Target = None, *, client: object = None, **options: Unpack[Options]
+) -> Connecting:
     """Connect as `connect` does, for asyncio: await the result, or enter it with ``async with``."""
     return Connecting(_link(target, client, options))
 
@@ -86,8 +91,10 @@ class Connecting:
         return AsyncClient(link)
 
 
-class _Client(Generic[L]):
+class _Client(Resident, Generic[L]):
     """What sync and async clients share: everything that needs no waiting."""
+
+    _instead = "pass its settings on, or a URL, and connect there"
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -146,7 +153,8 @@ class _Client(Generic[L]):
         return (yield from self._link.remove(lambda: self._link.backend.evict(target)))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._link.settings}>"
+        closed = " closed" if self._link.closed else ""
+        return f"<{type(self).__name__} {self._link.settings}{closed}>"
 
 
 class Client(_Client[Lock]):
@@ -252,14 +260,14 @@ class AsyncClient(_Client[AsyncLock]):
         await self.close()
 
 
-def _link(target: Target, client: object, options: dict[str, object]) -> Link:
+def _link(target: Target, client: object, options: Options) -> Link:
     if client is None:
-        settings = configure(target, options)
+        settings = configure(target, dict(options))
         if target is None:
             warn_unless_chosen(settings, log.warning)
         return Link(backend_for_scheme(settings.scheme).configure(settings), settings)
     backend = backend_for_client(client)
-    settings = configure({"backend": backend.scheme} if target is None else target, options)
+    settings = configure({"backend": backend.scheme} if target is None else target, dict(options))
     if settings.scheme != backend.scheme:
         raise ConfigurationError(f"client is for {backend.scheme}://, not {settings.scheme}://")
     return Link(backend.configure(settings, client), settings)

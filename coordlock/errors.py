@@ -8,6 +8,7 @@
     ├── InvalidName (ValueError)             a lock name that no backend could store
     ├── QueueMismatch (ValueError)           one name used as two kinds of lock
     ├── AcquireTimeout (TimeoutError)        the lock was not granted in time
+    │   └── AcquireUnavailable (BackendUnavailable)    the same, because the service is silent
     ├── Evicted (RuntimeError)               a waiting contender was removed by someone else
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
@@ -34,6 +35,7 @@ from typing import Any, Self
 
 __all__ = [
     "AcquireTimeout",
+    "AcquireUnavailable",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
@@ -125,19 +127,22 @@ class AcquireTimeout(CoordlockError, TimeoutError):
     ``waited`` is in seconds. ``position`` counts the contenders that stood before this one when
     the queue was last seen, or is None when the queue was never seen; ``holder`` describes the
     contender that was waited for: by its key alone where it would have taken another request to
-    ask for its owner, and the timeout was 0.
+    ask for its owner, and the timeout was 0. ``held_here`` says since when, and in which thread or
+    task, this client itself holds the lock, if it does.
     """
 
     name: str
     waited: float
     position: int | None = None
     holder: str | None = None
+    held_here: str | None = None
 
     def __str__(self) -> str:
         text = f"lock {self.name!r} was not granted within {self.waited:.3g} s"
         if self.position is None:
-            return f"{text}: the service did not answer in time"
-        return f"{text}: {self.position} contender(s) ahead, the nearest is {self.holder}"
+            return text
+        text = f"{text}: {self.position} contender(s) ahead, the nearest is {self.holder}"
+        return f"{text}; held by this client {self.held_here}" if self.held_here else text
 
 
 @dataclass(eq=False)
@@ -146,11 +151,16 @@ class Evicted(CoordlockError, RuntimeError):
 
     name: str
 
-    def __str__(self) -> str:
+    @property
+    def reason(self) -> str:
+        """What happened, for messages that name the lock themselves."""
         return (
-            f"the contender for lock {self.name!r} was removed from the queue: "
+            "its contender was removed from the queue: "
             "an operator evicted it, or deleted it in the service"
         )
+
+    def __str__(self) -> str:
+        return self.reason.replace("its contender", f"the contender for lock {self.name!r}", 1)
 
 
 @dataclass(eq=False)
@@ -285,6 +295,23 @@ class BackendUnavailable(BackendError, ConnectionError):
 
     def __str__(self) -> str:
         return f"{self.service} is unavailable: {self.reason}"
+
+
+@dataclass(eq=False)
+class AcquireUnavailable(AcquireTimeout, BackendUnavailable):
+    """The time was up while the service was silent: whether the lock is busy is unknown.
+
+    An `AcquireTimeout` and a `BackendUnavailable`: catch the latter first where an outage is to be
+    told from a busy lock. ``position`` is None when the service never answered, and otherwise
+    says, with ``holder``, what the queue was like before the service fell silent.
+    """
+
+    def __str__(self) -> str:
+        text = f"lock {self.name!r} was not granted within {self.waited:.3g} s: "
+        text += BackendUnavailable.__str__(self)
+        if self.position is None:
+            return text
+        return f"{text}; before that, {self.position} contender(s) ahead, nearest {self.holder}"
 
 
 @dataclass(eq=False)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
@@ -26,6 +28,8 @@ from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Clock, within
 from coordlock.runtime.driver import DeadlineReached, Steps, completion, run, run_async
+from coordlock.runtime.resident import Resident
+from coordlock.settings import Duration, seconds_of
 from coordlock.transaction import (
     AsyncTransaction,
     Operation,
@@ -49,8 +53,10 @@ class GrantState(Enum):
     RELEASED = "released"  #: `release` was called while it was held
 
 
-class _Hold:
+class _Hold(Resident):
     """What sync and async grants share: everything that needs no waiting."""
+
+    _instead = "pass its token on"
 
     def __init__(self, link: Link, ticket: Ticket) -> None:
         assert ticket.contender is not None
@@ -111,7 +117,11 @@ class _Hold:
         if self._link.inherited:
             reason = "it is the parent's, which forked"
         else:
-            reason = str(self._ticket.lost or "its contender had left the queue")
+            lost = self._ticket.lost
+            if lost is None:
+                reason = "its contender had left the queue"
+            else:  # not the whole text of an eviction, which would name the lock a second time
+                reason = lost.reason if isinstance(lost, Evicted) else str(lost)
         return LockLost(self.name, self.token, reason)
 
     def _enter(self) -> None:
@@ -122,15 +132,15 @@ class _Hold:
             self._ticket.withdraw()  # no body means no exit that would do it
             raise
 
-    def _release(self, bound: float | None) -> Steps[bool]:
+    def _release(self, bound: Duration | None) -> Steps[bool]:
         """Withdraw, and wait up to ``bound`` seconds for the acknowledgement."""
         if self._link.inherited:
             self._link.check()
+        seconds = self._link.settings.request_timeout if bound is None else seconds_of(bound)
         self._released = True
         if not self._ticket.withdrawn:
             held = self._ticket.lost is None
             removal = self._ticket.withdraw()
-            seconds = self._link.settings.request_timeout if bound is None else bound
             yield within(self._link.timers, removal, seconds if held else 0.0)
         return self.state is GrantState.RELEASED
 
@@ -144,8 +154,8 @@ class _Hold:
         self._ticket.end.add_done_callback(ended)
 
     def _read(self, key: str) -> Steps[Stored | None]:
-        check_key(key, self._link.settings.root, self.name)
         service, me = self._guard()
+        check_key(key, self._link.settings.root, self.name)
 
         def fetch() -> Future[Stored | None]:
             self.check()
@@ -211,6 +221,21 @@ class _Hold:
                 body = body.__context__
             body.__context__ = lost
 
+    def __del__(self) -> None:
+        if self.__dict__.get("_released", True):
+            return  # released, or never made
+        # No state is asked for: it may end the session, and this may be any thread, at any step.
+        link, over = self._link, self._ticket.end.done()
+        if not (over or link.closed or link.inherited or sys.is_finalizing()):
+            kind, name = type(self).__name__, self.name
+            warnings.warn(
+                f"{kind} {name!r} token={self.token} was dropped while it was held: the lock stays "
+                "held until the client is closed",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
     def __repr__(self) -> str:
         state = self.state.value
         return f"<{type(self).__name__} {self.name!r} token={self.token} {state}>"
@@ -233,11 +258,12 @@ class _Signal:
 class LossSignal(_Signal):
     """Set when the lock is lost: at the deadline, or as soon as the service says so."""
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: Duration | None = None) -> bool:
         """Block until the lock is lost, for ``timeout`` seconds at most; whether it is.
 
         A release ends the wait too, with False.
         """
+        bound = None if timeout is None else seconds_of(timeout)
         hold = self._hold
         if hold._finished is None:
             # One for all waits, because what is called back is never forgotten before.
@@ -245,7 +271,7 @@ class LossSignal(_Signal):
             hold._ticket.end.add_done_callback(lambda _: finished.set())
             hold._finished = finished
         if not self.is_set():  # a forked child has lost it, and nobody will tell
-            hold._finished.wait(timeout)
+            hold._finished.wait(bound)
         return self.is_set()
 
 
@@ -287,7 +313,7 @@ class Grant(_Hold):
         link = self._link
         self._when_lost(lambda: link.call_back(lambda: callback(self)))
 
-    def release(self, timeout: float | None = None) -> bool:
+    def release(self, timeout: Duration | None = None) -> bool:
         """Release the lock; whether it was still held.
 
         Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
@@ -313,8 +339,10 @@ class Grant(_Hold):
             grant.transaction().put("/app/config", b"on").delete("/app/old").commit()
 
         No fence is safer: the service checks the grant's own contender in the same step. For grants
-        of every kind, those of semaphores too. Its ``commit`` raises what `read` does.
+        of every kind, those of semaphores too. Raises `Unsupported` at once where the
+        service keeps no data; its ``commit`` raises what else `read` does.
         """
+        self._guard()  # where the backend keeps no data, that is to be said before any key is
         return Transaction(
             self._link.settings.root,
             self.name,
@@ -415,7 +443,7 @@ class AsyncGrant(_Hold):
             self.on_lost(cancel_all)
         return scopes
 
-    async def release(self, timeout: float | None = None) -> bool:
+    async def release(self, timeout: Duration | None = None) -> bool:
         """Release the lock; whether it was still held.
 
         Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
@@ -442,8 +470,10 @@ class AsyncGrant(_Hold):
             await grant.transaction().put("/app/config", b"on").delete("/app/old").commit()
 
         No fence is safer: the service checks the grant's own contender in the same step. For grants
-        of every kind, those of semaphores too. Its ``commit`` raises what `read` does.
+        of every kind, those of semaphores too. Raises `Unsupported` at once where the
+        service keeps no data; its ``commit`` raises what else `read` does.
         """
+        self._guard()  # where the backend keeps no data, that is to be said before any key is
         return AsyncTransaction(
             self._link.settings.root,
             self.name,

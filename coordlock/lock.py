@@ -19,9 +19,12 @@ from coordlock.kernel.link import Link
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim
 from coordlock.model.names import check_name
+from coordlock.runtime.caller import Caller, this_task, this_thread
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run, run_async
+from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import Statement, known_by_statement, running
+from coordlock.settings import Duration, seconds_of
 from coordlock.standing import Standing, standings
 
 __all__ = ["DEFAULT", "AsyncLock", "Default", "Lock"]
@@ -42,11 +45,13 @@ class Default(Enum):
 #: Stands for the client's configured timeout, because None means to wait forever.
 DEFAULT: Final = Default.DEFAULT
 
-Timeout = float | None | Default
+Timeout = Duration | None | Default
 
 
-class _Lock:
+class _Lock(Resident):
     """What sync and async locks share: everything that needs no waiting."""
+
+    _instead = "pass its name on, and make it anew with a client there"
 
     def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         self.name: Final = check_name(name)
@@ -60,21 +65,24 @@ class _Lock:
         if seconds is None or seconds == math.inf:
             return None
         try:
-            valid = not isinstance(seconds, bool | str | bytes) and float(seconds) >= 0
-        except (TypeError, ValueError, OverflowError):
-            valid = False
-        if not valid:
-            raise ValueError(
-                f"timeout must be a number of seconds, 0 or more, or None: {seconds!r}"
-            )
-        return float(seconds)
+            if (bound := seconds_of(seconds)) >= 0:
+                return None if bound == math.inf else bound
+            accepted = "0 or more"
+        except ValueError as error:
+            accepted = str(error)
+        raise ValueError(f"timeout of acquire: {seconds!r} is not None or {accepted}")
 
     def _acquisition(self, timeout: Timeout) -> tuple[Steps[Ticket], Clock, float | None]:
         """What a driver needs in order to acquire: the protocol, the clock and the deadline."""
         link, seconds = self._link, self._seconds(timeout, self.timeout)
         once = seconds == 0
         deadline = link.deadline(link.settings.request_timeout if once else seconds)
-        return acquisition(link, self.name, self.claim, once=once), link.clock, deadline
+        steps = acquisition(link, self.name, self.claim, once=once, caller=self._caller())
+        return steps, link.clock, deadline
+
+    @staticmethod
+    def _caller() -> Caller:
+        raise NotImplementedError
 
     def _standings(self) -> tuple[Steps[tuple[Standing, ...]], Clock, float | None]:
         link = self._link
@@ -98,6 +106,10 @@ class Lock(_Lock):
     As a decorator it is held during each call of the function.
     """
 
+    @staticmethod
+    def _caller() -> Caller:
+        return this_thread()
+
     def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         super().__init__(link, name, claim, timeout)
         self._bodies: Bodies[Grant] = Bodies(name)
@@ -105,7 +117,8 @@ class Lock(_Lock):
     def acquire(self, timeout: Timeout = DEFAULT) -> Grant:
         """Wait for the lock, first come first served; the grant.
 
-        ``timeout`` in seconds bounds the whole call, and defaults to the lock's: None waits
+        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
+        lock's: None waits
         forever, 0 tries once. Raises `AcquireTimeout`; `QueueMismatch` when the name is in use as
         another kind of lock; `SessionLost` or `Evicted` when the place in the queue was lost;
         `AuthenticationFailed`; `ClientClosed`; `ForkedClient`; and with a timeout of 0
@@ -182,6 +195,10 @@ class AsyncLock(_Lock):
     As a decorator it is held during each call of the coroutine function.
     """
 
+    @staticmethod
+    def _caller() -> Caller:
+        return this_task()
+
     def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         super().__init__(link, name, claim, timeout)
         self._bodies: Bodies[AsyncGrant] = Bodies(name)
@@ -189,7 +206,8 @@ class AsyncLock(_Lock):
     async def acquire(self, timeout: Timeout = DEFAULT) -> AsyncGrant:
         """Wait for the lock, first come first served; the grant.
 
-        ``timeout`` in seconds bounds the whole call, and defaults to the lock's: None waits
+        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
+        lock's: None waits
         forever, 0 tries once. A cancelled call leaves the queue and is never granted. Raises
         `AcquireTimeout`; `QueueMismatch` when the name is in use as another kind of lock;
         `SessionLost` or `Evicted` when the place in the queue was lost; `AuthenticationFailed`;

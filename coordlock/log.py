@@ -12,10 +12,13 @@ from typing import Any, Final
 
 from coordlock.runtime.errands import Errands
 
-__all__ = ["Log", "flush"]
+__all__ = ["PREFIX", "Log", "flush"]
 
 #: Seconds that the interpreter's exit waits for what is still to be written.
 _AT_EXIT: Final = 1.0
+
+#: Begins each message: without a configured log, Python prints nothing else.
+PREFIX: Final = "coordlock: "
 
 _errands = Errands("coordlock-log")
 
@@ -38,7 +41,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         exception = sys.exc_info() if kwargs.get("exc_info") else None
         file, line, function, _ = logger.findCaller(stacklevel=2)  # who called `warning`
         record = logger.makeRecord(
-            logger.name, level, file, line, msg, args, exception, func=function
+            logger.name, level, file, line, f"{PREFIX}{msg}", args, exception, func=function
         )
         _prepare_exit()
         # Filters may look at the context: for the id of a request, say.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, SupportsFloat, get_args
 
 from coordlock.errors import ConfigurationError
 
@@ -15,6 +17,7 @@ __all__ = [
     "REACHES",
     "REACH_OPTION",
     "TLS_OPTIONS",
+    "Duration",
     "Option",
     "Reach",
     "Settings",
@@ -23,6 +26,7 @@ __all__ = [
     "duration",
     "number",
     "optional",
+    "seconds_of",
     "short_text",
     "text",
 ]
@@ -59,14 +63,34 @@ class Option:
             raise ConfigurationError(f"option {self.name!r}:{shown} is not {error}") from None
 
 
+#: Seconds: a number, a text such as ``500ms``, ``15s`` or ``2m``, or a `timedelta`.
+Duration = float | str | timedelta
+
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|)")
 _UNITS: Final = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds_of(value: object) -> float:
+    """The seconds of a number, a text such as ``500ms`` or ``2m``, or a `timedelta`.
+
+    Raises ValueError with the accepted form. Any number will do, an infinite one too.
+    """
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, str):
+        if match := _DURATION.fullmatch(value.strip().lower()):
+            return float(match[1]) * _UNITS[match[2]]
+    elif isinstance(value, SupportsFloat) and not isinstance(value, bool):
+        with suppress(TypeError, ValueError, OverflowError):
+            return float(value)
+    raise ValueError("a number of seconds, a text such as 15s, 500ms or 2m, or a timedelta")
 
 
 def duration(low: float = 0.0, high: float = 86_400.0) -> Parser:
     """Parses seconds from ``low`` to ``high``: a number, or ``500ms``, ``15s``, ``2m``, ``1h``."""
 
     def parse(value: object) -> float:
+        value = value.total_seconds() if isinstance(value, timedelta) else value
         match = _DURATION.fullmatch(str(value).strip().lower())
         seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
         if not low <= seconds <= high:
@@ -198,6 +222,15 @@ class Settings:
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     origin: str = field(default="", compare=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The password is pickled, too: the settings are there to connect with.
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return _rebuilt, (type(self), values | {"options": dict(self.options)})
+
     def __str__(self) -> str:
         """The URL without credentials and options, for logs and errors."""
         return f"{self.scheme}://{','.join(self.hosts)}{self.root}"
+
+
+def _rebuilt(kind: type[Settings], values: dict[str, Any]) -> Settings:
+    return kind(**values | {"options": MappingProxyType(values["options"])})

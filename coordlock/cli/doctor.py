@@ -22,7 +22,7 @@ from coordlock.cli.text import coloured, folded, milliseconds, printable, termin
 from coordlock.client import Client, connect
 from coordlock.config import NOT_CONFIGURED
 from coordlock.errors import BackendUnavailable, CoordlockError
-from coordlock.log import flush
+from coordlock.log import PREFIX, flush
 from coordlock.registry import backend_for_scheme
 from coordlock.settings import Settings
 from coordlock.sources import DEFAULT_ORIGIN
@@ -122,7 +122,7 @@ class _Warnings(logging.Handler):
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
+        self.texts.append(record.getMessage().removeprefix(PREFIX))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import click
 from coordlock.cli.exits import Exit, complain
 from coordlock.config import configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
+from coordlock.log import PREFIX
 from coordlock.model.claim import MAX_PERMITS, Mode
 from coordlock.registry import backend_for_scheme
 from coordlock.settings import REACHES, Settings, duration
@@ -109,4 +110,4 @@ def log_to_stderr() -> None:
 
 class _ToStderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        complain(record.getMessage())
+        complain(record.getMessage().removeprefix(PREFIX))

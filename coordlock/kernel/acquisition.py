@@ -2,46 +2,73 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from copy import copy
 from typing import Final
 
-from coordlock.errors import AcquireTimeout, Evicted, QueueMismatch, SessionLost
+from coordlock.errors import (
+    AcquireTimeout,
+    AcquireUnavailable,
+    BackendUnavailable,
+    Evicted,
+    QueueMismatch,
+    SessionLost,
+)
 from coordlock.kernel.link import Link
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
+from coordlock.log import Log
 from coordlock.model.admission import blockers, mismatch, next_in_line
-from coordlock.model.claim import Claim
+from coordlock.model.claim import Claim, Permit
 from coordlock.model.contender import Contender, Snapshot, are_same
-from coordlock.runtime.clock import within
+from coordlock.runtime.caller import Caller, described
+from coordlock.runtime.clock import Timer, within
 from coordlock.runtime.driver import DeadlineReached, Steps
 
 __all__ = ["acquisition"]
+
+log = Log("coordlock")
 
 #: New sessions that a contender may need before it stands in the queue for the first time.
 _SESSIONS: Final = 3
 #: How long, in seconds, to wait for an answer that is nice to have.
 _PATIENCE: Final = 0.5
+#: After how long, in seconds, a caller that waits for itself is told.
+_ALONE: Final = 1.0
 
 
 class _Acquisition:
     """One call of acquire: what it knows of the queue, for the error that may end it."""
 
-    __slots__ = ("ahead", "claim", "link", "position", "queue", "started")
+    __slots__ = (
+        "ahead",
+        "caller",
+        "claim",
+        "link",
+        "position",
+        "queue",
+        "started",
+        "ticket",
+        "warning",
+    )
 
-    def __init__(self, link: Link, queue: str, claim: Claim) -> None:
+    def __init__(self, link: Link, queue: str, claim: Claim, caller: Caller | None) -> None:
         self.link = link
         self.queue = queue
         self.claim = claim
         self.started = link.clock.now()
         self.position: int | None = None
         self.ahead: Contender | None = None
+        self.ticket: Ticket | None = None
+        self.caller = caller
+        self.warning: Timer | None = None
 
     def steps(self, once: bool) -> Steps[Ticket]:
         try:
             for attempt in range(_SESSIONS):
                 session = yield from self.link.session()
-                ticket = self.link.ticket(session, self.queue, self.claim)
+                self.ticket = ticket = self.link.ticket(session, self.queue, self.claim)
                 try:
                     yield from self._queue(ticket, once)
                     return ticket
@@ -60,13 +87,20 @@ class _Acquisition:
                     raise
         except DeadlineReached as late:
             if self.position is None:
-                silent = self.link.silent(late)
+                unanswered = self.link.silent(late)
                 if once:
-                    raise silent from late.__cause__
-                raise self._timeout() from silent
-            if not once and self.ahead is not None:
+                    raise unanswered from late.__cause__
+                raise self._timeout(unanswered) from unanswered
+            if once:
+                raise self._timeout() from None
+            if (silent := (yield from self._outage(late))) is not None:
+                raise self._timeout(silent) from silent
+            if self.ahead is not None:
                 self.ahead = yield from self._identified(self.ahead)
             raise self._timeout() from None
+        finally:
+            if self.warning is not None:
+                self.warning.cancel()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
@@ -80,6 +114,8 @@ class _Acquisition:
             waiting_for = blockers(snapshot, me)
             if not waiting_for and not snapshot.omitted:
                 ticket.admitted = me
+                ticket.granted = time.time(), self.caller
+                self.link.granted(ticket)
                 # Nobody enters before me, so nobody who is not in this snapshot can be in my way,
                 # and who has departed never returns. And I am still in the queue: see `_wait`.
                 ticket.check()
@@ -93,6 +129,9 @@ class _Acquisition:
             if once:
                 yield within(self.link.timers, ticket.withdraw(), _PATIENCE)
                 raise self._timeout()
+            if self.warning is None and self._own_grant() is not None:
+                when = self.link.clock.now() + _ALONE
+                self.warning = self.link.timers.call_at(when, self._warn)
             snapshot = yield from self._wait(ticket, me, snapshot, waiting_for)
 
     def _wait(
@@ -162,10 +201,57 @@ class _Acquisition:
             return answer.result().find(contender.id) or contender
         return contender
 
-    def _timeout(self) -> AcquireTimeout:
+    def _outage(self, late: DeadlineReached) -> Steps[BackendUnavailable | None]:
+        """The error for a service that has fallen silent since the queue was seen, or None.
+
+        The withdrawal, which is due anyway, is what tells.
+        """
+        ticket = self.ticket
+        if ticket is None:
+            return None
+        removal = ticket.withdraw()
+        if (doubt := ticket.session.suspicion) is not None:
+            return BackendUnavailable(str(self.link.settings), doubt)
+        yield within(self.link.timers, removal, _PATIENCE)
+        return None if removal.done() else self.link.silent(late)
+
+    def _timeout(self, silent: BackendUnavailable | None = None) -> AcquireTimeout:
         waited = self.link.clock.now() - self.started
         ahead = None if self.ahead is None else str(self.ahead)
-        return AcquireTimeout(self.queue, waited, self.position, ahead)
+        here = self._held_here()
+        if silent is None:
+            return AcquireTimeout(self.queue, waited, self.position, ahead, here)
+        return AcquireUnavailable(
+            silent.service, silent.reason, self.queue, waited, self.position, ahead, here
+        )
+
+    def _own_grant(self) -> Ticket | None:
+        """The caller's own grant of this lock, where it is what the caller waits for."""
+        if self.caller is None or not (held := self.link.held(self.queue)):
+            return None
+        own = [one for one in held if one.granted and one.granted[1] is self.caller]
+        enough = self.claim.of if isinstance(self.claim, Permit) else 1
+        return own[0] if len(own) >= enough else None
+
+    def _held_here(self) -> str | None:
+        """Since when and where this client holds the lock, if it does."""
+        own = self._own_grant()
+        held = [own] if own is not None else self.link.held(self.queue)
+        for ticket in held:
+            if ticket.granted is not None:
+                since, caller = ticket.granted
+                when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
+                return f"since {when}, acquired {described(caller, self.caller)}"
+        return None
+
+    def _warn(self) -> None:
+        if self._own_grant() is not None:
+            log.warning(
+                "lock %r: waiting for a grant that the same caller holds %s; locks are not "
+                "reentrant, so this waits for itself unless something else releases it",
+                self.queue,
+                self._held_here(),
+            )
 
 
 def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:
@@ -180,12 +266,15 @@ def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -
     return nearest.claim == me.claim
 
 
-def acquisition(link: Link, queue: str, claim: Claim, *, once: bool = False) -> Steps[Ticket]:
+def acquisition(
+    link: Link, queue: str, claim: Claim, *, once: bool = False, caller: Caller | None = None
+) -> Steps[Ticket]:
     """Acquire ``queue`` as ``claim``; the granted ticket.
 
-    Raises `AcquireTimeout` at the driver's deadline, or when busy if asked ``once``, in which case
+    Raises `AcquireTimeout` at the driver's deadline, `AcquireUnavailable` where the service is
+    silent then, and `AcquireTimeout` when busy if asked ``once``, in which case
     a silent service is a `BackendUnavailable`. Raises `QueueMismatch`, `SessionLost` or `Evicted`
     when the contender is lost while it waits, and what the backend raises. However it ends without
-    a grant, the ticket is withdrawn.
+    a grant, the ticket is withdrawn. ``caller`` is warned when it waits for itself.
     """
-    return _Acquisition(link, queue, claim).steps(once)
+    return _Acquisition(link, queue, claim, caller).steps(once)

@@ -60,6 +60,7 @@ class Link:
         # may release a lock between any two steps of this thread.
         self._lock = threading.RLock()
         self._tickets: dict[str, Ticket] = {}
+        self._granted: dict[str, list[Ticket]] = {}
         self._closing: Promise[None] | None = None
         #: Whether nobody waits for `close` any more.
         self._leaving = False
@@ -103,6 +104,17 @@ class Link:
     def own(self, contender: Contender) -> Ticket | None:
         """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
         return self._tickets.get(contender.id)
+
+    def granted(self, ticket: Ticket) -> None:
+        """Note that ``ticket`` was granted, until it is gone."""
+        with self._lock:
+            self._granted.setdefault(ticket.entry.queue, []).append(ticket)
+
+    def held(self, queue: str) -> list[Ticket]:
+        """This client's own grants of ``queue``, the oldest first."""
+        with self._lock:
+            granted = self._granted.get(queue, ())
+            return [one for one in granted if not one.end.done()]
 
     def deduplicated(self, snapshot: Snapshot) -> Snapshot:
         """``snapshot`` with the client's own contenders, which it keeps anyway, not with copies."""
@@ -211,6 +223,11 @@ class Link:
     def _forget(self, ticket: Ticket) -> None:
         with self._lock:
             self._tickets.pop(ticket.entry.id, None)
+            queue = ticket.entry.queue
+            if ticket.granted and ticket in (granted := self._granted.get(queue, [])):
+                granted.remove(ticket)
+                if not granted:
+                    del self._granted[queue]
         if self._leaving and not self._tickets:
             self._leave()
 

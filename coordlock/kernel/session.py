@@ -161,6 +161,9 @@ class Session:
             self._renew(sent, future.result())
             answer.resolve(future.result())
             if doubted:
+                if self._suspicion is None:
+                    # As visible as the doubt was.
+                    log.warning("the %s session %s is good again", self._backend.scheme, self.id)
                 self._on_recovery()
             return
         if isinstance(error, SessionLost):

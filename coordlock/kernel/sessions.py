@@ -130,6 +130,8 @@ class Sessions:
         else:
             with self._lock:
                 wanted = self._opening is opening
+                # A recovery is as visible as its trouble.
+                say = log.warning if self._trouble or self._latest else log.info
                 if wanted:
                     self._opening = self._starting = None
                     self._latest = session
@@ -137,7 +139,7 @@ class Sessions:
             if not wanted:  # Ctrl-C came, and another opening may be under way
                 session.end(ClientClosed())
                 return
-            log.info("%s: session %s is open", self._settings, session.id)
+            say("%s: session %s is open", self._settings, session.id)
             self._recovery.noticed()
             opening.resolve(None)
 

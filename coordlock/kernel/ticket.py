@@ -24,6 +24,7 @@ from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.log import Log
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, copied, failed, resolved, settled
@@ -70,6 +71,7 @@ class Ticket:
         "doubted",
         "end",
         "entry",
+        "granted",
         "session",
         "withdrew",
     )
@@ -89,6 +91,8 @@ class Ticket:
         self.contender: Contender | None = None
         #: The same once nobody is left in its way, which then is true for ever.
         self.admitted: Contender | None = None
+        #: When (by the wall clock) and to which thread or task it was granted.
+        self.granted: tuple[float, Caller | None] | None = None
         #: The earlier contenders that were waited for and have departed.
         self.departed = _NOBODY
         #: Whether one of those may have been told before an earlier departure of its own.

@@ -40,6 +40,9 @@ class Mode(Enum):
         """Whether the two modes cannot be held at the same time."""
         return other not in _COMPATIBLE[self]
 
+    def __repr__(self) -> str:
+        return f"Mode.{self.name}"
+
     def __str__(self) -> str:
         return f"a lock in mode {self.name}"
 

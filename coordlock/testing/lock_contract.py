@@ -358,7 +358,7 @@ class LockContract(ClientSuite):
         if issubclass(self.backend, Transactions):
             return  # `TransactionContract` is for those
         with client.lock("orders") as grant:
-            for use in (lambda: grant.read("/app"), grant.transaction().put("/app", b"").commit):
+            for use in (lambda: grant.read("app"), grant.transaction):
                 with pytest.raises(coordlock.Unsupported, match=r"coordlock\.fencing\.files"):
                     use()
             grant.check()

@@ -194,6 +194,10 @@ def test_all_is_complete() -> None:
     assert public == set(coordlock.__all__)
 
 
+def test_dir_shows_the_public_names_and_no_modules() -> None:
+    assert {name for name in dir(coordlock) if not name.startswith("_")} == set(coordlock.__all__)
+
+
 def plain(annotation: object) -> str:
     """An annotation without what must differ between the twins."""
     text = str(annotation)

@@ -86,6 +86,13 @@ def test_a_bad_configuration_fails_before_anything_is_started(no_leaks: None) ->
             coordlock.connect_async(bad)
 
 
+def test_a_closed_client_shows_that_it_is() -> None:
+    client = coordlock.connect("memory://shown")
+    assert repr(client) == "<Client memory://shown/coordlock>"
+    client.close()
+    assert repr(client) == "<Client memory://shown/coordlock closed>"
+
+
 def test_a_client_of_an_unknown_library_is_refused() -> None:
     for client in (object(), 5, MemoryService):
         with pytest.raises(ConfigurationError, match="kazoo"):

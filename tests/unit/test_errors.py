@@ -12,6 +12,7 @@ import coordlock
 from coordlock import errors
 from coordlock.errors import (
     AcquireTimeout,
+    AcquireUnavailable,
     AuthenticationFailed,
     BackendError,
     BackendUnavailable,
@@ -41,6 +42,8 @@ EXAMPLES: list[CoordlockError] = [
     QueueMismatch("pool", "a semaphore of 3", "a semaphore of 2", "host:1"),
     AcquireTimeout("orders", 1.25, 2, "host:1 (token 7)"),
     AcquireTimeout("orders", 30.0),
+    AcquireUnavailable("etcd", "no answer in time", "orders", 1.25),
+    AcquireUnavailable("etcd", "timed out", "orders", 1.25, 2, "host:1 (token 7)"),
     Evicted("orders"),
     LockLost("orders", 2**63 - 1, "it expired"),
     StaleToken("alice", 33, 34),
@@ -129,6 +132,10 @@ def test_the_message_tells_the_fields(error: CoordlockError) -> None:
     assert "\n" not in message
 
 
+def test_why_a_lock_was_lost_names_the_lock_once() -> None:
+    assert str(LockLost("orders", 7, Evicted("orders").reason)).count("orders") == 1
+
+
 def test_a_long_name_is_cut_in_messages_and_kept_in_the_field() -> None:
     error = InvalidName("x" * 5000, "is too long")
     assert len(str(error)) < 100
@@ -144,6 +151,8 @@ def test_a_long_name_is_cut_in_messages_and_kept_in_the_field() -> None:
         (InvalidName, ValueError),
         (QueueMismatch, ValueError),
         (AcquireTimeout, TimeoutError),
+        (AcquireUnavailable, TimeoutError),
+        (AcquireUnavailable, ConnectionError),
         (Evicted, RuntimeError),
         (LockLost, RuntimeError),
         (ClientClosed, RuntimeError),

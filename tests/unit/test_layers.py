@@ -21,7 +21,7 @@ LAYERS: Final = {
     "errors": {"errors"},
     "runtime": {"log", "runtime"},
     "model": {"model"},
-    "contract": {"backend", "config", "registry", "settings", "sources", "transaction"},
+    "contract": {"backend", "config", "options", "registry", "settings", "sources", "transaction"},
     "kernel": {"kernel"},
     "api": {"bodies", "client", "grant", "lock", "standing"},
 }

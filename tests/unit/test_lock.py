@@ -75,7 +75,9 @@ def test_the_nearest_timeout_counts(service: Service) -> None:
     Client(link).close()
 
 
-@pytest.mark.parametrize("timeout", [-1, -0.001, math.nan, -math.inf, "5", b"5", True, False, []])
+@pytest.mark.parametrize(
+    "timeout", [-1, -0.001, math.nan, -math.inf, "five", b"5", True, False, []]
+)
 def test_a_timeout_that_is_none_is_refused_wherever_it_is_given(
     client: Client, timeout: Any
 ) -> None:

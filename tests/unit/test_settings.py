@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import copy
 from dataclasses import FrozenInstanceError
+from datetime import timedelta
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import coordlock
 from coordlock import ConfigurationError, Settings
 from coordlock.settings import (
     COMMON_OPTIONS,
@@ -51,6 +54,19 @@ def test_a_parser_gives_a_value_or_a_value_error_with_what_is_accepted(
     except ValueError as error:
         problem = str(error)
     assert problem
+
+
+@pytest.mark.parametrize("value", [0.05, "50ms", "0.05", timedelta(milliseconds=50)])
+def test_durations_are_numbers_texts_or_timedeltas_wherever_seconds_are_taken(value: Any) -> None:
+    assert duration()(value) == pytest.approx(0.05)
+    with coordlock.connect("memory://durations", timeout=value) as client:
+        assert client.lock("q").timeout == pytest.approx(0.05)
+        assert client.lock("q", timeout=value).timeout == pytest.approx(0.05)
+        grant = client.lock("q").acquire(value)
+        with pytest.raises(coordlock.AcquireTimeout):
+            client.lock("q").acquire(timeout=value)
+        assert grant.lost.wait(value) is False
+        assert grant.release(value) is True
 
 
 @given(st.integers(0, 10**6))

@@ -371,9 +371,10 @@ def test_a_backend_without_data_says_so_before_anything_else(tmp_path: Path) -> 
         grant = client.lock("q").acquire()
         grant.release()
         with pytest.raises(Unsupported, match="local backend"):
-            grant.transaction().commit()
-        with pytest.raises(Unsupported, match=r"coordlock\.fencing\.files\.FileFence"):
-            grant.read("/k")
+            grant.transaction()
+        for key in ("/k", "no path"):
+            with pytest.raises(Unsupported, match=r"coordlock\.fencing\.files\.FileFence"):
+                grant.read(key)
 
 
 FORK = """

@@ -1,0 +1,38 @@
+"""The options of `connect` as type checkers and editors see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+from coordlock.settings import Duration, Reach
+
+__all__ = ["Options"]
+
+
+class Options(TypedDict, total=False):
+    """Where the service is, the common options, and those of the backends that come along.
+
+    Options of further backends are given in a URL or in a mapping, which take any.
+    """
+
+    url: str
+    backend: str
+    hosts: str | Sequence[str]
+    root: str
+    username: str | None
+    password: str | None
+    ttl: Duration
+    timeout: Duration | None
+    connect_timeout: Duration
+    request_timeout: Duration
+    label: str
+    reach: Reach
+    tls: bool | str
+    ca: str
+    cert: str
+    key: str
+    leading_slash: bool | str
+    auth: Literal["digest", "sasl"]
+    acl: Literal["creator", "open"]
+    token: Literal["czxid", "sequence"]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import logging
+import pickle
+import threading
+from types import MappingProxyType
+
+import pytest
+
+import coordlock
+from coordlock import AcquireTimeout, Mode, Settings
+from coordlock.log import flush
+
+URL = "memory://waiting-on-oneself"
+
+
+def test_a_thread_that_waits_for_itself_is_warned_and_told(
+    caplog: pytest.LogCaptureFixture, root: str
+) -> None:
+    with coordlock.connect(URL + root) as client, client.lock("q"):
+        with pytest.raises(AcquireTimeout) as caught:
+            client.lock("q").acquire(timeout=4)
+        assert flush(30)
+    assert "held by this client since" in str(caught.value)
+    assert "in this thread" in str(caught.value)
+    warnings = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert ["waits for itself" in one.getMessage() for one in warnings] == [True]
+
+
+def test_a_task_that_waits_for_itself_is_warned_and_told(
+    caplog: pytest.LogCaptureFixture, root: str
+) -> None:
+    async def main() -> str:
+        async with coordlock.connect_async(URL + root) as client, client.lock("q"):
+            with pytest.raises(AcquireTimeout) as caught:
+                await client.lock("q").acquire(timeout=4)
+            return str(caught.value)
+
+    assert "in this task" in asyncio.run(main())
+    assert flush(30)
+    assert "waits for itself" in caplog.text
+
+
+def test_another_threads_grant_is_named_without_a_warning(
+    caplog: pytest.LogCaptureFixture, root: str
+) -> None:
+    done = threading.Event()
+    with coordlock.connect(URL + root) as client:
+        grants: list[coordlock.Grant] = []
+
+        def hold() -> None:
+            grants.append(client.lock("q").acquire())
+            done.wait(60)
+
+        thread = threading.Thread(target=hold, name="the-holder")
+        thread.start()
+        while not grants:
+            done.wait(0.01)
+        with pytest.raises(AcquireTimeout, match="in thread 'the-holder'"):
+            client.lock("q").acquire(timeout=1.5)
+        done.set()
+        thread.join()
+    assert "waits for itself" not in caplog.text
+
+
+def drop(client: coordlock.Client) -> None:
+    client.lock("q").acquire()
+    gc.collect()
+
+
+def test_a_grant_that_is_dropped_while_held_warns_and_stays_held(root: str) -> None:
+    with coordlock.connect(URL + root) as client:
+        with pytest.warns(ResourceWarning, match="'q' token=1 was dropped while it was held"):
+            drop(client)
+        assert client.lock("q").try_acquire() is None
+
+
+def test_settings_pickle_and_what_belongs_to_a_process_says_what_to_pass(root: str) -> None:
+    settings = Settings("memory", ("h",), password="p", options=MappingProxyType({"x": 1}))
+    twin = pickle.loads(pickle.dumps(settings))
+    assert twin == settings
+    assert isinstance(twin.options, MappingProxyType)
+    with coordlock.connect(URL + root) as client, client.lock("q") as grant:
+        for one, instead in ((client, "settings"), (client.lock("q"), "name"), (grant, "token")):
+            for attempt in (pickle.dumps, copy.copy):
+                with pytest.raises(TypeError, match=f"neither pickled nor copied.*{instead}"):
+                    attempt(one)
+
+
+def test_a_mode_is_shown_as_it_is_written() -> None:
+    assert repr(Mode.PR) == "Mode.PR"
