@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from kazoo.client import KazooClient
@@ -20,6 +21,7 @@ from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
 from coordlock.transaction import Operation, Stored, Transactions
+from coordlock_zookeeper import nodes
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.connection import Connection, Given, Owned
@@ -64,6 +66,13 @@ class ZookeeperBackend(Backend, Transactions):
             "czxid",
             "What fencing tokens are: the transaction that made the contender, or its sequence.",
         ),
+        Option(
+            "nodes",
+            choice(*nodes.STYLES),
+            "kazoo",
+            "Whose recipes wait for the contenders made: kazoo's, Curator's mutex, or Curator's "
+            "read and write locks.",
+        ),
     )
     default_port: ClassVar[int] = 2181
 
@@ -72,6 +81,7 @@ class ZookeeperBackend(Backend, Transactions):
         self._acl: Final = acl
         self._root: Final = settings.root.rstrip("/")
         self._token: Final = settings.options["token"]
+        self._style: Final = settings.options["nodes"]
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
         self._lock = threading.RLock()
@@ -96,7 +106,7 @@ class ZookeeperBackend(Backend, Transactions):
 
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
         session = Session(self._connect(), listener)
-        queues = Queues(session, self._root, self._acl, self._token, self._unwanted)
+        queues = Queues(session, self._root, self._acl, self._token, self._style, self._unwanted)
         opened = _Opened(session, queues, GuardedData(session, queues.acl))
         with self._lock:
             if self._closed is not None:
@@ -143,6 +153,9 @@ class ZookeeperBackend(Backend, Transactions):
         current = self._current
         if current is None:
             return lambda: None
+        if nodes.is_shared_place(contender.key.rpartition("/")[2]):
+            # Somebody may stand there still, whom no snapshot has shown: the queue must be read.
+            departed = partial(_after, current.session.listener.disordered, departed)
         return current.session.watches.add(contender.key, departed)
 
     def told_in_order(self, contender: Contender) -> bool:
@@ -205,6 +218,11 @@ class ZookeeperBackend(Backend, Transactions):
             lambda: steps(current),
             None if unwanted is None else lambda result: unwanted(current.queues, result),
         )
+
+
+def _after(before: Callable[[], None], told: Callable[[], None]) -> None:
+    before()
+    told()
 
 
 def _check(client: object) -> None:

@@ -56,6 +56,7 @@ class Session:
         opened: kept when the session is open; fails when it cannot be opened.
         stopped: kept when the client of our own has gone, after the session's end.
         watches: who waits for whose departure.
+        listener: who is told what becomes of the session.
         number: the session's id in ZooKeeper; 0 before it is known.
         breaks: how often the connection was lost since the session was open.
     """
@@ -69,7 +70,7 @@ class Session:
         self.breaks = 0
         self._touches = Touches(born=0.0)
         self._connection = connection
-        self._listener = listener
+        self.listener: Final = listener
         self._lock = threading.RLock()
         self._state = _State.OPENING
         self._connected = False
@@ -181,16 +182,16 @@ class Session:
                 # Nobody had it yet, so it is not lost; opening may be tried again.
                 error = BackendUnavailable(SERVICE, error.reason)
             if self.end(error) and live:
-                self._listener.lost(error.reason)
+                self.listener.lost(error.reason)
         elif live and state == KazooState.CONNECTED:
             # On another thread: this one shall send what is asked for, not ask.
             self.client.handler.dispatch_callback(Callback("watch", self._reconnected, ()))
         elif live:
-            self._listener.suspect(_BROKEN)
+            self.listener.suspect(_BROKEN)
 
     def _reconnected(self) -> None:
         self.watches.rearm()
-        self._listener.recovered()
+        self.listener.recovered()
 
     def _why_lost(self) -> BackendError:
         if (crash := self._connection.crash()) is not None:
@@ -257,4 +258,4 @@ class Session:
             SessionInfo(session_name(self.number), self.ttl(), self._connection.shared)
         )
         if not number:
-            self._listener.suspect(_BROKEN)
+            self.listener.suspect(_BROKEN)

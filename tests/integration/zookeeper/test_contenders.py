@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
+from concurrent.futures import Future
 from typing import Any
+
+import pytest
 
 from coordlock.claim import Mode, Permit
 from coordlock.testing.connection import Connection
@@ -122,8 +126,24 @@ def test_other_programs_contenders_count_and_other_children_do_not(
     _, contender, _ = party.enqueue(claim=Permit(9))
     seen = party.backend.snapshot("q", owners=True).result(BOUND).contenders
     assert [one.key for one in seen] == [curator, reader, contender.key]
-    assert [one.claim for one in seen] == [Mode.EX, Mode.EX, Permit(9)]
+    assert [one.claim for one in seen] == [Mode.EX, Mode.PR, Permit(9)]
     assert str(seen[0].owner) == "jvm-17"
+
+
+@pytest.mark.parametrize("made_by", ["Curator", "coordlock"])
+def test_the_queue_is_read_when_a_writer_of_curators_has_left(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any, made_by: str
+) -> None:
+    """Its thread may have taken the read lock, too, at the writer's own place."""
+    party = parties(zookeeper.url_for(root))
+    guid = uuid.uuid4()
+    stem = f"_c_{guid if made_by == 'Curator' else guid.hex}-__WRIT__"
+    path = kazoo.create(f"{root}/q/{stem}", ephemeral=True, sequence=True, makepath=True)
+    writer, _ = party.enqueue()[2].contenders
+    told: Future[int] = Future()
+    party.backend.watch(writer, 0, lambda: told.set_result(party.disorders))
+    kazoo.delete(path)
+    assert told.result(BOUND) == (1 if made_by == "Curator" else 0)
 
 
 def test_negative_sequences_follow_the_largest_positive_one(
