@@ -36,3 +36,4 @@ class Options(TypedDict, total=False):
     auth: Literal["digest", "sasl"]
     acl: Literal["creator", "open"]
     token: Literal["czxid", "sequence"]
+    nodes: Literal["kazoo", "curator", "curator-rw"]

@@ -22,6 +22,7 @@ from hypothesis import settings
 
 from coordlock.testing.waiting import eventually
 from tests.servers.certificates import Certificates
+from tests.servers.curator import curator_is_installed
 from tests.servers.etcd import Etcd, EtcdServer, ExternalEtcd, etcd_is_installed
 from tests.servers.postgres import (
     ExternalPostgres,
@@ -40,6 +41,7 @@ from tests.servers.zookeeper import (
 #: All of it has the marker ``faults``.
 FAULTS: Final = Path(__file__).with_name("faults")
 IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
+    "curator": curator_is_installed,
     "etcd": etcd_is_installed,
     "postgres": postgres_is_installed,
     "redis": redis_is_installed,
@@ -47,8 +49,8 @@ IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
 }
 INSTALL: Final = (
     "apt-get install --no-install-recommends "
-    "etcd-server etcd-client libzookeeper-java default-jre-headless libfaketime "
-    "postgresql redis-server"
+    "etcd-server etcd-client libzookeeper-java default-jre-headless libcurator-recipes-java "
+    "libfaketime postgresql redis-server"
 )
 # Repeatable and quick by default; COORDLOCK_EXAMPLES=5000 looks for new failures.
 examples = os.environ.get("COORDLOCK_EXAMPLES")

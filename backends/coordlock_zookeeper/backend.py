@@ -20,6 +20,7 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
 from coordlock.transaction import Operation, Stored, Transactions
+from coordlock_zookeeper import nodes
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.connection import Connection, Given, Owned
@@ -64,6 +65,13 @@ class ZookeeperBackend(Backend, Transactions):
             "czxid",
             "What fencing tokens are: the transaction that made the contender, or its sequence.",
         ),
+        Option(
+            "nodes",
+            choice(*nodes.STYLES),
+            "kazoo",
+            "Whose recipes wait for the contenders made: kazoo's, Curator's mutex, or Curator's "
+            "read and write locks.",
+        ),
     )
     default_port: ClassVar[int] = 2181
 
@@ -72,6 +80,7 @@ class ZookeeperBackend(Backend, Transactions):
         self._acl: Final = acl
         self._root: Final = settings.root.rstrip("/")
         self._token: Final = settings.options["token"]
+        self._style: Final = settings.options["nodes"]
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
         self._lock = threading.RLock()
@@ -96,7 +105,7 @@ class ZookeeperBackend(Backend, Transactions):
 
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
         session = Session(self._connect(), listener)
-        queues = Queues(session, self._root, self._acl, self._token, self._unwanted)
+        queues = Queues(session, self._root, self._acl, self._token, self._style, self._unwanted)
         opened = _Opened(session, queues, GuardedData(session, queues.acl))
         with self._lock:
             if self._closed is not None:
@@ -147,9 +156,11 @@ class ZookeeperBackend(Backend, Transactions):
         current = self._current
         if current is None:
             return lambda: None
-        return current.session.watches.add(
-            contender.key, departed, None if waiter is None else waiter.key
-        )
+        place = None if waiter is None else waiter.key
+        if nodes.is_shared_place(contender.key.rpartition("/")[2]):
+            # A contender that no snapshot has shown may stand there still: the queue must be read.
+            place = None
+        return current.session.watches.add(contender.key, departed, place)
 
     def withdraw(self, entry: Entry) -> Future[bool]:
         return self._submit(lambda now: now.queues.withdraw(entry))

@@ -1,44 +1,59 @@
 """Contenders as znode names, and their order. Pure: no I/O, no kazoo.
 
-A contender's znode is ``<root>/<escaped lock name>/<guid>__<marker>__<sequence>``. kazoo's lock
-recipes look for ``__lock__`` or ``__rlock__`` right before the sequence. So each marker ends in
-the one that makes them at least as careful as coordlock's own matrix:
+A contender's znode is ``<root>/<escaped lock name>/<stem><sequence>``. Its stem tells its id and
+its claim in one of three styles, because each recipe of another library looks for a text of its own
+right before the sequence:
 
-======= ================= ========================== ==============================
-claim   marker            kazoo's recipes that wait  those that conflict with it by
-                          for it                     coordlock's matrix
-======= ================= ========================== ==============================
-EX      ``lock``          Lock, WriteLock, ReadLock  Lock, WriteLock, ReadLock
-PW      ``pw__lock``      Lock, WriteLock, ReadLock  Lock, WriteLock, ReadLock
-CW      ``cw__lock``      Lock, WriteLock, ReadLock  Lock, WriteLock, ReadLock
-PR      ``rlock``         WriteLock                  Lock, WriteLock
-CR      ``cr__rlock``     WriteLock                  Lock, WriteLock
-NL      ``nl``            none                       none
-permits ``permitN__lock`` Lock, WriteLock, ReadLock  all: a semaphore is not a lock
-======= ================= ========================== ==============================
+========== =========================== =======================================
+style      stem of a protected write   whom it is made for
+========== =========================== =======================================
+kazoo      ``<id>__pw__lock__``        kazoo's Lock, ReadLock, WriteLock
+curator    ``_c_<id>-pw-lock-``        Curator's InterProcessMutex
+curator-rw ``_c_<id>-pw-__WRIT__``     Curator's InterProcessReadWriteLock
+========== =========================== =======================================
 
-In the other direction, coordlock takes the nodes of Lock and WriteLock for EX, and those of
-ReadLock for PR.
+A recipe takes each contender for a writer, for a reader, or for none of its own. Its text is chosen
+so that the recipe is at least as careful as coordlock's own matrix:
 
-The one gap is kazoo's own: its plain Lock ignores readers, those of kazoo's ReadLock too. Where
-readers and writers share a path, kazoo's users need WriteLock.
+======= ============ ============= ===========================================
+claim   word before  taken for a   those that conflict with it by coordlock's
+                                   matrix
+======= ============ ============= ===========================================
+EX                   writer        writers, readers
+PW      ``pw``       writer        writers, readers
+CW      ``cw``       writer        writers, readers
+PR                   reader        writers
+CR      ``cr``       reader        writers
+NL      ``nl``       none          none
+permits ``permitN``  writer        all: a semaphore is not a lock
+======= ============ ============= ===========================================
+
+InterProcessMutex knows no readers, and waits for all but ``nl``. The one gap is kazoo's own: its
+plain Lock ignores readers, those of kazoo's ReadLock too. Where readers and writers share a path,
+kazoo's users need WriteLock.
+
+In the other direction coordlock reads all styles, whichever it writes: it takes the nodes of Lock,
+WriteLock, InterProcessMutex and Curator's write lock for EX, and those of read locks for PR.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, get_args
 
 from coordlock.model.claim import Claim, Mode, Permit, parse_marker
 from coordlock.model.contender import Contender
 from coordlock.model.names import escape, unescape
 
 __all__ = [
+    "STYLES",
+    "Style",
     "component",
     "contender",
     "has_id",
+    "is_shared_place",
     "is_spent",
     "name_of",
     "order_of",
@@ -47,6 +62,9 @@ __all__ = [
     "stem",
     "survey",
 ]
+
+Style = Literal["kazoo", "curator", "curator-rw"]
+STYLES: Final[tuple[Style, ...]] = get_args(Style)
 
 _MARKERS: Final = {
     Mode.NL: "nl",
@@ -57,6 +75,14 @@ _MARKERS: Final = {
     Mode.EX: "lock",
 }
 _MODES: Final = {marker: mode for mode, marker in _MARKERS.items()}
+
+# Curator's "protected" names begin so; the marker's words are joined by "-". For its read and write
+# locks the last word is one of these instead.
+_CURATOR: Final = re.compile(r"_c_(.+?)-((?:(?:cr|cw|pw|permit[0-9]+)-)?r?lock|nl)-")
+_READ_WRITE: Final = {"-rlock-": "-__READ__", "-lock-": "-__WRIT__"}
+_PLAIN: Final = {theirs: plain for plain, theirs in _READ_WRITE.items()}
+# Curator's GUIDs have dashes, coordlock's have none.
+_CURATORS_WRITER: Final = re.compile(r"_c_[0-9a-f]+-[0-9a-f-]+-__WRIT__")
 
 # The server appends "%010d" of a signed 32-bit int: ten digits, or a minus with nine or ten more.
 # Before ten digits a minus is a sign only if the number needs ten and the minus ends no word: other
@@ -83,15 +109,18 @@ def name_of(child: str, *, at_top: bool = False) -> str | None:
     return unescape(child)
 
 
-def stem(id: str, claim: Claim) -> str:
+def stem(id: str, claim: Claim, style: Style = "kazoo") -> str:
     """The name of a contender's znode, less the sequence that the server appends."""
     marker = f"{claim.marker}__lock" if isinstance(claim, Permit) else _MARKERS[claim]
-    return f"{id}__{marker}__"
+    if style == "kazoo":
+        return f"{id}__{marker}__"
+    name = f"_c_{id}-{marker.replace('__', '-')}-"
+    return name if style == "curator" else _replace_end(name, _READ_WRITE)
 
 
 def has_id(child: str, id: str) -> bool:
     """Whether the znode ``child`` was made for the entry ``id``."""
-    return child.startswith(f"{id}__")
+    return child.startswith((f"{id}__", f"_c_{id}-"))
 
 
 def sequence_of(child: str) -> int | None:
@@ -114,6 +143,15 @@ def is_spent(sequence: int) -> bool:
     return not 0 <= sequence < 2**31 - 1
 
 
+def is_shared_place(child: str) -> bool:
+    """Whether another contender may enter at the place of ``child``, before those behind it.
+
+    A thread that holds Curator's write lock and takes the read lock, too, gives the second
+    contender the sequence of the first: from Curator 5.5 on.
+    """
+    return _CURATORS_WRITER.match(child) is not None
+
+
 def survey(children: Sequence[str]) -> list[tuple[int, str]]:
     """The contenders among ``children`` as (order, name), in order; others have no sequence."""
     return sorted(
@@ -131,8 +169,7 @@ def contender(parent: str, child: str, *, only: str = "") -> Contender:
     """
     match = _match(child)
     assert match is not None
-    id, _, rest = child[: match.start()].partition("__")
-    claim = _claim(rest.removesuffix("__")) if rest.endswith("__") else None
+    id, claim = _read(child[: match.start()])
     if claim is None or (only and child != only and has_id(only, id)):
         id = child
     return Contender(
@@ -161,6 +198,21 @@ def part(
     if place < len(places) and places[place] == (upto.order, own):
         listed.append(upto)
     return tuple(listed), omitted
+
+
+def _read(stem: str) -> tuple[str, Claim | None]:
+    """The id and the claim that a stem of any style tells; without a claim, it has neither."""
+    if curators := _CURATOR.fullmatch(_replace_end(stem, _PLAIN)):
+        return curators[1], _claim(curators[2].replace("-", "__"))
+    id, _, rest = stem.partition("__")
+    return id, _claim(rest.removesuffix("__")) if rest.endswith("__") else None
+
+
+def _replace_end(text: str, ends: Mapping[str, str]) -> str:
+    for end, other in ends.items():
+        if text.endswith(end):
+            return text.removesuffix(end) + other
+    return text
 
 
 def _claim(marker: str) -> Claim | None:

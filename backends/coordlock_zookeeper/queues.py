@@ -46,6 +46,7 @@ class Queues:
         acl: of the nodes made; None: the client's default.
         token: what contenders get as fencing tokens: the transaction that created them, which
             grows in the whole cluster and for ever, or their sequence.
+        style: how the contenders made here are named.
         unwanted: the nodes that are to go and that may still be there, of earlier sessions too.
     """
 
@@ -55,6 +56,7 @@ class Queues:
         root: str,
         acl: Sequence[Any] | None,
         token: Literal["czxid", "sequence"],
+        style: nodes.Style,
         unwanted: dict[str, None],
     ) -> None:
         self._session = session
@@ -64,6 +66,7 @@ class Queues:
         #: Of the nodes made.
         self.acl: Final = acl or self._client.default_acl or OPEN_ACL_UNSAFE
         self._sequence_tokens = token == "sequence"
+        self._style: Final = style
         # With a container the sequence would start again, and tokens must not.
         self._containers = not self._sequence_tokens
         self._unwanted = unwanted
@@ -101,7 +104,7 @@ class Queues:
         parents = self._create_parents(parent)
         created = promise_of(
             self._client.create_async(
-                f"{parent}/{nodes.stem(entry.id, entry.claim)}",
+                f"{parent}/{nodes.stem(entry.id, entry.claim, self._style)}",
                 entry.owner.encode(),
                 acl=self.acl,
                 ephemeral=True,

@@ -8,6 +8,8 @@ compared in the same way. A command must succeed, unless ``$ echo $?`` follows i
 
 ``toml`` blocks must be a configuration that coordlock takes.
 
+``java`` blocks are compiled and used by ``tests/servers/curator.py``.
+
 * A block whose first line is a comment with a file name, such as ``# worker.py``, is that file. It
   is written to the page's directory, which is new and the working directory of all that runs.
 * Hosts with port 2379 stand for the tests' etcd, those with port 2181 for their ZooKeeper, those
@@ -36,7 +38,7 @@ import coordlock
 from coordlock.config import NOT_CONFIGURED, configure
 from tests.docs.pages import PAGES, REPOSITORY, Block, blocks, page, parse
 
-LANGUAGES: Final = {"python", "console", "toml", "text"}
+LANGUAGES: Final = {"python", "console", "toml", "text", "java"}
 PORTS: Final = {"etcd": 2379, "redis": 6379, "zookeeper": 2181}
 #: Readers sit at a terminal, where this is not said.
 _NOT_SAID: Final = re.compile(rf"^(coordlock: )?{re.escape(NOT_CONFIGURED)}\n", re.MULTILINE)

@@ -62,8 +62,6 @@ class Party:
         def recovered(self) -> None:
             raise AssertionError("local sessions are never in doubt")
 
-        def disordered(self) -> None: ...
-
         def lost(self, reason: str) -> None:
             self._party.lost.set()
 

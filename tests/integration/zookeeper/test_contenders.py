@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
+from concurrent.futures import Future
 from typing import Any
+
+import pytest
 
 from coordlock.model.claim import Mode, Permit
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from tests.integration.order import is_told_in_order
 from tests.integration.zookeeper.conftest import BOUND, OWNER, Parties, lose_a_request, new_entry
 from tests.servers.zookeeper import ZooKeeper
 
@@ -122,8 +127,26 @@ def test_other_programs_contenders_count_and_other_children_do_not(
     _, contender, _ = party.enqueue(claim=Permit(9))
     seen = party.backend.snapshot("q", owners=True).result(BOUND).contenders
     assert [one.key for one in seen] == [curator, reader, contender.key]
-    assert [one.claim for one in seen] == [Mode.EX, Mode.EX, Permit(9)]
+    assert [one.claim for one in seen] == [Mode.EX, Mode.PR, Permit(9)]
     assert str(seen[0].owner) == "jvm-17"
+
+
+@pytest.mark.parametrize("made_by", ["Curator", "coordlock"])
+def test_the_queue_is_read_when_a_writer_of_curators_has_left(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any, made_by: str
+) -> None:
+    """Its thread may have taken the read lock, too, at the writer's own place."""
+    party = parties(zookeeper.url_for(root))
+    guid = uuid.uuid4()
+    stem = f"_c_{guid if made_by == 'Curator' else guid.hex}-__WRIT__"
+    path = kazoo.create(f"{root}/q/{stem}", ephemeral=True, sequence=True, makepath=True)
+    writer, mine = party.enqueue()[2].contenders
+    told: Future[bool] = Future()
+    party.backend.watch(mine, 0, lambda _: None)
+    eventually(lambda: is_told_in_order(party.backend, mine))
+    party.backend.watch(writer, 0, told.set_result, mine)
+    kazoo.delete(path)
+    assert told.result(BOUND) is (made_by == "coordlock")
 
 
 def test_negative_sequences_follow_the_largest_positive_one(

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from coordlock_zookeeper.nodes import STYLES
 
 import coordlock
 from coordlock.errors import BackendUnavailable, SessionLost
@@ -37,10 +38,11 @@ def lose_a_reply(proxy: FaultProxy, party: Party) -> Entry:
     return entry
 
 
+@pytest.mark.parametrize("style", STYLES)
 def test_a_contender_whose_reply_was_lost_is_adopted(
-    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
+    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any, style: str
 ) -> None:
-    party = parties(proxied)
+    party = parties(f"{proxied}&nodes={style}")
     entry = lose_a_reply(proxy, party)
     party.recovers()
     (child,) = kazoo.get_children(f"{root}/q")
@@ -53,10 +55,11 @@ def test_a_contender_whose_reply_was_lost_is_adopted(
     assert contender.owner == entry.owner
 
 
+@pytest.mark.parametrize("style", STYLES)
 def test_a_contender_whose_reply_was_lost_is_withdrawn(
-    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
+    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any, style: str
 ) -> None:
-    party = parties(proxied)
+    party = parties(f"{proxied}&nodes={style}")
     entry = lose_a_reply(proxy, party)
     party.recovers()
     assert len(kazoo.get_children(f"{root}/q")) == 1

@@ -1,4 +1,7 @@
-"""Znode names and their order, and what kazoo's recipes make of them."""
+"""Znode names and their order, and what kazoo's recipes make of them.
+
+What Curator's make of them is shown by Curator: ``tests/integration/test_interop_curator.py``.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,12 @@ def test_the_servers_own_znode_is_no_queue() -> None:
     assert nodes.name_of("zookeeper") == "zookeeper"
 
 
-@given(st.uuids(), claims, signed)
-def test_a_name_tells_its_id_claim_and_sequence(id: object, claim: Claim, sequence: int) -> None:
+@given(st.uuids(), claims, st.sampled_from(nodes.STYLES), signed)
+def test_a_name_tells_its_id_claim_and_sequence(
+    id: object, claim: Claim, style: nodes.Style, sequence: int
+) -> None:
     guid = getattr(id, "hex", "")
-    child = nodes.stem(guid, claim) + printed(sequence)
+    child = nodes.stem(guid, claim, style) + printed(sequence)
     assert nodes.sequence_of(child) == sequence
     seen = nodes.contender("/root/q", child)
     assert (seen.id, seen.claim) == (guid, claim)
@@ -93,7 +98,10 @@ def test_sequences_of_all_sorts_of_children(child: str, sequence: int | None) ->
 
 @pytest.mark.parametrize(
     "stem",
-    ["x__", "x__other__", "x__new__rlock__", "__rlock", "x__permit0__lock__", "x__nl__lock__"],
+    [
+        *("x__", "x__other__", "x__new__rlock__", "__rlock", "x__permit0__lock__", "x__nl__lock__"),
+        *("_c_x-latch-", "_c_x-pw-rlock-", "_c_x-permit0-lock-", "_c_x-__OTHR__", "_c_-lock-"),
+    ],
 )
 def test_an_unknown_marker_counts_as_exclusive(stem: str) -> None:
     child = f"{stem}0000000001"
@@ -106,6 +114,16 @@ def test_kazoos_names_are_understood() -> None:
         child = f"{GUID}{recipe._NODE_NAME}0000000001"
         assert (seen := nodes.contender("/q", child)).claim is mode
         assert seen.id == GUID
+
+
+@pytest.mark.parametrize(
+    ("end", "mode"), [("lock-", Mode.EX), ("__WRIT__", Mode.EX), ("__READ__", Mode.PR)]
+)
+def test_curators_names_are_understood(end: str, mode: Mode) -> None:
+    guid = "51a3c4cd-5da2-4b16-8cf2-e1a3ad0c4bd1"
+    child = f"_c_{guid}-{end}0000000001"
+    assert (seen := nodes.contender("/q", child)).claim is mode
+    assert seen.id == guid
 
 
 def test_a_twin_of_the_own_contender_is_called_by_its_full_name() -> None:
