@@ -77,7 +77,9 @@ class _Lock(Resident):
         link, seconds = self._link, self._seconds(timeout, self.timeout)
         once = seconds == 0
         deadline = link.deadline(link.settings.request_timeout if once else seconds)
-        steps = acquisition(link, self.name, self.claim, once=once, caller=self._caller())
+        steps = acquisition(
+            link, self.name, self.claim, once=once, caller=self._caller(), deadline=deadline
+        )
         return steps, link.clock, deadline
 
     @staticmethod

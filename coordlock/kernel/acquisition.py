@@ -2,67 +2,38 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
 from copy import copy
 from typing import Final
 
-from coordlock.errors import (
-    AcquireTimeout,
-    AcquireUnavailable,
-    BackendUnavailable,
-    Evicted,
-    QueueMismatch,
-    SessionLost,
-)
+from coordlock.errors import Evicted, QueueMismatch, SessionLost
 from coordlock.kernel.link import Link
+from coordlock.kernel.report import PATIENCE, Report, identified
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
-from coordlock.log import Log
 from coordlock.model.admission import blockers, mismatch, next_in_line
-from coordlock.model.claim import Claim, Permit
+from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender, Snapshot, are_same
-from coordlock.runtime.caller import Caller, described
-from coordlock.runtime.clock import Timer, within
+from coordlock.runtime.caller import Caller
+from coordlock.runtime.clock import within
 from coordlock.runtime.driver import DeadlineReached, Steps
 
 __all__ = ["acquisition"]
 
-log = Log("coordlock")
-
 #: New sessions that a contender may need before it stands in the queue for the first time.
 _SESSIONS: Final = 3
-#: How long, in seconds, to wait for an answer that is nice to have.
-_PATIENCE: Final = 0.5
-#: After how long, in seconds, a caller that waits for itself is told.
-_ALONE: Final = 1.0
 
 
 class _Acquisition:
-    """One call of acquire: what it knows of the queue, for the error that may end it."""
+    """One call of acquire."""
 
-    __slots__ = (
-        "ahead",
-        "caller",
-        "claim",
-        "link",
-        "position",
-        "queue",
-        "started",
-        "ticket",
-        "warning",
-    )
+    __slots__ = ("claim", "link", "queue", "report", "ticket")
 
-    def __init__(self, link: Link, queue: str, claim: Claim, caller: Caller | None) -> None:
+    def __init__(self, link: Link, queue: str, claim: Claim, report: Report) -> None:
         self.link = link
         self.queue = queue
         self.claim = claim
-        self.started = link.clock.now()
-        self.position: int | None = None
-        self.ahead: Contender | None = None
+        self.report = report
         self.ticket: Ticket | None = None
-        self.caller = caller
-        self.warning: Timer | None = None
 
     def steps(self, once: bool) -> Steps[Ticket]:
         try:
@@ -80,27 +51,20 @@ class _Acquisition:
                 except Evicted:
                     ticket.withdraw()
                     # The end of a session removes its contenders too: ask which it was.
-                    yield within(self.link.timers, session.beat(), _PATIENCE)
+                    yield within(self.link.timers, session.beat(), PATIENCE)
                     raise copy(session.ended or Evicted(self.queue)) from None
                 except BaseException:
                     ticket.withdraw()
                     raise
         except DeadlineReached as late:
-            if self.position is None:
-                unanswered = self.link.silent(late)
-                if once:
-                    raise unanswered from late.__cause__
-                raise self._timeout(unanswered) from unanswered
+            if once and self.report.has_seen:
+                raise self.report.busy() from None
             if once:
-                raise self._timeout() from None
-            if (silent := (yield from self._outage(late))) is not None:
-                raise self._timeout(silent) from silent
-            if self.ahead is not None:
-                self.ahead = yield from self._identified(self.ahead)
-            raise self._timeout() from None
+                raise self.link.silent(late) from late.__cause__
+            error, cause = self.report.in_vain(late, self.ticket)
+            raise error from cause
         finally:
-            if self.warning is not None:
-                self.warning.cancel()
+            self.report.close()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
@@ -109,13 +73,12 @@ class _Acquisition:
         assert me is not None
         while True:
             if (other := mismatch(snapshot, me)) is not None:
-                other = yield from self._identified(other)
+                other = yield from identified(self.link, self.queue, other)
                 raise QueueMismatch(self.queue, str(self.claim), str(other.claim), str(other))
             waiting_for = blockers(snapshot, me)
             if not waiting_for and not snapshot.omitted:
                 ticket.admitted = me
-                ticket.granted = time.time(), self.caller
-                self.link.granted(ticket)
+                self.report.granted(ticket)
                 # Nobody enters before me, so nobody who is not in this snapshot can be in my way,
                 # and who has departed never returns. And I am still in the queue: see `_wait`.
                 ticket.check()
@@ -124,14 +87,10 @@ class _Acquisition:
             if not waiting_for:
                 snapshot = yield from self._read(ticket, None)
                 continue
-            self.position = snapshot.omitted + len(snapshot.before(me))
-            self.ahead = waiting_for[-1]
+            self.report.waits(snapshot.omitted + len(snapshot.before(me)), waiting_for[-1])
             if once:
-                yield within(self.link.timers, ticket.withdraw(), _PATIENCE)
-                raise self._timeout()
-            if self.warning is None and self._own_grant() is not None:
-                when = self.link.clock.now() + _ALONE
-                self.warning = self.link.timers.call_at(when, self._warn)
+                yield within(self.link.timers, ticket.withdraw(), PATIENCE)
+                raise self.report.busy()
             snapshot = yield from self._wait(ticket, me, snapshot, waiting_for)
 
     def _wait(
@@ -154,7 +113,7 @@ class _Acquisition:
         nearest = waiting_for[-1]
         owns = tuple(map(self.link.own, waiting_for))  # now: later they may be forgotten
         ticket.guard(snapshot.revision, at_once=True)
-        yield ticket.departure(waiting_for, snapshot.revision)
+        yield from self.report.on_time(ticket.departure(waiting_for, snapshot.revision))
         departed = ticket.departed  # more may go meanwhile
         doubtful = ticket.doubted
         for one, own in zip(waiting_for, owns, strict=True):
@@ -175,7 +134,7 @@ class _Acquisition:
         if not own.withdrawn or own.contender is None or not are_same(own.contender, one):
             return False
         answer = ticket.unless_lost(own.withdraw())
-        yield within(self.link.timers, answer, _PATIENCE)
+        yield within(self.link.timers, answer, PATIENCE)
         return own.withdrew
 
     def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
@@ -189,69 +148,6 @@ class _Acquisition:
         if me is None or not any(are_same(one, me) for one in snapshot.contenders):
             raise Evicted(self.queue)
         return snapshot
-
-    def _identified(self, contender: Contender) -> Steps[Contender]:
-        """``contender`` with its owner, looked up where the queue was read without them."""
-        if contender.owner is not None:
-            return contender
-        answer = self.link.backend.snapshot(self.queue, contender, owners=True)
-        with suppress(DeadlineReached):
-            yield within(self.link.timers, answer, _PATIENCE)
-        if answer.done() and answer.exception() is None:
-            return answer.result().find(contender.id) or contender
-        return contender
-
-    def _outage(self, late: DeadlineReached) -> Steps[BackendUnavailable | None]:
-        """The error for a service that has fallen silent since the queue was seen, or None.
-
-        The withdrawal, which is due anyway, is what tells.
-        """
-        ticket = self.ticket
-        if ticket is None:
-            return None
-        removal = ticket.withdraw()
-        if (doubt := ticket.session.suspicion) is not None:
-            return BackendUnavailable(str(self.link.settings), doubt)
-        yield within(self.link.timers, removal, _PATIENCE)
-        return None if removal.done() else self.link.silent(late)
-
-    def _timeout(self, silent: BackendUnavailable | None = None) -> AcquireTimeout:
-        waited = self.link.clock.now() - self.started
-        ahead = None if self.ahead is None else str(self.ahead)
-        here = self._held_here()
-        if silent is None:
-            return AcquireTimeout(self.queue, waited, self.position, ahead, here)
-        return AcquireUnavailable(
-            silent.service, silent.reason, self.queue, waited, self.position, ahead, here
-        )
-
-    def _own_grant(self) -> Ticket | None:
-        """The caller's own grant of this lock, where it is what the caller waits for."""
-        if self.caller is None or not (held := self.link.held(self.queue)):
-            return None
-        own = [one for one in held if one.granted and one.granted[1] is self.caller]
-        enough = self.claim.of if isinstance(self.claim, Permit) else 1
-        return own[0] if len(own) >= enough else None
-
-    def _held_here(self) -> str | None:
-        """Since when and where this client holds the lock, if it does."""
-        own = self._own_grant()
-        held = [own] if own is not None else self.link.held(self.queue)
-        for ticket in held:
-            if ticket.granted is not None:
-                since, caller = ticket.granted
-                when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
-                return f"since {when}, acquired {described(caller, self.caller)}"
-        return None
-
-    def _warn(self) -> None:
-        if self._own_grant() is not None:
-            log.warning(
-                "lock %r: waiting for a grant that the same caller holds %s; locks are not "
-                "reentrant, so this waits for itself unless something else releases it",
-                self.queue,
-                self._held_here(),
-            )
 
 
 def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:
@@ -267,14 +163,21 @@ def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -
 
 
 def acquisition(
-    link: Link, queue: str, claim: Claim, *, once: bool = False, caller: Caller | None = None
+    link: Link,
+    queue: str,
+    claim: Claim,
+    *,
+    once: bool = False,
+    caller: Caller | None = None,
+    deadline: float | None = None,
 ) -> Steps[Ticket]:
     """Acquire ``queue`` as ``claim``; the granted ticket.
 
-    Raises `AcquireTimeout` at the driver's deadline, `AcquireUnavailable` where the service is
-    silent then, and `AcquireTimeout` when busy if asked ``once``, in which case
-    a silent service is a `BackendUnavailable`. Raises `QueueMismatch`, `SessionLost` or `Evicted`
-    when the contender is lost while it waits, and what the backend raises. However it ends without
-    a grant, the ticket is withdrawn. ``caller`` is warned when it waits for itself.
+    ``deadline`` is the driver's, and ``caller`` is warned when it waits for itself. Raises
+    `AcquireTimeout` at the deadline, `AcquireUnavailable` where the service is silent then; asked
+    ``once``, `AcquireTimeout` when the lock is busy, and `BackendUnavailable` when the service is
+    silent. Raises `QueueMismatch`, `SessionLost` or `Evicted` when the contender is lost while it
+    waits, and what the backend raises. However it ends without a grant, the ticket is withdrawn.
     """
-    return _Acquisition(link, queue, claim, caller).steps(once)
+    report = Report(link, queue, claim, caller, None if once else deadline)
+    return _Acquisition(link, queue, claim, report).steps(once)

@@ -153,7 +153,8 @@ class Party:
         once: bool = False,
     ) -> Call[Ticket]:
         """Start to acquire."""
-        return self.run(acquisition(self.link, queue, claim, once=once), timeout)
+        deadline = None if timeout is None else self.time.now() + timeout
+        return self.run(acquisition(self.link, queue, claim, once=once, deadline=deadline), timeout)
 
     def grant(self, ticket: Ticket) -> Grant:
         """The grant that a lock would make of ``ticket``."""

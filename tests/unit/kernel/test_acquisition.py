@@ -9,6 +9,7 @@ from coordlock_memory import Fault
 
 from coordlock.errors import (
     AcquireTimeout,
+    AcquireUnavailable,
     BackendUnavailable,
     ClientClosed,
     Evicted,
@@ -209,7 +210,7 @@ def test_the_deadline_is_not_restarted_by_wake_ups(world: World, party: Party) -
         world.advance(0.7)
         nearest.cancel()
     world.advance(0.2)
-    assert reads(party) == 7
+    assert reads(party) == 7 + 1  # and who is ahead, as the deadline is near
     assert world.time.now() - start > 5
     assert isinstance(call.error, AcquireTimeout)
     assert call.error.waited == pytest.approx(5.0)
@@ -767,3 +768,35 @@ def test_who_holds_nothing_opens_another_session_at_once(
     assert again.done is False
     assert world.queue()[-1].session != world.queue()[0].session
     assert party.network.requests.count("open") == 2
+
+
+@pytest.mark.parametrize("timeout", [0.1, 0.4, 3.0])
+def test_a_timeout_comes_at_its_deadline_though_the_service_names_nobody_in_time(
+    world: World, party: Party, other: Party, timeout: float
+) -> None:
+    other.held()
+    party.held("x")
+    delay(party, seconds=0.05)
+    started = world.time.now()
+    call = party.acquire(timeout=timeout)
+    world.advance(0.06)
+    delay(party, seconds=60.0)  # what is asked from now on is answered too late
+    world.advance(timeout - 0.06)
+    assert type(call.error) is (AcquireUnavailable if timeout == 3.0 else AcquireTimeout)
+    assert isinstance(call.error, AcquireTimeout)
+    assert call.error.position == 1
+    assert call.error.waited == pytest.approx(timeout)
+    assert world.time.now() == pytest.approx(started + timeout)
+
+
+def test_who_is_ahead_is_asked_for_once_and_only_when_the_deadline_is_near(
+    world: World, party: Party, other: Party
+) -> None:
+    other.held()
+    party.held("x")
+    call = party.acquire(timeout=10)
+    world.advance(9.4)
+    assert "snapshot" not in party.network.requests
+    world.advance(1)
+    assert party.network.requests.count("snapshot") == 1
+    assert isinstance(call.error, AcquireTimeout)

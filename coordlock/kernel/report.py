@@ -1,0 +1,162 @@
+"""What a call of acquire says of its wait: in the log while it waits for itself, and at its end."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final
+
+from coordlock.errors import AcquireTimeout, AcquireUnavailable, BackendUnavailable
+from coordlock.kernel.link import Link
+from coordlock.kernel.ticket import Ticket
+from coordlock.log import Log
+from coordlock.model.claim import Claim, Permit
+from coordlock.model.contender import Contender, Snapshot
+from coordlock.runtime.caller import Caller, described
+from coordlock.runtime.clock import Timer, within
+from coordlock.runtime.driver import DeadlineReached, Steps
+
+__all__ = ["PATIENCE", "Report", "identified"]
+
+log = Log("coordlock")
+
+#: How long, in seconds, to wait for an answer that is nice to have. So long before the deadline
+#: the service is asked who is ahead: it ends the wait at the deadline, with the name or without.
+PATIENCE: Final = 0.5
+#: After how long, in seconds, a caller that waits for itself is told.
+_ALONE: Final = 1.0
+
+
+class Report:
+    """What one waiting call of acquire knows, for the error that may end it.
+
+    ``deadline`` is the driver's, None where it has none.
+    """
+
+    __slots__ = (
+        *("_ahead", "_answer", "_caller", "_claim", "_deadline", "_link", "_position", "_queue"),
+        *("_started", "_warning"),
+    )
+
+    def __init__(
+        self, link: Link, queue: str, claim: Claim, caller: Caller | None, deadline: float | None
+    ) -> None:
+        self._link = link
+        self._queue = queue
+        self._claim = claim
+        self._caller = caller
+        self._deadline = deadline
+        self._started = link.clock.now()
+        self._position: int | None = None
+        self._ahead: Contender | None = None
+        self._answer: Future[Snapshot] | None = None
+        self._warning: Timer | None = None
+
+    def waits(self, position: int, ahead: Contender) -> None:
+        """``position`` contenders stand before the caller's, and ``ahead`` is waited for."""
+        self._position, self._ahead = position, ahead
+
+    def granted(self, ticket: Ticket) -> None:
+        """``ticket`` was granted to the caller."""
+        ticket.granted = time.time(), self._caller
+        self._link.granted(ticket)
+
+    def on_time(self, departure: Future[None]) -> Steps[None]:
+        """Wait for ``departure``, and ask who is ahead when the deadline is near."""
+        if self._warning is None and self._own_grant() is not None:
+            when = self._link.clock.now() + _ALONE
+            self._warning = self._link.timers.call_at(when, self._warn)
+        if self._deadline is not None and not departure.done():
+            left = self._deadline - PATIENCE - self._link.clock.now()
+            yield within(self._link.timers, departure, left)
+            if not departure.done() and self._answer is None:
+                self._answer = self._link.backend.snapshot(self._queue, self._ahead, owners=True)
+        yield departure
+
+    def close(self) -> None:
+        """The call is over."""
+        if self._warning is not None:
+            self._warning.cancel()
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether the queue was read."""
+        return self._position is not None
+
+    def busy(self) -> AcquireTimeout:
+        """The error of a call that does not wait, at a lock that is held."""
+        return AcquireTimeout(self._queue, self._waited, self._position, self._described(), None)
+
+    def in_vain(
+        self, late: DeadlineReached, ticket: Ticket | None
+    ) -> tuple[AcquireTimeout, BackendUnavailable | None]:
+        """The error at the deadline, and its cause: the lock was busy, or the service silent."""
+        facts = self._queue, self._waited, self._position, self._described(), self._held_here()
+        if (silent := self._silence(late, ticket)) is None:
+            return AcquireTimeout(*facts), None
+        return AcquireUnavailable(silent.service, silent.reason, *facts), silent
+
+    def _silence(self, late: DeadlineReached, ticket: Ticket | None) -> BackendUnavailable | None:
+        """The error for a service that does not answer; None for one that does."""
+        if self._position is None:
+            return self._link.silent(late)
+        if ticket is not None and (doubt := ticket.session.suspicion) is not None:
+            return BackendUnavailable(str(self._link.settings), doubt)
+        # In a shorter call its question may just be on the way.
+        is_due = self._waited >= PATIENCE
+        asked = self._answer is not None and not self._answer.done()
+        return self._link.silent(late) if asked and is_due else None
+
+    @property
+    def _waited(self) -> float:
+        return self._link.clock.now() - self._started
+
+    def _described(self) -> str | None:
+        """The contender that is waited for, with its owner if that is known."""
+        ahead, answer = self._ahead, self._answer
+        if ahead is None:
+            return None
+        if answer is not None and answer.done() and answer.exception() is None:
+            ahead = answer.result().find(ahead.id) or ahead
+        return str(ahead)
+
+    def _own_grant(self) -> Ticket | None:
+        """The caller's own grant of this lock, where it is what the caller waits for."""
+        if self._caller is None or not (held := self._link.held(self._queue)):
+            return None
+        own = [one for one in held if one.granted and one.granted[1] is self._caller]
+        enough = self._claim.of if isinstance(self._claim, Permit) else 1
+        return own[0] if len(own) >= enough else None
+
+    def _held_here(self) -> str | None:
+        """Since when and where this client holds the lock, if it does."""
+        own = self._own_grant()
+        held = [own] if own is not None else self._link.held(self._queue)
+        for ticket in held:
+            if ticket.granted is not None:
+                since, caller = ticket.granted
+                when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
+                return f"since {when}, acquired {described(caller, self._caller)}"
+        return None
+
+    def _warn(self) -> None:
+        if self._own_grant() is not None:
+            log.warning(
+                "lock %r: waiting for a grant that the same caller holds %s; locks are not "
+                "reentrant, so this waits for itself unless something else releases it",
+                self._queue,
+                self._held_here(),
+            )
+
+
+def identified(link: Link, queue: str, contender: Contender) -> Steps[Contender]:
+    """``contender`` with its owner, looked up where the queue was read without them."""
+    if contender.owner is not None:
+        return contender
+    answer = link.backend.snapshot(queue, contender, owners=True)
+    with suppress(DeadlineReached):
+        yield within(link.timers, answer, PATIENCE)
+    if answer.done() and answer.exception() is None:
+        return answer.result().find(contender.id) or contender
+    return contender
