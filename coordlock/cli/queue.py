@@ -82,7 +82,7 @@ def show(name: str, url: str | None, as_json: bool) -> None:
 @click.option(
     "--token", type=int, metavar="N", help="Evict the contender with this token, holding or not."
 )
-@click.option("--all", "everybody", is_flag=True, help="Evict all, waiters too.")
+@click.option("--all", "everybody", is_flag=True, help="Evict all, the last waiter first: none is granted.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @url_option
 def break_(name: str, token: int | None, everybody: bool, yes: bool, url: str | None) -> int:
@@ -107,10 +107,16 @@ def break_(name: str, token: int | None, everybody: bool, yes: bool, url: str | 
                 click.echo(f"  {_describe(one)}", err=True)
             click.echo("Nothing stops them: they may still be at work.", err=True)
             _confirm(f"Evict from {name!r}?")
-        evicted = [one for one in chosen if client.evict(one)]
-        for one in chosen:
-            done = "evicted" if one in evicted else "already gone"
-            click.echo(f"{done}: {_describe(one)}")
+        if everybody:
+            evicted = client.evict_all(name)
+        else:
+            evicted = tuple(one for one in chosen if client.evict(one))
+    there = {one.contender.key for one in evicted}
+    for one in chosen:
+        if one.contender.key not in there:
+            click.echo(f"already gone: {_describe(one)}")
+    for one in evicted:
+        click.echo(f"evicted: {_describe(one)}")
     return Exit.OK if evicted else Exit.FAILED
 
 

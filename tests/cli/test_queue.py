@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -206,3 +207,19 @@ def test_queues_of_other_programs_are_shown(etcd: Etcd, root: str, cli: Cli) -> 
             assert cli.run("break", "x", "--yes").returncode == 0
             assert other.wait(60) == 0
     eventually(lambda: cli.show("x") == [])
+
+
+def test_break_all_lets_no_waiter_start_its_command(etcd: Etcd, root: str, cli: Cli) -> None:
+    for cli in (cli, Cli(etcd.url_for(root), cli.directory)):
+        with ExitStack() as stack:
+            holder = stack.enter_context(cli.holding("x"))
+            waiters = [
+                stack.enter_context(cli.started("run", "x", "--", "touch", f"ran-{number}"))
+                for number in range(8)
+            ]
+            cli.wait_for_queue("x", 9)
+            done = cli.run("break", "x", "--all", "--yes")
+            assert (done.returncode, done.stdout.count("evicted: ")) == (0, 9)
+            assert [waiter.wait(60) for waiter in waiters] == [75] * 8
+            assert holder.wait(60) == 79
+        assert not list(cli.directory.glob("ran-*"))
