@@ -11,6 +11,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from coordlock.cli.connection import connected
 from coordlock.cli.demo.crew import Crew, Event, Stuck
 from coordlock.cli.demo.ledger import Entry, Ledger, audit
 from coordlock.cli.demo.split_brain import split_brain
@@ -20,7 +21,7 @@ from coordlock.cli.demo.worker import Task
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.options import as_json, settings_of, url_option
 from coordlock.cli.text import coloured
-from coordlock.client import Client, connect
+from coordlock.client import Client
 from coordlock.clock import SYSTEM_CLOCK
 from coordlock.registry import backend_for_scheme
 
@@ -80,7 +81,7 @@ def demo(
     timeline = Timeline(SYSTEM_CLOCK.now(), as_json=as_json)
     with (
         tempfile.TemporaryDirectory(prefix="coordlock-demo-") as directory,
-        connect(settings) as client,
+        connected(settings) as client,
         Crew(url) as crew,
     ):
         ledger = Ledger(Path(directory) / "ledger")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from coordlock.cli.connection import connected
 from coordlock.cli.demo.columns import Columns
 from coordlock.cli.demo.crew import Crew, Event, Stuck
 from coordlock.cli.demo.ledger import Ledger
@@ -18,7 +19,7 @@ from coordlock.cli.demo.story import Story
 from coordlock.cli.demo.worker import Task
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.options import as_json, settings_of, url_option
-from coordlock.client import Client, connect
+from coordlock.client import Client
 from coordlock.clock import SYSTEM_CLOCK
 from coordlock.registry import backend_for_scheme
 
@@ -52,7 +53,7 @@ def split_brain(url: str | None, ttl: str, as_json: bool) -> int:
     timeline = Columns(SYSTEM_CLOCK.now(), list(_RUNS), as_json=as_json)
     with (
         tempfile.TemporaryDirectory(prefix="coordlock-demo-") as directory,
-        connect(settings) as client,
+        connected(settings) as client,
         Crew(url) as crew,
     ):
         timeline.say(f"One story, twice at the same time, at {settings}.")
