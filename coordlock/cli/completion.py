@@ -7,10 +7,11 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
+from coordlock.claim import Mode
 from coordlock.client import connect
 from coordlock.config import configure
 
-__all__ = ["complete_command", "complete_name"]
+__all__ = ["complete_command", "complete_mode", "complete_name"]
 
 #: Seconds: who presses Tab does not wait for longer.
 _PATIENCE: Final = 1.0
@@ -29,6 +30,13 @@ def complete_name(
         return []  # an error's text would land in the line that is being typed
     fit = (name for name in names if name.startswith(incomplete) and name.isprintable())
     return [CompletionItem(name) for name in fit]
+
+
+def complete_mode(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The modes that start with ``incomplete``, in any case."""
+    return [CompletionItem(mode.name) for mode in Mode if mode.name.startswith(incomplete.upper())]
 
 
 def complete_command(

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from coordlock.claim import MAX_PERMITS, Mode
-from coordlock.cli.completion import complete_name
+from coordlock.cli.completion import complete_mode, complete_name
 from coordlock.cli.exits import Exit, complain
 from coordlock.config import configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
@@ -38,18 +38,12 @@ def seconds(context: click.Context, parameter: click.Parameter, value: str | Non
         raise click.BadParameter(f"{value!r} is not {error}", context, parameter) from None
 
 
-class _ModeName(click.Choice[str]):
-    """A mode in any case; messages show the capitals of the help, which click does not."""
-
-    name = "mode"
-
-    def __init__(self) -> None:
-        super().__init__([mode.name for mode in Mode])
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value.upper() not in self.choices:
-            self.fail(f"{value!r} is none of {', '.join(self.choices)}", param, ctx)
-        return value.upper()
+def _mode(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A mode in any case. `click.Choice` would name the modes in small letters in its message."""
+    if value is not None and value.upper() not in Mode.__members__:
+        known = ", ".join(Mode.__members__)
+        raise click.BadParameter(f"{value!r} is none of {known}", context, parameter)
+    return value and value.upper()
 
 
 def _or_before_the_command(
@@ -98,7 +92,8 @@ _ACQUIRE: Final = (
     click.option("-s", "--shared", is_flag=True, help="A read lock, shared with other readers."),
     click.option(
         "--mode",
-        type=_ModeName(),
+        callback=_mode,
+        shell_complete=complete_mode,
         metavar="MODE",
         help="NL, CR, CW, PR, PW or EX, which is the default. PR is --shared.",
     ),

@@ -93,8 +93,10 @@ class Wanted:
                         timeout = max(0.0, timeout - (time.monotonic() - started))
                     grant = lock.acquire(timeout)
             except (AcquireTimeout, Evicted) as error:
-                busy = f"{self.what} is busy{self._held_by(client)}"
-                self.warn(busy if timeout == 0 else str(error))
+                if timeout == 0:
+                    self.warn(f"{self.what} is busy{self._held_by(client)}")
+                else:
+                    self.warn(str(error))
                 raise click.exceptions.Exit(self.conflict_exit_code) from None
             self.say(f"holding {self.what}, token {grant.token}")
             yield grant
