@@ -34,6 +34,7 @@ __all__ = ["break_", "ls", "show"]
 _LONGEST: Final = 18
 
 
+#: The names in use, each with its queue.
 Queues = list[tuple[str, tuple[Standing, ...]]]
 
 watch_option: Final = click.option(
@@ -65,7 +66,7 @@ def ls(
         queues = [(name, client.contenders(name)) for name in names]
         return [(name, standings) for name, standings in queues if standings]
 
-    def show(queues: Queues) -> None:
+    def display(queues: Queues) -> None:
         _print_queues(queues, patterns, as_json=as_json)
 
     def essence(queues: Queues) -> object:
@@ -73,9 +74,9 @@ def ls(
 
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         if is_watch:
-            watch(look, show, essence=essence, redraw=not as_json)
+            watch(look, display, essence=essence, redraw=not as_json)
         found = look()
-    show(found)
+    display(found)
 
 
 @click.command(epilog="Example: coordlock show nightly --watch")
@@ -93,7 +94,7 @@ def show(
     def look() -> tuple[Standing, ...]:
         return client.contenders(name)
 
-    def show(standings: tuple[Standing, ...]) -> None:
+    def display(standings: tuple[Standing, ...]) -> None:
         _print_queue(name, standings, as_json=as_json)
 
     def essence(standings: tuple[Standing, ...]) -> object:
@@ -101,9 +102,9 @@ def show(
 
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         if is_watch:
-            watch(look, show, essence=essence, redraw=not as_json)
+            watch(look, display, essence=essence, redraw=not as_json)
         found = look()
-    show(found)
+    display(found)
 
 
 @click.command("break", epilog="Example: coordlock break nightly --token 33")
