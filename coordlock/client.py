@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 from coordlock.backend import ServiceInfo
+from coordlock.clearance import Clearance
 from coordlock.config import Target, configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
 from coordlock.kernel.link import Link
@@ -182,6 +183,18 @@ class Client(_Client[Lock]):
         """
         return run(*self._asking(self._evict(contender)))
 
+    def evict_all(self, name: str) -> tuple[Standing, ...]:
+        """Remove all contenders of ``name``, and return those that were there. For operators.
+
+        From the end, so that no waiter is granted meanwhile; holders come last, once no waiter is
+        left. Contenders that come meanwhile are evicted too; if they come faster than they can be
+        evicted, the newest stay. Raises `BackendUnavailable`.
+        """
+        clearance = Clearance(self._link, check_name(name))
+        for steps in clearance:
+            run(*self._asking(steps))
+        return tuple(clearance.evicted)
+
     def describe(self) -> ServiceInfo:
         """The service, its version and warnings about it. Raises `BackendUnavailable`."""
         return run(*self._asking(self._link.ask(self._link.backend.describe)))
@@ -233,6 +246,18 @@ class AsyncClient(_Client[AsyncLock]):
         stuck. Raises `BackendUnavailable`.
         """
         return await run_async(*self._asking(self._evict(contender)))
+
+    async def evict_all(self, name: str) -> tuple[Standing, ...]:
+        """Remove all contenders of ``name``, and return those that were there. For operators.
+
+        From the end, so that no waiter is granted meanwhile; holders come last, once no waiter is
+        left. Contenders that come meanwhile are evicted too; if they come faster than they can be
+        evicted, the newest stay. Raises `BackendUnavailable`.
+        """
+        clearance = Clearance(self._link, check_name(name))
+        for steps in clearance:
+            await run_async(*self._asking(steps))
+        return tuple(clearance.evicted)
 
     async def describe(self) -> ServiceInfo:
         """The service, its version and warnings about it. Raises `BackendUnavailable`."""

@@ -13,8 +13,9 @@ import click
 
 from coordlock.cli.demo.command import demo
 from coordlock.cli.doctor import doctor
-from coordlock.cli.exits import Exit, complain, killed_by, report
+from coordlock.cli.exits import Exit, complain, joined, killed_by, report
 from coordlock.cli.hold import hold
+from coordlock.cli.options import connect_timeout_option, url_option
 from coordlock.cli.queue import break_, ls, show
 from coordlock.cli.run import run
 from coordlock.cli.signals import ENDING, Interrupted, interruptible
@@ -36,8 +37,8 @@ coordlock run nightly -- ./migrate.sh    hold a lock while a command runs
 coordlock ls                             which locks are in use
 coordlock doctor                         is everything in order
 
-The service comes from a command's --url, COORDLOCK_URL, coordlock.toml or pyproject.toml; without
-any of them the locks cover this machine.
+The service comes from --url, before or after the command, from COORDLOCK_URL, coordlock.toml or
+pyproject.toml; without any of them the locks cover this machine.
 """
 
 
@@ -48,8 +49,10 @@ any of them the locks cover this machine.
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="coordlock", message="%(prog)s %(version)s")
+@url_option
+@connect_timeout_option
 @click.pass_context
-def coordlock(context: click.Context) -> None:
+def coordlock(context: click.Context, url: str | None, connect_timeout: float | None) -> None:
     """The command line; without a command its help, as an error."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)
@@ -104,8 +107,9 @@ def _run() -> int:
     except Interrupted as interrupted:
         return killed_by(interrupted.number)
     except click.UsageError as error:
-        where = f"; see `{error.ctx.command_path} --help`" if error.ctx else ""
-        complain(error.format_message().rstrip(".") + where)
+        message = error.format_message()
+        help_ = f"see `{error.ctx.command_path} --help`" if error.ctx else ""
+        complain(joined(message, help_) if help_ else message.rstrip("."))
         return Exit.USAGE
     except click.Abort:
         complain("aborted")

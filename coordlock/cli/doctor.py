@@ -16,10 +16,11 @@ from typing import Final, Literal
 
 import click
 
+from coordlock.cli.connection import connected
 from coordlock.cli.exits import Exit, status_of
-from coordlock.cli.options import as_json, settings_of, url_option
+from coordlock.cli.options import as_json, connect_timeout_option, settings_of, url_option
 from coordlock.cli.text import coloured, folded, milliseconds, printable, terminal_width
-from coordlock.client import Client, connect
+from coordlock.client import Client
 from coordlock.config import NOT_CONFIGURED
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.log import PREFIX, flush
@@ -68,8 +69,9 @@ class Finding:
 
 @click.command(epilog="Example: coordlock doctor --url etcd://localhost")
 @url_option
+@connect_timeout_option
 @as_json
-def doctor(url: str | None, as_json: bool) -> int:
+def doctor(url: str | None, connect_timeout: float | None, as_json: bool) -> int:
     """Check the configuration, the service and a lock.
 
     The exit status is 0 when all is well, warnings included; 69 when the service cannot be
@@ -78,7 +80,7 @@ def doctor(url: str | None, as_json: bool) -> int:
     findings: list[Finding] = []
     status = Exit.OK
     try:
-        for finding in _examine(url):
+        for finding in _examine(url, connect_timeout):
             findings.append(finding)
             if not as_json:
                 _print(finding)
@@ -99,14 +101,14 @@ def doctor(url: str | None, as_json: bool) -> int:
     return status
 
 
-def _examine(url: str | None) -> Iterator[Finding]:
-    settings = settings_of(url, alone=True)
+def _examine(url: str | None, connect_timeout: float | None) -> Iterator[Finding]:
+    settings = settings_of(url, alone=True, connect_timeout=connect_timeout)
     yield _configuration(settings)
     yield _reach(settings)
     yield _clock()
     started = time.perf_counter()
     with _logged() as warnings:
-        with connect(settings) as client:
+        with connected(settings) as client:
             took = time.perf_counter() - started
             yield Finding("connection", "ok", f"a session was opened in {milliseconds(took)}")
             yield from _service(client)

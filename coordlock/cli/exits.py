@@ -25,7 +25,7 @@ from coordlock.errors import (
     SessionLost,
 )
 
-__all__ = ["Exit", "complain", "killed_by", "report", "status_of"]
+__all__ = ["Exit", "complain", "joined", "killed_by", "report", "status_of"]
 
 
 class Exit(IntEnum):
@@ -80,6 +80,13 @@ def complain(message: object) -> None:
         click.echo(f"coordlock: {printable(str(message))}", err=True)
 
 
+def joined(sentence: object, advice: str) -> str:
+    """``sentence`` with ``advice`` after it; a question stays one."""
+    text = str(sentence).rstrip(".")
+    ends = text.endswith(("?", "?)"))
+    return f"{text} {advice[0].upper()}{advice[1:]}" if ends else f"{text}; {advice}"
+
+
 def report(error: BaseException) -> Exit:
     """Say in one line what went wrong, and what helps; the exit status for it.
 
@@ -95,7 +102,7 @@ def report(error: BaseException) -> Exit:
 def _sentence(error: BaseException, status: Exit) -> str:
     match status:
         case Exit.UNAVAILABLE:
-            return f"{error}; `coordlock doctor` with the same configuration tells more"
+            return joined(error, "`coordlock doctor` with the same configuration tells more")
         case Exit.NO_PERMISSION if isinstance(error, BackendError) and error.service == "local":
             return f"{error}; or choose another one, with local:///path or XDG_STATE_HOME"
         case Exit.NO_PERMISSION:

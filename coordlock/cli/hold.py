@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from coordlock.cli.exits import Exit, killed_by
-from coordlock.cli.options import acquire_options, as_json, seconds
+from coordlock.cli.options import acquire_options, as_json, name_argument, seconds
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.terminal import in_background
 from coordlock.cli.wanted import Wanted
@@ -24,7 +24,7 @@ _LOOK: Final = 0.5
 
 
 @click.command(epilog="Example: coordlock hold nightly --for 30s")
-@click.argument("name")
+@name_argument
 @acquire_options
 @click.option(
     "--for",
@@ -53,7 +53,7 @@ def hold(name: str, duration: float | None, as_json: bool, **options: object) ->
         click.echo(json.dumps(line) if as_json else grant.token)
         number = _wait(grant, inbox, duration)
         if not grant.release():
-            wanted.warn(f"lock {name!r} is lost: {grant.lost.reason}")
+            wanted.warn(f"{wanted.what} is lost: {grant.lost.reason}")
             return Exit.LOST
         return killed_by(number) if number else Exit.OK
 

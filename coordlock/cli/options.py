@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from coordlock.cli.completion import complete_mode, complete_name
 from coordlock.cli.exits import Exit, complain
 from coordlock.config import configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
@@ -16,7 +17,16 @@ from coordlock.model.claim import MAX_PERMITS, Mode
 from coordlock.registry import backend_for_scheme
 from coordlock.settings import REACHES, Settings, duration
 
-__all__ = ["acquire_options", "as_json", "log_to_stderr", "seconds", "settings_of", "url_option"]
+__all__ = [
+    "acquire_options",
+    "as_json",
+    "connect_timeout_option",
+    "log_to_stderr",
+    "name_argument",
+    "seconds",
+    "settings_of",
+    "url_option",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,21 +39,62 @@ def seconds(context: click.Context, parameter: click.Parameter, value: str | Non
         raise click.BadParameter(f"{value!r} is not {error}", context, parameter) from None
 
 
+def _mode(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A mode in any case. `click.Choice` would name the modes in small letters in its message."""
+    if value is not None and value.upper() not in Mode.__members__:
+        known = ", ".join(Mode.__members__)
+        raise click.BadParameter(f"{value!r} is none of {known}", context, parameter)
+    return value and value.upper()
+
+
+def _or_before_the_command(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """``value``, else what was given before the command: ``coordlock --url URL ls``."""
+    if value is None and parameter.name is not None:
+        value = context.find_root().params.get(parameter.name)
+    return value
+
+
+def _seconds_or_before(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> float | None:
+    return seconds(context, parameter, _or_before_the_command(context, parameter, value))
+
+
 url_option: Final = click.option(
-    "--url", metavar="URL", help="The service. Default: COORDLOCK_URL, a file, this machine."
+    "--url",
+    callback=_or_before_the_command,
+    metavar="URL",
+    help="The service. Default: COORDLOCK_URL, a file, this machine.",
 )
+connect_timeout_option: Final = click.option(
+    "--connect-timeout",
+    callback=_seconds_or_before,
+    metavar="DURATION",
+    help="Fail when there is no connection after this long. Default: 10s.",
+)
+name_argument: Final = click.argument("name", shell_complete=complete_name)
 as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 _ACQUIRE: Final = (
     url_option,
+    connect_timeout_option,
     click.option("-n", "--nonblock", is_flag=True, help="Fail at once when the lock is busy."),
     click.option(
-        "-w", "--timeout", callback=seconds, metavar="DURATION", help="Fail after this long."
+        "-w",
+        "--timeout",
+        "--wait",
+        "timeout",
+        callback=seconds,
+        metavar="DURATION",
+        help="Fail after this long.",
     ),
     click.option("-s", "--shared", is_flag=True, help="A read lock, shared with other readers."),
     click.option(
         "--mode",
-        type=click.Choice([mode.name for mode in Mode], case_sensitive=False),
+        callback=_mode,
+        shell_complete=complete_mode,
         metavar="MODE",
         help="NL, CR, CW, PR, PW or EX, which is the default. PR is --shared.",
     ),

@@ -5,16 +5,25 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import click
 
+from coordlock.cli.completion import complete_name
+from coordlock.cli.connection import connected
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import as_json, settings_of, url_option
+from coordlock.cli.options import (
+    as_json,
+    connect_timeout_option,
+    name_argument,
+    settings_of,
+    url_option,
+)
 from coordlock.cli.signals import Interrupted
 from coordlock.cli.table import print_table
-from coordlock.cli.text import age, printable
-from coordlock.client import connect
+from coordlock.cli.text import age, listed, printable
+from coordlock.cli.watch import watch
 from coordlock.model.claim import Permit
 from coordlock.model.names import check_name
 from coordlock.standing import Standing
@@ -25,67 +34,98 @@ __all__ = ["break_", "ls", "show"]
 _LONGEST: Final = 18
 
 
-@click.command(epilog="Example: coordlock ls --json")
-@url_option
-@as_json
-def ls(url: str | None, as_json: bool) -> None:
-    """List the locks that are in use."""
-    with connect(settings_of(url)) as client:
-        queues = [(name, client.contenders(name)) for name in client.queues()]
-    lines = [_line(name, standings) for name, standings in queues if standings]
-    if as_json:
-        click.echo(json.dumps(lines))
-    elif lines:
-        columns = ("NAME", "HOLDERS", "WAITERS", "TOKEN", "HOLDER")
-        rows = [[_dash(line[column.lower()]) for column in columns] for line in lines]
-        print_table(columns, rows, texts=("NAME", "HOLDER"))
-    else:
-        complain("no lock is in use")
+#: The names in use, each with its queue.
+Queues = list[tuple[str, tuple[Standing, ...]]]
+
+watch_option: Final = click.option(
+    "--watch", "is_watch", is_flag=True, help="Look every second, until Ctrl-C."
+)
 
 
-@click.command(epilog="Example: coordlock show nightly")
-@click.argument("name")
+@click.command(epilog="Example: coordlock ls 'nightly*'")
+@click.argument("patterns", nargs=-1, metavar="[PATTERN]...", shell_complete=complete_name)
 @url_option
+@connect_timeout_option
+@watch_option
 @as_json
-def show(name: str, url: str | None, as_json: bool) -> None:
+def ls(
+    patterns: tuple[str, ...],
+    url: str | None,
+    connect_timeout: float | None,
+    is_watch: bool,
+    as_json: bool,
+) -> None:
+    """List the locks that are in use.
+
+    With PATTERNs, only names that match one of them: * stands for anything, ? for any character,
+    [ab] for a or b. Quote them, or the shell takes them for files.
+    """
+
+    def look() -> Queues:
+        names = [name for name in client.queues() if _matches(name, patterns)]
+        queues = [(name, client.contenders(name)) for name in names]
+        return [(name, standings) for name, standings in queues if standings]
+
+    def display(queues: Queues) -> None:
+        _print_queues(queues, patterns, as_json=as_json)
+
+    def essence(queues: Queues) -> object:
+        return [_line(name, standings) for name, standings in queues]
+
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        if is_watch:
+            watch(look, display, essence=essence, redraw=not as_json)
+        found = look()
+    display(found)
+
+
+@click.command(epilog="Example: coordlock show nightly --watch")
+@name_argument
+@url_option
+@connect_timeout_option
+@watch_option
+@as_json
+def show(
+    name: str, url: str | None, connect_timeout: float | None, is_watch: bool, as_json: bool
+) -> None:
     """Show the queue of the lock NAME: who holds it, who waits."""
     check_name(name)
-    with connect(settings_of(url)) as client:
-        standings = client.contenders(name)
-    if as_json:
-        document = {"name": name, "contenders": [_document(one) for one in standings]}
-        click.echo(json.dumps(document))
-    elif standings:
-        print_table(
-            ("", "STATE", "MODE", "TOKEN", "AGE", "OWNER", "SESSION"),
-            [
-                [
-                    one.position,
-                    "holds" if one.holding else "waits",
-                    _mode(one),
-                    _dash(one.token),
-                    age(one.age),
-                    _dash(one.owner),
-                    _dash(_short(one.session)),
-                ]
-                for one in standings
-            ],
-            texts=("OWNER",),
-            bold=1,
-        )
-    else:
-        complain(f"nobody holds {name!r} or waits for it")
+
+    def look() -> tuple[Standing, ...]:
+        return client.contenders(name)
+
+    def display(standings: tuple[Standing, ...]) -> None:
+        _print_queue(name, standings, as_json=as_json)
+
+    def essence(standings: tuple[Standing, ...]) -> object:
+        return [dataclasses.replace(one, age=None) for one in standings]
+
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        if is_watch:
+            watch(look, display, essence=essence, redraw=not as_json)
+        found = look()
+    display(found)
 
 
 @click.command("break", epilog="Example: coordlock break nightly --token 33")
-@click.argument("name")
+@name_argument
 @click.option(
     "--token", type=int, metavar="N", help="Evict the contender with this token, holding or not."
 )
-@click.option("--all", "everybody", is_flag=True, help="Evict all, waiters too.")
+@click.option(
+    "--all", "everybody", is_flag=True, help="Evict all, from the end: no waiter is granted."
+)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @url_option
-def break_(name: str, token: int | None, everybody: bool, yes: bool, url: str | None) -> int:
+@connect_timeout_option
+def break_(
+    name: str,
+    token: int | None,
+    everybody: bool,
+    yes: bool,
+    url: str | None,
+    connect_timeout: float | None,
+) -> int:
     """Evict the holder of the lock NAME from its queue.
 
     It is told that it lost the lock, but nothing stops it: make sure that it is no longer at
@@ -97,20 +137,27 @@ def break_(name: str, token: int | None, everybody: bool, yes: bool, url: str | 
         raise click.UsageError("--token and --all exclude each other")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("stdin is no terminal, so nobody can be asked: add --yes")
-    with connect(settings_of(url)) as client:
-        chosen = _choose(client.contenders(name), token, everybody)
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        standings = client.contenders(name)
+        chosen = _choose(standings, token, everybody)
         if not chosen:
-            complain(f"nobody to evict from {name!r}")
+            complain(_nobody(name, standings, token))
             return Exit.FAILED
         if not yes:
             for one in chosen:
                 click.echo(f"  {_describe(one)}", err=True)
             click.echo("Nothing stops them: they may still be at work.", err=True)
             _confirm(f"Evict from {name!r}?")
-        evicted = [one for one in chosen if client.evict(one)]
-        for one in chosen:
-            done = "evicted" if one in evicted else "already gone"
-            click.echo(f"{done}: {_describe(one)}")
+        if everybody:
+            evicted = client.evict_all(name)
+        else:
+            evicted = tuple(one for one in chosen if client.evict(one))
+    there = {one.contender.key for one in evicted}
+    for one in chosen:
+        if one.contender.key not in there:
+            click.echo(f"already gone: {_describe(one)}")
+    for one in evicted:
+        click.echo(f"evicted: {_describe(one)}")
     return Exit.OK if evicted else Exit.FAILED
 
 
@@ -137,6 +184,61 @@ def _choose(
         tokens = ", ".join(str(one.token) for one in holding)
         raise click.UsageError(f"{len(holding)} hold it: choose --token ({tokens}) or --all")
     return holding
+
+
+def _nobody(name: str, standings: tuple[Standing, ...], token: int | None) -> str:
+    """Why there is nobody to evict."""
+    if token is None or not standings:
+        return f"nobody to evict from {name!r}: nobody holds it"
+    holders = [str(one.contender) for one in standings if one.holding]
+    waiting = [str(one.contender) for one in standings if not one.holding]
+    held = f"held by {listed(holders)}" if holders else "nobody holds it"
+    waited = f"; waiting: {listed(waiting)}" if waiting else ""
+    return f"nobody in the queue of {name!r} has the token {token}: {held}{waited}"
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _print_queues(queues: Queues, patterns: tuple[str, ...], *, as_json: bool) -> None:
+    lines = [_line(name, standings) for name, standings in queues]
+    if as_json:
+        click.echo(json.dumps(lines))
+    elif lines:
+        columns = ("NAME", "HOLDERS", "WAITERS", "TOKEN", "HOLDER")
+        rows = [[_dash(line[column.lower()]) for column in columns] for line in lines]
+        print_table(columns, rows, texts=("NAME", "HOLDER"))
+    elif patterns:
+        complain(f"no lock in use matches {' or '.join(map(repr, patterns))}")
+    else:
+        complain("no lock is in use")
+
+
+def _print_queue(name: str, standings: tuple[Standing, ...], *, as_json: bool) -> None:
+    if as_json:
+        document = {"name": name, "contenders": [_document(one) for one in standings]}
+        click.echo(json.dumps(document))
+    elif standings:
+        print_table(
+            ("", "STATE", "MODE", "TOKEN", "AGE", "OWNER", "SESSION"),
+            [
+                [
+                    one.position,
+                    "holds" if one.holding else "waits",
+                    _mode(one),
+                    _dash(one.token),
+                    age(one.age),
+                    _dash(one.owner),
+                    _dash(_short(one.session)),
+                ]
+                for one in standings
+            ],
+            texts=("OWNER",),
+            bold=1,
+        )
+    else:
+        complain(f"nobody holds {name!r} or waits for it")
 
 
 def _line(name: str, standings: tuple[Standing, ...]) -> dict[str, Any]:

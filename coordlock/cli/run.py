@@ -8,8 +8,9 @@ import os
 import click
 
 from coordlock.cli.child import Child, CommandFailed
+from coordlock.cli.completion import complete_command
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import acquire_options, seconds
+from coordlock.cli.options import acquire_options, name_argument, seconds
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 from coordlock.cli.wanted import Wanted
@@ -25,8 +26,15 @@ class _Run(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insist on the ``--``, or an option that is meant for COMMAND could be taken for ours."""
         command = args[args.index("--") + 1 :] if "--" in args else None
-        rest = super().parse_args(ctx, args)
-        if command != list(ctx.params["command"]):
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in ("-c", "--command"):  # those of flock(1)
+                raise
+            raise click.UsageError(
+                f"run has no {error.option_name}: for a shell, write -- sh -c 'COMMAND'", ctx
+            ) from None
+        if not ctx.resilient_parsing and command != list(ctx.params["command"]):
             raise click.UsageError(
                 "write -- before the command: run NAME [OPTIONS] -- COMMAND", ctx
             )
@@ -34,8 +42,14 @@ class _Run(click.Command):
 
 
 @click.command(cls=_Run, epilog="Example: coordlock run nightly -w 10m -- ./migrate.sh --fast")
-@click.argument("name")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@name_argument
+@click.argument(
+    "command",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    shell_complete=complete_command,
+)
 @acquire_options
 @click.option(
     "--grace",
@@ -76,7 +90,7 @@ def run(name: str, command: tuple[str, ...], grace: float, **options: object) ->
                 return Exit.LOST
             if not released:
                 reason = grant.lost.reason
-                wanted.warn(f"lock {name!r} was lost before the command ended: {reason}")
+                wanted.warn(f"{wanted.what} was lost before the command ended: {reason}")
                 return Exit.LOST
-            wanted.say(f"released {name!r}, status {status}")
+            wanted.say(f"released {wanted.what}, status {status}")
             return status

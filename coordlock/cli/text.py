@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
 import textwrap
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TextIO
 
 import click
 
-__all__ = ["age", "coloured", "folded", "milliseconds", "printable", "terminal_width"]
+__all__ = [
+    "age",
+    "can_redraw",
+    "coloured",
+    "folded",
+    "listed",
+    "milliseconds",
+    "printable",
+    "terminal_width",
+]
 
 #: As wide as anybody could want: a line of text stays one line.
 _UNBOUNDED: Final = 1_000_000
@@ -33,13 +44,22 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def terminal_width(elsewhere: int = _UNBOUNDED) -> int:
-    """The width of the terminal that stdout is, or of what ``COLUMNS`` says it is.
+def can_redraw(file: TextIO) -> bool:
+    """Whether ``file`` is a terminal on which a line can be erased."""
+    return file.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def terminal_width(elsewhere: int = _UNBOUNDED, file: TextIO | None = None) -> int:
+    """The width of the terminal that ``file``, or stdout, is, or of what ``COLUMNS`` says it is.
 
     ``elsewhere`` where it is none: what goes to another program keeps its lines.
     """
-    if not sys.stdout.isatty():
+    file = file or sys.stdout
+    if not file.isatty():
         return elsewhere
+    if not os.environ.get("COLUMNS"):
+        with contextlib.suppress(OSError):
+            return os.get_terminal_size(file.fileno()).columns or elsewhere
     return shutil.get_terminal_size((elsewhere, 24)).columns
 
 
@@ -55,6 +75,12 @@ def folded(text: str, width: int, *, taken: int = 0, indent: int = 0) -> list[st
         width, initial_indent=heads[0], subsequent_indent=heads[1], break_on_hyphens=False
     )
     return [line[len(heads[number > 0]) :] for number, line in enumerate(wrapper.wrap(text))]
+
+
+def listed(texts: Sequence[str]) -> str:
+    """``a, b and c``; of more than five the first four, and how many there are besides."""
+    shown = list(texts) if len(texts) <= 5 else [*texts[:4], f"{len(texts) - 4} others"]
+    return " and ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
 
 
 def age(seconds: float | None) -> str:

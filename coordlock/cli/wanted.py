@@ -10,9 +10,11 @@ from typing import Final
 
 import click
 
+from coordlock.cli.connection import connected
 from coordlock.cli.exits import complain
 from coordlock.cli.options import log_to_stderr, settings_of
-from coordlock.client import Client, connect
+from coordlock.cli.text import listed
+from coordlock.client import Client
 from coordlock.errors import AcquireTimeout, CoordlockError, Evicted
 from coordlock.grant import Grant
 from coordlock.lock import Lock
@@ -32,6 +34,7 @@ class Wanted:
 
     name: str
     url: str | None
+    connect_timeout: float | None
     nonblock: bool
     timeout: float | None
     shared: bool
@@ -55,7 +58,13 @@ class Wanted:
 
     def settings(self, label: str = "") -> Settings:
         """The configuration; ``label`` stands where neither the option nor a file has one."""
-        settings = settings_of(self.url, ttl=self.ttl, label=self.label, reach=self.reach)
+        settings = settings_of(
+            self.url,
+            connect_timeout=self.connect_timeout,
+            ttl=self.ttl,
+            label=self.label,
+            reach=self.reach,
+        )
         return settings if settings.label else replace(settings, label=label)
 
     @contextmanager
@@ -71,17 +80,32 @@ class Wanted:
         if timeout:
             bound = min(settings.connect_timeout, max(timeout, _CONNECT_AT_LEAST))
             settings = replace(settings, connect_timeout=bound)
-        with connect(settings) as client:
-            if timeout:
-                timeout = max(0.0, timeout - (time.monotonic() - started))
-            self.say(f"waiting for {self.name!r} at {settings}")
+        with connected(settings) as client:
+            self.say(f"connected to {settings}")
+            lock = self._lock(client)
             try:
-                grant = self._lock(client).acquire(timeout)
+                # Only to tell whether there is something to wait for.
+                grant = lock.try_acquire() if self.verbose else None
+                if grant is None:
+                    if self.verbose and timeout != 0:
+                        self.say(f"waiting for {self.what}{self._held_by(client)}")
+                    if timeout:
+                        timeout = max(0.0, timeout - (time.monotonic() - started))
+                    grant = lock.acquire(timeout)
             except (AcquireTimeout, Evicted) as error:
-                self.warn(self._busy(client) if timeout == 0 else str(error))
+                if timeout == 0:
+                    self.warn(f"{self.what} is busy{self._held_by(client)}")
+                else:
+                    self.warn(str(error))
                 raise click.exceptions.Exit(self.conflict_exit_code) from None
-            self.say(f"holding {self.name!r}, token {grant.token}")
+            self.say(f"holding {self.what}, token {grant.token}")
             yield grant
+
+    @property
+    def what(self) -> str:
+        """The lock, or the semaphore, in messages."""
+        kind = "lock" if self.slots is None else "semaphore"
+        return f"{kind} {self.name!r}"
 
     def say(self, message: str) -> None:
         """What --verbose shows."""
@@ -89,17 +113,19 @@ class Wanted:
             complain(message)
 
     def warn(self, message: str) -> None:
-        """What --quiet hides."""
+        """What --quiet hides. The library calls semaphores locks, too."""
         if not self.quiet:
-            complain(message)
+            complain(message.replace(f"lock {self.name!r}", self.what, 1))
 
-    def _busy(self, client: Client) -> str:
-        """Who holds it. Trying once asks for no names, so this asks again."""
+    def _held_by(self, client: Client) -> str:
+        """Who holds it, as the end of a sentence. Trying once asks for no names, so this does."""
         with suppress(CoordlockError):
             holding = [one for one in client.contenders(self.name) if one.holding]
             if holding:
-                return f"lock {self.name!r} is busy: held by {holding[0].contender}"
-        return f"lock {self.name!r} is busy"
+                owners = listed([str(one.contender) for one in holding])
+                of = "" if self.slots is None else f"{len(holding)} of {self.slots} permits "
+                return f": {of}held by {owners}"
+        return ""
 
     def _lock(self, client: Client) -> Lock:
         if self.slots is not None:

@@ -273,6 +273,35 @@ class LockContract(ClientSuite):
         grant.release()
         assert second.result(30).release()
 
+    def test_when_all_are_evicted_no_waiter_is_granted(
+        self, connect: Callable[..., Any], start: Callable[..., Future[Any]]
+    ) -> None:
+        operator, *others = (connect() for _ in range(4))
+        held = operator.lock("orders").acquire()
+        waiters = [start(others[n % 3].lock("orders").acquire) for n in range(27)]
+        eventually(lambda: self._length_is(operator, "orders", 28))
+        evicted = operator.evict_all("orders")
+        assert [one.position for one in evicted] == list(range(28))
+        assert [one.holding for one in evicted] == [True] + [False] * 27
+        for waiter in waiters:
+            with pytest.raises(coordlock.Evicted):
+                waiter.result(30)
+        assert held.lost.wait()
+        assert operator.evict_all("orders") == ()
+
+    def test_all_holders_of_a_semaphore_are_evicted_after_its_waiters(
+        self, connect: Callable[..., Any], start: Callable[..., Future[Any]]
+    ) -> None:
+        operator, other = connect(), connect()
+        held = [other.semaphore("permits", 2).acquire() for _ in range(2)]
+        waiters = [start(other.semaphore("permits", 2).acquire) for _ in range(3)]
+        eventually(lambda: self._length_is(operator, "permits", 5))
+        assert len(operator.evict_all("permits")) == 5
+        for waiter in waiters:
+            with pytest.raises(coordlock.Evicted):
+                waiter.result(30)
+        assert all(grant.lost.wait() for grant in held)
+
     # Clients
 
     def test_closing_a_client_frees_its_locks_and_fails_its_waiters(

@@ -63,6 +63,35 @@ def test_the_options_of_the_command_are_never_taken_for_ours(cli: Cli) -> None:
     assert cli.run("run", "nightly", "-n", "--", "echo", "-n", "x", "--").stdout == "x --"
 
 
+@pytest.mark.parametrize("option", ["-c", "--command"])
+def test_whoever_knows_flock_is_told_how_to_run_a_shell(cli: Cli, option: str) -> None:
+    for line in ([option, "echo hi", "nightly"], ["nightly", option, "echo hi"]):
+        done = cli.run("run", *line)
+        assert done.returncode == 64
+        assert f"run has no {option}: for a shell, write -- sh -c 'COMMAND'" in done.stderr
+
+
+def test_whoever_knows_flock_may_write_wait(cli: Cli) -> None:
+    with cli.holding("x"):
+        assert cli.run("run", "--wait", "100ms", "x", "--", "true").returncode == 75
+
+
+def test_a_mode_is_named_in_the_capitals_of_the_help(cli: Cli) -> None:
+    done = cli.run("run", "--mode", "xx", "x", "--", "true")
+    assert "'xx' is none of NL, CR, CW, PR, PW, EX" in done.stderr
+
+
+def test_the_service_may_be_named_before_the_command(cli: Cli, tmp_path: Path) -> None:
+    elsewhere = f"local://{tmp_path}/elsewhere"
+    with cli.holding("x"):
+        done = cli.run("--url", elsewhere, "run", "-n", "x", "--", "true")
+        assert done.returncode == 0
+        # What stands after the command is the nearer.
+        assert cli.run("--url", elsewhere, "show", "x", "--url", cli.url).stdout
+        busy = cli.run("--url", cli.url, "run", "-n", "x", "--", "true")
+        assert busy.returncode == 75
+
+
 def test_the_usage_of_run_names_the_dashes_that_it_insists_on(cli: Cli) -> None:
     assert cli.run("run", "--help").stdout.startswith(
         "Usage: coordlock run NAME [OPTIONS] -- COMMAND...\n"
@@ -72,6 +101,12 @@ def test_the_usage_of_run_names_the_dashes_that_it_insists_on(cli: Cli) -> None:
 def test_the_version_is_the_distributions(cli: Cli) -> None:
     version = importlib.metadata.version("coordlock")
     assert cli.run("--version").stdout == f"coordlock {version}\n"
+
+
+def test_the_package_can_be_run(cli: Cli) -> None:
+    line = [sys.executable, "-m", "coordlock", "--version"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout == cli.run("--version").stdout
 
 
 def test_the_console_script_is_the_same(cli: Cli) -> None:

@@ -156,7 +156,7 @@ def test_a_program_logs_it_as_a_warning(host: Host, source: str) -> None:
             check=True,
         ).stderr
 
-    assert said("") == f"{NOT_CONFIGURED}\n"
+    assert said("") == f"coordlock: {NOT_CONFIGURED}\n"
     assert said("'local://'") == ""
     assert said("url='local://'") == ""
 

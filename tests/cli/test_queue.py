@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,30 @@ def test_break_of_a_free_lock_gives_1(cli: Cli) -> None:
         assert len(cli.show("x")) == 1
 
 
+def test_break_with_a_token_of_nobody_says_who_has_which(cli: Cli) -> None:
+    with cli.holding("x", "--label", "first"), cli.started("run", "x", "--", "true"):
+        cli.wait_for_queue("x", 2)
+        holder, waiter = (one["token"] for one in cli.show("x"))
+        done = cli.run("break", "x", "--yes", "--token", "1")
+        assert done.returncode == 1
+        assert "the token 1: held by" in done.stderr
+        assert f"first (token {holder}); waiting: " in done.stderr
+        assert f"(token {waiter})\n" in done.stderr
+
+
+def test_ls_takes_patterns(cli: Cli) -> None:
+    with cli.holding("nightly-a"), cli.holding("nightly/b"), cli.holding("weekly"):
+
+        def listed(*patterns: str) -> list[str]:
+            lines = json.loads(cli.run("ls", "--json", *patterns).stdout)
+            return [line["name"] for line in lines]
+
+        assert listed("nightly*") == ["nightly-a", "nightly/b"]
+        assert listed("*b", "week??") == ["nightly/b", "weekly"]
+        assert listed("NIGHTLY*") == []
+        assert "no lock in use matches 'x*'" in cli.run("ls", "x*").stderr
+
+
 def test_queues_of_other_programs_are_shown(etcd: Etcd, root: str, cli: Cli) -> None:
     cli = Cli(etcd.url_for(root), cli.directory)
     with cli.holding("x"):
@@ -206,3 +231,20 @@ def test_queues_of_other_programs_are_shown(etcd: Etcd, root: str, cli: Cli) -> 
             assert cli.run("break", "x", "--yes").returncode == 0
             assert other.wait(60) == 0
     eventually(lambda: cli.show("x") == [])
+
+
+def test_break_all_lets_no_waiter_start_its_command(etcd: Etcd, root: str, tmp_path: Path) -> None:
+    for url in (f"local://{tmp_path}/state", etcd.url_for(root)):
+        cli = Cli(url, tmp_path)
+        with ExitStack() as stack:
+            holder = stack.enter_context(cli.holding("x"))
+            waiters = [
+                stack.enter_context(cli.started("run", "x", "--", "touch", f"ran-{number}"))
+                for number in range(8)
+            ]
+            cli.wait_for_queue("x", 9)
+            done = cli.run("break", "x", "--all", "--yes")
+            assert (done.returncode, done.stdout.count("evicted: ")) == (0, 9)
+            assert [waiter.wait(60) for waiter in waiters] == [75] * 8
+            assert holder.wait(60) == 79
+        assert not list(cli.directory.glob("ran-*"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -180,8 +181,37 @@ def test_verbose_says_what_happens_and_no_zombie_is_left(cli: Cli) -> None:
     done = cli.run("run", "-v", "x", "--", "sh", "-c", "ps -o stat= --ppid $PPID")
     assert done.returncode == 0
     assert "Z" not in done.stdout
-    for word in ("waiting", "holding", "released"):
+    for word in ("connected", "holding lock 'x'", "released"):
         assert word in done.stderr
+    assert "waiting" not in done.stderr
+
+
+def test_verbose_names_the_holder_that_is_waited_for(cli: Cli) -> None:
+    with cli.holding("x", "--label", "first"):
+        done = cli.run("run", "-v", "-w", "200ms", "x", "--", "true")
+        assert re.search(r"waiting for lock 'x': held by \S+ first \(token \d+\)\n", done.stderr)
+    with cli.holding("y", "--shared", "--label", "reader"):
+        done = cli.run("run", "-v", "--shared", "y", "--", "true")
+        assert "waiting" not in done.stderr
+
+
+def test_a_semaphore_is_called_one(cli: Cli) -> None:
+    with cli.holding("x", "--slots", "2", "--label", "a"), cli.holding("x", "--slots", "2"):
+        busy = cli.run("run", "-n", "--slots", "2", "x", "--", "true")
+        assert "semaphore 'x' is busy: 2 of 2 permits held by " in busy.stderr
+        assert " a (token " in busy.stderr
+        late = cli.run("run", "-w", "100ms", "--slots", "2", "x", "--", "true")
+        assert "semaphore 'x' was not granted" in late.stderr
+        with cli.started("run", "--slots", "2", "x", "--", "true") as waiting:
+            cli.wait_for_queue("x", 3)
+            assert cli.run("break", "x", "--all", "--yes").returncode == 0
+            assert "semaphore 'x'" in waiting.communicate(timeout=60)[1]
+
+
+def test_all_readers_that_keep_a_lock_busy_are_named(cli: Cli) -> None:
+    with cli.holding("x", "-s", "--label", "one"), cli.holding("x", "-s", "--label", "two"):
+        busy = cli.run("run", "-n", "x", "--", "true").stderr
+        assert re.search(r"held by \S+ one \(token \d+\) and \S+ two \(token \d+\)$", busy)
 
 
 def test_a_command_works_on_closed_standard_files(cli: Cli) -> None:

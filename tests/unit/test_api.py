@@ -250,6 +250,7 @@ def test_what_waits_is_awaited_and_nothing_else(sync: type, asynchronous: type) 
         "queues",
         "contenders",
         "evict",
+        "evict_all",
         "describe",
         "wait",
         "read",

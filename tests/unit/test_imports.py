@@ -43,7 +43,9 @@ def imported_packages(source: str) -> Iterator[str]:
 def sources() -> Iterator[tuple[str, Path]]:
     for file in sorted(CORE.rglob("*.py")):
         parts = file.relative_to(CORE).parts
-        yield (parts[0] if len(parts) > 1 else ""), file
+        # ``python -m coordlock`` is the command line.
+        area = "cli" if parts == ("__main__.py",) else ""
+        yield (parts[0] if len(parts) > 1 else area), file
 
 
 def loaded_by(statement: str) -> set[str]:

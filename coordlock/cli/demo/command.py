@@ -11,6 +11,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from coordlock.cli.connection import connected
 from coordlock.cli.demo.crew import Crew, Event, Stuck
 from coordlock.cli.demo.ledger import Entry, Ledger, audit
 from coordlock.cli.demo.split_brain import split_brain
@@ -18,9 +19,9 @@ from coordlock.cli.demo.story import Story
 from coordlock.cli.demo.timeline import Timeline
 from coordlock.cli.demo.worker import Task
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import as_json, settings_of, url_option
+from coordlock.cli.options import as_json, connect_timeout_option, settings_of, url_option
 from coordlock.cli.text import coloured
-from coordlock.client import Client, connect
+from coordlock.client import Client
 from coordlock.registry import backend_for_scheme
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
@@ -37,6 +38,7 @@ _HALT: Final = 2
     subcommand_metavar="[COMMAND]",
 )
 @url_option
+@connect_timeout_option
 @click.option(
     "--workers",
     type=click.IntRange(3, 50),
@@ -63,7 +65,13 @@ _HALT: Final = 2
 @as_json
 @click.pass_context
 def demo(
-    context: click.Context, url: str | None, workers: int, rounds: int, ttl: str, as_json: bool
+    context: click.Context,
+    url: str | None,
+    connect_timeout: float | None,
+    workers: int,
+    rounds: int,
+    ttl: str,
+    as_json: bool,
 ) -> int:
     """Watch processes share a ledger: some wait, one crashes, one freezes.
 
@@ -74,13 +82,13 @@ def demo(
     if context.invoked_subcommand is not None:
         _refuse_options(context, context.invoked_subcommand)
         return Exit.OK
-    settings = settings_of(url, ttl=ttl, label="demo")
+    settings = settings_of(url, connect_timeout=connect_timeout, ttl=ttl, label="demo")
     leased = backend_for_scheme(settings.scheme).capabilities.leased
     lock = f"demo-{uuid.uuid4().hex[:8]}"
     timeline = Timeline(SYSTEM_CLOCK.now(), as_json=as_json)
     with (
         tempfile.TemporaryDirectory(prefix="coordlock-demo-") as directory,
-        connect(settings) as client,
+        connected(settings) as client,
         Crew(url) as crew,
     ):
         ledger = Ledger(Path(directory) / "ledger")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from coordlock.cli.connection import connected
 from coordlock.cli.demo.columns import Columns
 from coordlock.cli.demo.crew import Crew, Event, Stuck
 from coordlock.cli.demo.ledger import Ledger
@@ -17,8 +18,8 @@ from coordlock.cli.demo.outcome import Outcome
 from coordlock.cli.demo.story import Story
 from coordlock.cli.demo.worker import Task
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import as_json, settings_of, url_option
-from coordlock.client import Client, connect
+from coordlock.cli.options import as_json, connect_timeout_option, settings_of, url_option
+from coordlock.client import Client
 from coordlock.registry import backend_for_scheme
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
@@ -31,6 +32,7 @@ _WORKERS: Final = 2
 
 @click.command("split-brain", epilog="Example: coordlock demo split-brain --url etcd://localhost")
 @url_option
+@connect_timeout_option
 @click.option(
     "--ttl",
     metavar="DURATION",
@@ -39,7 +41,7 @@ _WORKERS: Final = 2
     help="Time-to-live, where there are leases.",
 )
 @as_json
-def split_brain(url: str | None, ttl: str, as_json: bool) -> int:
+def split_brain(url: str | None, connect_timeout: float | None, ttl: str, as_json: bool) -> int:
     """Watch a stale write, with and without a fence.
 
     A takes the lock, reads a balance, and is stopped (SIGSTOP) past its lease. B takes the lock,
@@ -47,12 +49,12 @@ def split_brain(url: str | None, ttl: str, as_json: bool) -> int:
     time. The exit status is 0 if the ledger without a fence got corrupt, and the one with a fence
     refused the stale write and lost nothing.
     """
-    settings = settings_of(url, ttl=ttl, label="demo")
+    settings = settings_of(url, connect_timeout=connect_timeout, ttl=ttl, label="demo")
     leased = backend_for_scheme(settings.scheme).capabilities.leased
     timeline = Columns(SYSTEM_CLOCK.now(), list(_RUNS), as_json=as_json)
     with (
         tempfile.TemporaryDirectory(prefix="coordlock-demo-") as directory,
-        connect(settings) as client,
+        connected(settings) as client,
         Crew(url) as crew,
     ):
         timeline.say(f"One story, twice at the same time, at {settings}.")

@@ -1,0 +1,46 @@
+"""What the shell completes: names of locks in use, and files for the command."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from coordlock.client import connect
+from coordlock.config import configure
+from coordlock.model.claim import Mode
+
+__all__ = ["complete_command", "complete_mode", "complete_name"]
+
+#: Seconds: who presses Tab does not wait for longer.
+_PATIENCE: Final = 1.0
+
+
+def complete_name(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The names in use that start with ``incomplete``; none where the service cannot tell."""
+    try:
+        url = context.params.get("url") or context.find_root().params.get("url")
+        options = {"connect_timeout": _PATIENCE, "request_timeout": _PATIENCE}
+        with connect(configure(url, options)) as client:
+            names = client.queues()
+    except Exception:
+        return []  # an error's text would land in the line that is being typed
+    fit = (name for name in names if name.startswith(incomplete) and name.isprintable())
+    return [CompletionItem(name) for name in fit]
+
+
+def complete_mode(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The modes that start with ``incomplete``, in any case."""
+    return [CompletionItem(mode.name) for mode in Mode if mode.name.startswith(incomplete.upper())]
+
+
+def complete_command(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Let the shell complete a file."""
+    return [CompletionItem(incomplete, type="file")]
