@@ -35,10 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    # The reporter is missing in the workers of xdist, which repeat nothing.
+    # The workers of xdist have a reporter, too, but the run does not end with theirs.
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     most: int = config.getoption("repeat_failed")
-    if most and reporter is not None:
+    if most and reporter is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Repetition(config, reporter, most))
 
 

@@ -88,6 +88,13 @@ def test_a_test_that_fails_again_has_failed(folder: Path) -> None:
     assert closing(output) == "1 failed, 2 passed, 1 repeated"
 
 
+def test_the_workers_repeat_nothing_beside_the_run(folder: Path) -> None:
+    code = "\ndef test_fails():\n    print(file=open('runs', 'a'))\n    assert False\n"
+    (folder / "test_it.py").write_text(code)
+    run(folder, "-n2")
+    assert len((folder / "runs").read_text().splitlines()) == 2
+
+
 def test_four_failures_fail_at_once(folder: Path) -> None:
     write(folder, PASSES, *(FLAKES.format(f"flaky_{number}") for number in range(4)))
     status, output = run(folder)
