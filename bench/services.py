@@ -21,7 +21,7 @@ __all__ = ["HEARTBEATS", "SERVICES", "Service", "service"]
 SERVICES = ("zookeeper", "etcd")
 
 #: Requests that are sent at intervals, whatever the locks do.
-HEARTBEATS = frozenset({"ping", "LeaseKeepAlive", "keepalive"})
+HEARTBEATS = frozenset({"ping", "LeaseKeepAlive", "keepalive", "Status"})
 
 
 @dataclass(frozen=True)

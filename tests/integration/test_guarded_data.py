@@ -22,7 +22,7 @@ from tests.integration.counting import count_together
 from tests.servers.etcd import Etcd
 from tests.servers.zookeeper import ZooKeeper
 
-KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive"}
+KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive", "Status"}
 
 
 @dataclass

@@ -71,7 +71,7 @@ class TestMissingServices:
     def test_a_misspelled_service_is_an_error(self) -> None:
         run = run_this_file("--without=mysql")
         assert run.returncode == pytest.ExitCode.USAGE_ERROR
-        assert "--without knows etcd, postgres, redis, zookeeper, not mysql" in run.stderr
+        assert "--without knows curator, etcd, postgres, redis, zookeeper, not mysql" in run.stderr
 
     def test_services_that_run_elsewhere_need_not_be_installed(
         self, etcd: Etcd, zookeeper: ZooKeeper
