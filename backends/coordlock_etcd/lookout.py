@@ -8,7 +8,8 @@ Every answer shows the term of the newest entry of the log that its member has a
 outlives a leader comes before the first entry of the next one. So when a member shows a newer term,
 what was asked before and is not answered was lost, but for what is answered at that very moment, or
 was kept back by a member that knew of no leader. It fails then, as at the end of its time, and the
-caller knows whether it can be asked again.
+caller knows whether it can be asked again. A client that has yet to see the new term cannot tell
+what it asks before that, so nothing is given up that was asked only a moment ago.
 
 Nothing is sent for this while requests are answered. When one is not, the member is asked for its
 term, which it tells by itself, and the less often the longer that lasts.
@@ -124,16 +125,19 @@ class Lookout:
         if not oldest.is_known:  # a process that stood still has yet to hear of its answer
             oldest.is_known = True
             return _PATIENCE
+        # What was sent a moment ago may be on its way to the new leader already.
+        latest = time.monotonic() - _PATIENCE
         self.saw(self._ask())
         lost = []
         for one, sending in self._asked.copy().items():  # in one step, whoever sends meanwhile
             sending.term = sending.term or self._term
-            if sending.term < self._term:
-                lost.append(one)
+            if sending.term < self._term and sending.moment <= latest:
+                lost.append((one, sending))
         if lost:
             self._wait(_GRACE)
-        for one in lost:
-            if self.answered(one):
+        for one, sending in lost:
+            # Else it was refused meanwhile and has been sent again.
+            if self._asked.get(one) is sending and self.answered(one):
                 one.give_up()
         return max(_PATIENCE, _SHARE * (time.monotonic() - oldest.moment))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
-from coordlock_etcd.lookout import Lookout
+from coordlock_etcd.lookout import _GRACE, _PATIENCE, Lookout
 
 from coordlock.testing.waiting import eventually
 
@@ -104,6 +105,55 @@ def test_what_was_sent_before_any_answer_showed_a_term_counts_from_the_first_tha
     assert request.lost.wait(30)
     lookout.close()
     lookout.join(30)
+
+
+def test_what_is_sent_before_the_newer_term_is_known_has_its_time(no_leaks: None) -> None:
+    """Its client cannot know that it went to the next leader, which will answer it."""
+
+    class Timed(Request):
+        def give_up(self) -> None:
+            self.when = time.monotonic()
+            super().give_up()
+
+    old, new = Request(), Timed()
+    sent = list[float]()
+
+    def tell() -> int:
+        if not sent:
+            sent.append(time.monotonic())
+            own.expect(new)
+        return 4
+
+    own = Lookout(tell)
+    own.saw(3)
+    own.expect(old)
+    assert new.lost.wait(30)
+    assert old.lost.is_set()
+    assert new.when - sent[0] >= _PATIENCE
+    own.close()
+    own.join(30)
+
+
+def test_what_is_refused_and_sent_again_as_the_newer_term_is_seen_is_not_given_up(
+    member: Member, no_leaks: None
+) -> None:
+    class Refused(Lookout):
+        def _wait(self, seconds: float) -> None:
+            super()._wait(seconds)
+            if seconds == _GRACE:
+                assert self.answered(request)
+                self.expect(request)
+
+    own, request = Refused(member.tell), Request()
+    own.saw(3)
+    own.expect(request)
+    member.term = 4
+    eventually(lambda: member.asked)
+    member.is_asked_again()
+    assert not request.lost.is_set()
+    assert own.answered(request)
+    own.close()
+    own.join(30)
 
 
 def test_nobody_is_asked_about_requests_that_are_answered(lookout: Lookout, member: Member) -> None:
