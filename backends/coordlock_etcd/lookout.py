@@ -101,9 +101,12 @@ class Lookout:
                 thread = threading.Thread(
                     target=self._serve, name="coordlock-etcd-lookout", daemon=True
                 )
-                with suppress(RuntimeError):  # the interpreter ends, and starts no threads any more
+                try:
                     thread.start()
-                    self._thread = thread
+                except RuntimeError:  # the interpreter ends, or there are too many: next time then
+                    self._idle = True
+                    return
+                self._thread = thread
         self._nudges.put(None)
 
     def _serve(self) -> None:

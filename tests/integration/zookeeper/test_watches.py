@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from tests.integration.order import is_told_in_order
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
@@ -74,17 +74,16 @@ def test_a_watch_that_is_being_set_is_known_not_to_tell_in_order(
     party = parties(proxied)
     _, first, _ = parties(proxied).enqueue()
     _, mine, snapshot = party.enqueue()
-    own, departed = threading.Event(), threading.Event()
-    party.backend.watch(first, snapshot.revision, lambda _: departed.set())
+    own, told = threading.Event(), Future[bool]()
+    party.backend.watch(first, snapshot.revision, told.set_result, mine)
     party.recovers()
     # The fault: the watch on its own contender is on its way for a while.
     proxy.requests.black_hole()
     party.backend.watch(mine, snapshot.revision, lambda _: own.set())
     kazoo.delete(mine.key)
     kazoo.delete(first.key)
-    assert departed.wait(BOUND)
+    assert told.result(BOUND) is False
     assert not own.is_set()
-    assert not is_told_in_order(party.backend, mine)
     proxy.heal()
     assert own.wait(BOUND)
 
@@ -95,13 +94,12 @@ def test_departures_that_are_told_as_they_happen_are_in_order(
     party = parties(proxied)
     _, first, _ = parties(proxied).enqueue()
     _, mine, snapshot = party.enqueue()
-    own, departed = threading.Event(), threading.Event()
+    own, told = threading.Event(), Future[bool]()
     party.backend.watch(mine, snapshot.revision, lambda _: own.set())
-    party.backend.watch(first, snapshot.revision, lambda _: departed.set())
+    party.backend.watch(first, snapshot.revision, told.set_result, mine)
     party.recovers()
     kazoo.delete(first.key)
-    assert departed.wait(BOUND)
-    assert is_told_in_order(party.backend, mine)
+    assert told.result(BOUND) is True
 
 
 def test_a_departure_during_a_partition_is_told_after_it(

@@ -156,6 +156,20 @@ def test_what_is_refused_and_sent_again_as_the_newer_term_is_seen_is_not_given_u
     own.join(30)
 
 
+def test_it_looks_later_where_its_thread_cannot_be_started_at_first(
+    lookout: Lookout, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        lookout.expect(first := Request())
+    lookout.expect(Request())
+    member.term = 4
+    assert first.lost.wait(30)
+
+
 def test_nobody_is_asked_about_requests_that_are_answered(lookout: Lookout, member: Member) -> None:
     for _ in range(1000):
         request = Request()
