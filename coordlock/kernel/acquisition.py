@@ -219,11 +219,10 @@ class _Acquisition:
         waited = self.link.clock.now() - self.started
         ahead = None if self.ahead is None else str(self.ahead)
         here = self._held_here()
+        facts = (self.queue, waited, self.position, ahead, here)
         if silent is None:
-            return AcquireTimeout(self.queue, waited, self.position, ahead, here)
-        return AcquireUnavailable(
-            silent.service, silent.reason, self.queue, waited, self.position, ahead, here
-        )
+            return AcquireTimeout(*facts)
+        return AcquireUnavailable(*facts, service=silent.service, reason=silent.reason)
 
     def _own_grant(self) -> Ticket | None:
         """The caller's own grant of this lock, where it is what the caller waits for."""
