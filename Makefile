@@ -55,7 +55,7 @@ fmt: setup ## Format the code and fix what the linter can
 
 docs: ## Make the site of the documentation, in build/site; what is broken fails it
 	@scripts/setup docs
-	@$(python) -m sphinx --quiet --fail-on-warning --keep-going \
+	@$(python) -m sphinx --quiet --fresh-env --write-all --fail-on-warning --keep-going \
 		--conf-dir docs --doctree-dir build/doctrees . build/site $(ARGS)
 	@echo "docs: open build/site/docs/index.html"
 

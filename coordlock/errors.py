@@ -8,7 +8,6 @@
     ├── InvalidName (ValueError)             a lock name that no backend could store
     ├── QueueMismatch (ValueError)           one name used as two kinds of lock
     ├── AcquireTimeout (TimeoutError)        the lock was not granted in time
-    │   └── AcquireUnavailable (BackendUnavailable)    the same, because the service is silent
     ├── Evicted (RuntimeError)               a waiting contender was removed by someone else
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
@@ -21,6 +20,7 @@
     ├── ForkedClient (RuntimeError)          the client was used in a forked child
     └── BackendError                         the service said no, or said nothing
         ├── BackendUnavailable (ConnectionError)      no answer; the outcome may be unknown
+        │   └── AcquireUnavailable (AcquireTimeout)   the lock was not granted in time therefore
         ├── AuthenticationFailed (PermissionError)    credentials refused, or not enough rights
         └── SessionLost (ConnectionError)             the session ended, and its contenders with it
 
@@ -30,7 +30,7 @@ Each is also the built-in exception that fits, carries its facts as fields, and 
 from __future__ import annotations
 
 import reprlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 __all__ = [
@@ -298,13 +298,19 @@ class BackendUnavailable(BackendError, ConnectionError):
 
 
 @dataclass(eq=False)
-class AcquireUnavailable(AcquireTimeout, BackendUnavailable):
+class AcquireUnavailable(BackendUnavailable, AcquireTimeout):
     """The time was up while the service was silent: whether the lock is busy is unknown.
 
-    An `AcquireTimeout` and a `BackendUnavailable`: catch the latter first where an outage is to be
-    told from a busy lock. ``position`` is None when the service never answered, and otherwise
-    says, with ``holder``, what the queue was like before the service fell silent.
+    A `BackendUnavailable` in the first place, so that frameworks which look for a handler class by
+    class answer it as an outage, and an `AcquireTimeout`: where clauses of ``except`` are to tell
+    an outage from a busy lock, the one for `BackendUnavailable` stands first. ``position`` is None
+    when the service never answered, and otherwise says, with ``holder``, what the queue was like
+    before the service fell silent.
     """
+
+    # By name only: fields without a default can't follow those of AcquireTimeout otherwise.
+    service: str = field(kw_only=True)
+    reason: str = field(kw_only=True)
 
     def __str__(self) -> str:
         text = f"lock {self.name!r} was not granted within {self.waited:.3g} s: "

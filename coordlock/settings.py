@@ -87,15 +87,13 @@ def seconds_of(value: object) -> float:
 
 
 def duration(low: float = 0.0, high: float = 86_400.0) -> Parser:
-    """Parses seconds from ``low`` to ``high``: a number, or ``500ms``, ``15s``, ``2m``, ``1h``."""
+    """Parses what `seconds_of` takes, from ``low`` to ``high`` seconds."""
 
     def parse(value: object) -> float:
-        value = value.total_seconds() if isinstance(value, timedelta) else value
-        match = _DURATION.fullmatch(str(value).strip().lower())
-        seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
-        if not low <= seconds <= high:
-            raise ValueError(f"a duration from {low:g}s to {high:g}s, such as 15s, 500ms or 2m")
-        return seconds
+        with suppress(ValueError):
+            if low <= (seconds := seconds_of(value)) <= high:
+                return seconds
+        raise ValueError(f"a duration from {low:g}s to {high:g}s, such as 15s, 500ms or 2m")
 
     return parse
 

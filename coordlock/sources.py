@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from coordlock.errors import ConfigurationError
 
-__all__ = ["DEFAULT_ORIGIN", "DEFAULT_URL", "SYSTEM_FILE", "find", "variable"]
+__all__ = ["DEFAULT_ORIGIN", "DEFAULT_URL", "SYSTEM_FILE", "find", "home", "variable"]
 
 #: What holds when nothing is configured, and the name of its origin.
 DEFAULT_URL: Final = "local://"
@@ -64,12 +64,29 @@ def variable(name: str, environ: Mapping[str, str]) -> str | None:
     return value
 
 
+def home(environ: Mapping[str, str]) -> str:
+    """The user's home directory, no absolute path for a user without one.
+
+    Where ``HOME`` is unset or empty, as some cron daemons start their jobs, it is the account's:
+    `os.path.expanduser` would take an empty one for the top directory.
+    """
+    if given := environ.get("HOME"):
+        return given
+    try:
+        import pwd  # not everywhere
+    except ImportError:
+        return os.path.expanduser("~")
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ""
+
+
 def _user_files(environ: Mapping[str, str]) -> Iterator[Path]:
     """The file in the user's configuration directory; none for a user without a home."""
     base = environ.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(base):  # the XDG specification: ignore relative ones
-        # Without the variable, as some cron daemons start their jobs: from the user's account.
-        base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+        base = os.path.join(home(environ), ".config")
     if os.path.isabs(base):
         yield Path(base, "coordlock.toml")
 

@@ -45,7 +45,14 @@ NAVIGATION: Final = {
     "docs/index": {
         "Start": ["/README", "tutorial"],
         "How-to guides": ["how-to/*"],
-        "Concepts": ["concepts", "fencing", "reliability", "performance", "architecture"],
+        "Concepts": [
+            "concepts",
+            "glossary",
+            "fencing",
+            "reliability",
+            "performance",
+            "architecture",
+        ],
         "Reference": ["reference/*", "command-line", "backends/*"],
         "Project": ["decisions/README", "/C*", "/SECURITY", "/compose/README"],
     },

@@ -22,6 +22,7 @@ from typing import Final, Self
 
 from coordlock.errors import ConfigurationError
 from coordlock.model.names import file_name
+from coordlock.sources import home
 
 __all__ = ["Directory", "default_root"]
 
@@ -40,12 +41,12 @@ def default_root() -> str:
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):  # the XDG specification: ignore relative ones
-        home = os.path.expanduser("~")
-        if not os.path.isabs(home):
+        user = home(os.environ)
+        if not os.path.isabs(user):
             raise ConfigurationError(
                 "no directory for local locks: set XDG_STATE_HOME or HOME, or use local:///path"
             )
-        state = os.path.join(home, ".local", "state")
+        state = os.path.join(user, ".local", "state")
     return os.path.join(state, "coordlock")
 
 

@@ -95,7 +95,7 @@ class Report:
         facts = self._queue, self._waited, self._position, self._described(), self._held_here()
         if (silent := self._silence(late, ticket)) is None:
             return AcquireTimeout(*facts), None
-        return AcquireUnavailable(silent.service, silent.reason, *facts), silent
+        return AcquireUnavailable(*facts, service=silent.service, reason=silent.reason), silent
 
     def _silence(self, late: DeadlineReached, ticket: Ticket | None) -> BackendUnavailable | None:
         """The error for a service that does not answer; None for one that does."""

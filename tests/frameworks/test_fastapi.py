@@ -198,6 +198,36 @@ def test_a_loss_that_is_noticed_when_the_endpoint_returns_becomes_the_answer() -
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (coordlock.AcquireTimeout("one", 5.0), 423),
+        (coordlock.AcquireUnavailable("one", 5.0, service="etcd", reason="no answer"), 503),
+        (coordlock.BackendUnavailable("etcd", "no answer"), 503),
+    ],
+)
+def test_an_outage_is_answered_as_one_though_it_is_a_timeout_too(
+    error: coordlock.CoordlockError, status: int
+) -> None:
+    """Starlette looks for the handler of each of an error's classes, in their order."""
+    application = FastAPI()
+
+    @application.exception_handler(coordlock.AcquireTimeout)
+    async def busy(request: Request, error: Exception) -> Response:
+        return Response(status_code=423)
+
+    @application.exception_handler(coordlock.BackendUnavailable)
+    async def unavailable(request: Request, error: Exception) -> Response:
+        return Response(status_code=503)
+
+    @application.get("/{account}")
+    async def fail(account: str) -> None:
+        raise error
+
+    (response,) = asyncio.run(ask(application, ["one"]))
+    assert response.status_code == status
+
+
 # A pool full of waiters
 
 

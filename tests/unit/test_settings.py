@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 from dataclasses import FrozenInstanceError
 from datetime import timedelta
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
@@ -56,7 +57,9 @@ def test_a_parser_gives_a_value_or_a_value_error_with_what_is_accepted(
     assert problem
 
 
-@pytest.mark.parametrize("value", [0.05, "50ms", "0.05", timedelta(milliseconds=50)])
+@pytest.mark.parametrize(
+    "value", [0.05, "50ms", "0.05", Fraction(1, 20), timedelta(milliseconds=50)]
+)
 def test_durations_are_numbers_texts_or_timedeltas_wherever_seconds_are_taken(value: Any) -> None:
     assert duration()(value) == pytest.approx(0.05)
     with coordlock.connect("memory://durations", timeout=value) as client:
@@ -67,6 +70,11 @@ def test_durations_are_numbers_texts_or_timedeltas_wherever_seconds_are_taken(va
             client.lock("q").acquire(timeout=value)
         assert grant.lost.wait(value) is False
         assert grant.release(value) is True
+
+
+@pytest.mark.parametrize("value", [1e-05, timedelta(microseconds=10), ".00001s"])
+def test_a_duration_that_python_writes_with_an_exponent_is_one(value: Any) -> None:
+    assert duration()(value) == pytest.approx(1e-05)
 
 
 @given(st.integers(0, 10**6))

@@ -1,4 +1,4 @@
-"""One operation on the resource, and what came of it."""
+"""One operation on the resource, and its result."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -29,9 +30,19 @@ def test_the_default_directory_follows_the_xdg_specification(
     assert LocalBackend.configure(configure("local:///var/x")).root == "/var/x"
 
 
+def test_without_the_variable_home_it_is_in_the_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a job of cron and its user at a terminal exclude each other."""
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    account = pwd.getpwuid(os.getuid()).pw_dir
+    monkeypatch.delenv("HOME", raising=False)
+    assert default_root() == f"{account}/.local/state/coordlock"
+    monkeypatch.setenv("HOME", "")
+    assert default_root() == f"{account}/.local/state/coordlock"
+
+
 def test_who_has_no_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setenv("HOME", "relative")
     with pytest.raises(ConfigurationError, match="XDG_STATE_HOME"):
         default_root()
 
