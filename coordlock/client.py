@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Generator
 from contextlib import suppress
+from functools import cache
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
@@ -92,7 +93,7 @@ class Connecting:
         return AsyncClient(link)
 
 
-class _Client(Resident, Generic[L]):
+class _Client(Resident, Generic[L], shown="Client"):
     """What sync and async clients share: everything that needs no waiting."""
 
     _instead = "pass its settings on, or a URL, and connect there"
@@ -289,13 +290,18 @@ def _link(target: Target, client: object, options: Options) -> Link:
     if client is None:
         settings = configure(target, dict(options))
         if target is None:
-            warn_unless_chosen(settings, log.warning)
+            warn_unless_chosen(settings, _warn_once)
         return Link(backend_for_scheme(settings.scheme).configure(settings), settings)
     backend = backend_for_client(client)
     settings = configure({"backend": backend.scheme} if target is None else target, dict(options))
     if settings.scheme != backend.scheme:
         raise ConfigurationError(f"client is for {backend.scheme}://, not {settings.scheme}://")
     return Link(backend.configure(settings, client), settings)
+
+
+@cache
+def _warn_once(text: str) -> None:
+    log.warning(text)
 
 
 def _opening(link: Link) -> Steps[None]:

@@ -29,7 +29,7 @@ from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Clock, within
 from coordlock.runtime.driver import DeadlineReached, Steps, completion, run, run_async
 from coordlock.runtime.resident import Resident
-from coordlock.settings import Duration, seconds_of
+from coordlock.settings import Duration, timeout_of
 from coordlock.transaction import (
     AsyncTransaction,
     Operation,
@@ -53,7 +53,7 @@ class GrantState(Enum):
     RELEASED = "released"  #: `release` was called while it was held
 
 
-class _Hold(Resident):
+class _Hold(Resident, shown="Grant"):
     """What sync and async grants share: everything that needs no waiting."""
 
     _instead = "pass its token on"
@@ -136,7 +136,9 @@ class _Hold(Resident):
         """Withdraw, and wait up to ``bound`` seconds for the acknowledgement."""
         if self._link.inherited:
             self._link.check()
-        seconds = self._link.settings.request_timeout if bound is None else seconds_of(bound)
+        seconds = timeout_of("release", bound)
+        if seconds is None:
+            seconds = self._link.settings.request_timeout
         self._released = True
         if not self._ticket.withdrawn:
             held = self._ticket.lost is None
@@ -263,7 +265,7 @@ class LossSignal(_Signal):
 
         A release ends the wait too, with False.
         """
-        bound = None if timeout is None else seconds_of(timeout)
+        bound = timeout_of("wait", timeout)
         hold = self._hold
         if hold._finished is None:
             # One for all waits, because what is called back is never forgotten before.

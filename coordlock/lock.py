@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack
 from enum import Enum
@@ -24,7 +23,7 @@ from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run, run_async
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import Statement, known_by_statement, running
-from coordlock.settings import Duration, seconds_of
+from coordlock.settings import Duration, timeout_of
 from coordlock.standing import Standing, standings
 
 __all__ = ["DEFAULT", "AsyncLock", "Default", "Lock"]
@@ -48,7 +47,7 @@ DEFAULT: Final = Default.DEFAULT
 Timeout = Duration | None | Default
 
 
-class _Lock(Resident):
+class _Lock(Resident, shown="Lock"):
     """What sync and async locks share: everything that needs no waiting."""
 
     _instead = "pass its name on, and make it anew with a client there"
@@ -61,16 +60,11 @@ class _Lock(Resident):
 
     @staticmethod
     def _seconds(timeout: Timeout, default: float | None) -> float | None:
-        seconds = default if isinstance(timeout, Default) else timeout
-        if seconds is None or seconds == math.inf:
-            return None
-        try:
-            if (bound := seconds_of(seconds)) >= 0:
-                return None if bound == math.inf else bound
-            accepted = "0 or more"
-        except ValueError as error:
-            accepted = str(error)
-        raise ValueError(f"timeout of acquire: {seconds!r} is not None or {accepted}")
+        given = default if isinstance(timeout, Default) else timeout
+        seconds = timeout_of("acquire", given)
+        if seconds is not None and not seconds >= 0:  # nor is NaN
+            raise ValueError(f"timeout of acquire: {given!r} is not None or 0 or more")
+        return seconds
 
     def _acquisition(self, timeout: Timeout) -> tuple[Steps[Ticket], Clock, float | None]:
         """What a driver needs in order to acquire: the protocol, the clock and the deadline."""

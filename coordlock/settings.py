@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -29,6 +30,7 @@ __all__ = [
     "seconds_of",
     "short_text",
     "text",
+    "timeout_of",
 ]
 
 #: Parses what a URL (always text) or a file (text, number, bool) gives; raises ValueError with the
@@ -84,6 +86,18 @@ def seconds_of(value: object) -> float:
         with suppress(TypeError, ValueError, OverflowError):
             return float(value)
     raise ValueError("a number of seconds, a text such as 15s, 500ms or 2m, or a timedelta")
+
+
+def timeout_of(call: str, value: object) -> float | None:
+    """The seconds of the timeout that ``call`` is given; None, and infinity, are no bound.
+
+    Raises ValueError that names ``call`` and the accepted forms.
+    """
+    try:
+        seconds = math.inf if value is None else seconds_of(value)
+    except ValueError as error:
+        raise ValueError(f"timeout of {call}: {value!r} is not None or {error}") from None
+    return None if seconds == math.inf else seconds
 
 
 def duration(low: float = 0.0, high: float = 86_400.0) -> Parser:

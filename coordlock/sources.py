@@ -95,7 +95,7 @@ def _read(file: Path) -> dict[str, Any]:
     import tomllib  # for those who have such a file
 
     try:
-        return tomllib.loads(file.read_text("utf-8"))
+        return tomllib.loads(file.read_text("utf-8-sig"))
     except OSError as error:
         raise ConfigurationError(f"{file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

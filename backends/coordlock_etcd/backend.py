@@ -318,7 +318,8 @@ class EtcdBackend(Backend, Transactions):
         try:
             if self._opening is not None:
                 self._opening.exception()  # a lease that is granted meanwhile is revoked as well
-            if (lease := self._lease) and (error := self._revoke(lease).exception()) is not None:
+            error = self._revoke(lease).exception() if (lease := self._lease) else None
+            if error is not None and not isinstance(error, SessionLost):  # which has ended already
                 log.warning("etcd: lease %x was not revoked and will expire: %s", lease, error)
             self._connection.close()
             self._watcher.join(self._connection.timeout)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NoReturn
+from types import FunctionType
+from typing import Any, ClassVar, NoReturn
 
 __all__ = ["Resident"]
 
@@ -11,6 +12,14 @@ class Resident:
     """The base of clients, locks and grants."""
 
     _instead: ClassVar[str]
+
+    def __init_subclass__(cls, shown: str | None = None, **others: Any) -> None:
+        """``shown`` is the public name under which errors of types name the methods of ``cls``."""
+        super().__init_subclass__(**others)
+        if shown is not None:
+            for method in vars(cls).values():
+                if isinstance(method, FunctionType):
+                    method.__qualname__ = f"{shown}.{method.__name__}"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -293,5 +293,24 @@ def test_everything_public_is_fully_annotated(value: Any, name: str) -> None:
                 assert parameter.annotation is not empty, (function, parameter)
 
 
+def test_errors_of_types_name_the_public_call_and_show_modes_by_their_names() -> None:
+    with coordlock.connect("memory://names") as client:
+        calls: list[tuple[Any, type[Exception], str]] = [
+            (lambda: client.lock(), TypeError, r"^Client\.lock\(\) missing .* 'name'"),  # type: ignore[call-arg]
+            (lambda: client.lock("a", mode="PR"), ValueError, r"Mode\.PR, .* not 'PR'$"),  # type: ignore[arg-type]
+            (lambda: client.lock("a").acquire("soon"), ValueError, "^timeout of acquire: 'soon'"),
+            (lambda: client.lock("a", timeout=-1), ValueError, "^timeout of acquire: -1 is not"),
+        ]
+        with client.lock("held") as grant:
+            calls += [
+                (lambda: grant.release("soon"), ValueError, "^timeout of release: 'soon'"),
+                (lambda: grant.lost.wait("soon"), ValueError, "^timeout of wait: 'soon'"),
+                (lambda: grant.check(1), TypeError, r"^Grant\.check\(\) takes 1"),  # type: ignore[call-arg]
+            ]
+            for call, kind, text in calls:
+                with pytest.raises(kind, match=text):
+                    call()
+
+
 if __name__ == "__main__":
     RECORD.write_text("\n".join(lines()) + "\n", "utf-8")

@@ -159,3 +159,8 @@ def test_nothing_is_found_where_nothing_can_be_looked_at(
     monkeypatch.chdir(machine.work)
     machine.work.rmdir()
     assert find(machine.environ, system_file=machine.etc / "x") == ("local://", "the default")
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(machine: Machine) -> None:
+    write(machine.work / "coordlock.toml", '\ufeffurl = "memory://marked"')
+    assert machine.find()[0] == {"url": "memory://marked"}
