@@ -63,8 +63,6 @@ class _Acquisition:
                 raise self.link.silent(late) from late.__cause__
             error, cause = self.report.in_vain(late, self.ticket)
             raise error from cause
-        finally:
-            self.report.close()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
@@ -113,7 +111,8 @@ class _Acquisition:
         nearest = waiting_for[-1]
         owns = tuple(map(self.link.own, waiting_for))  # now: later they may be forgotten
         ticket.guard(snapshot.revision, at_once=True)
-        yield from self.report.on_time(ticket.departure(waiting_for, snapshot.revision))
+        departure = ticket.departure(waiting_for, snapshot.revision)
+        yield from self.report.on_time(departure, ticket)
         departed = ticket.departed  # more may go meanwhile
         doubtful = ticket.doubted
         for one, own in zip(waiting_for, owns, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from coordlock.errors import AcquireTimeout, AcquireUnavailable, BackendUnavailable
@@ -14,7 +15,7 @@ from coordlock.log import Log
 from coordlock.model.claim import Claim, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.caller import Caller, described
-from coordlock.runtime.clock import Timer, within
+from coordlock.runtime.clock import within
 from coordlock.runtime.driver import DeadlineReached, Steps
 
 __all__ = ["PATIENCE", "Report", "identified"]
@@ -36,7 +37,7 @@ class Report:
 
     __slots__ = (
         *("_ahead", "_answer", "_caller", "_claim", "_deadline", "_link", "_position", "_queue"),
-        *("_started", "_warning"),
+        *("_started", "_warns"),
     )
 
     def __init__(
@@ -51,7 +52,7 @@ class Report:
         self._position: int | None = None
         self._ahead: Contender | None = None
         self._answer: Future[Snapshot] | None = None
-        self._warning: Timer | None = None
+        self._warns = False
 
     def waits(self, position: int, ahead: Contender) -> None:
         """``position`` contenders stand before the caller's, and ``ahead`` is waited for."""
@@ -62,22 +63,18 @@ class Report:
         ticket.granted = time.time(), self._caller
         self._link.granted(ticket)
 
-    def on_time(self, departure: Future[None]) -> Steps[None]:
-        """Wait for ``departure``, and ask who is ahead when the deadline is near."""
-        if self._warning is None and self._own_grant() is not None:
+    def on_time(self, departure: Future[None], ticket: Ticket) -> Steps[None]:
+        """Let ``ticket`` wait for ``departure``; ask who is ahead when the deadline is near."""
+        if not self._warns and self._own_grant() is not None:
+            self._warns = True
             when = self._link.clock.now() + _ALONE
-            self._warning = self._link.timers.call_at(when, self._warn)
+            self._link.timers.call_at(when, partial(self._warn, ticket))
         if self._deadline is not None and not departure.done():
             left = self._deadline - PATIENCE - self._link.clock.now()
             yield within(self._link.timers, departure, left)
             if not departure.done() and self._answer is None:
                 self._answer = self._link.backend.snapshot(self._queue, self._ahead, owners=True)
         yield departure
-
-    def close(self) -> None:
-        """The call is over."""
-        if self._warning is not None:
-            self._warning.cancel()
 
     @property
     def has_seen(self) -> bool:
@@ -140,8 +137,9 @@ class Report:
                 return f"since {when}, acquired {described(caller, self._caller)}"
         return None
 
-    def _warn(self) -> None:
-        if self._own_grant() is not None:
+    def _warn(self, ticket: Ticket) -> None:
+        waits = ticket.admitted is None and not ticket.end.done()
+        if waits and self._own_grant() is not None:
             log.warning(
                 "lock %r: waiting for a grant that the same caller holds %s; locks are not "
                 "reentrant, so this waits for itself unless something else releases it",
