@@ -242,11 +242,11 @@ class Ticket:
 
     def _begin_soon(self, promise: Promise[bool]) -> None:
         with suppress(ClientClosed):
-            self._timers.call_at(self._timers.clock.now(), partial(self._begin, promise))
+            self._timers.call_at(self._timers.clock.now(), partial(self._begin, promise, True))
 
-    def _begin(self, promise: Promise[bool]) -> None:
+    def _begin(self, promise: Promise[bool], again: bool = False) -> None:
         self.end.resolve(self.session.ended)  # a loss that nothing has told yet is one, too
-        run_in_background(self._withdraw(promise))
+        run_in_background(self._withdraw(promise, again))
 
     def _send(self) -> Future[Snapshot]:
         if (ended := self.session.ended) is not None:
@@ -288,7 +288,8 @@ class Ticket:
         if withdrawn:
             cancel()
 
-    def _withdraw(self, promise: Promise[bool]) -> Steps[None]:
+    def _withdraw(self, promise: Promise[bool], again: bool) -> Steps[None]:
+        """Remove the contender; ``again`` where Ctrl-C has ended an attempt, which may have."""
         try:
             if not self._attempts:
                 promise.resolve(False)
@@ -298,11 +299,11 @@ class Ticket:
                 yield settled(self._in_flight)
             removal = Removal(self.entry, self.session, self._backend, self._timers, self._recovery)
             removed = yield from removal.steps()
-            self.withdrew = removed.was_there and removed.is_certain
+            self.withdrew = removed.was_there and removed.is_certain and not again
             in_doubt = self._attempts > 1 or self._may_arrive_late()
             if not in_doubt:
                 self._on_withdrawn(self)  # whatever closes the client is told by the promise
-            promise.resolve(removed.was_there)
+            promise.resolve(removed.was_there or again)
             self._unwatch()  # not before: the contender behind waits for the removal alone
             if in_doubt:
                 yield from removal.repeated()

@@ -28,12 +28,6 @@ def client(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client
         yield client
 
 
-@pytest.fixture(autouse=True)
-def _what_cannot_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Ctrl-C that strikes in a finalizer, of a grant or a generator, is no news."""
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
-
-
 def test_ctrl_c_while_acquiring_leaves_nobody_in_the_queue(
     service: Service, client: Client
 ) -> None:

@@ -16,6 +16,7 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
 )
+from coordlock.grant import GrantState
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
@@ -508,3 +509,23 @@ def test_nothing_is_watched_after_the_client_was_closed(
     party.run(party.link.close())
     world.advance(5)
     assert watched == []
+
+
+def test_a_removal_that_ctrl_c_ended_counts_though_its_repetition_finds_nothing(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant = party.held()
+    withdraw = party.link.backend.withdraw
+
+    def struck(entry: Any) -> Any:
+        monkeypatch.undo()
+        withdraw(entry)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(party.link.backend, "withdraw", struck)
+    with pytest.raises(KeyboardInterrupt):
+        grant._ticket.withdraw()
+    assert world.queue() == ()
+    world.settle()
+    assert grant._ticket.withdraw().result(0) is True
+    assert grant.state is GrantState.RELEASED
