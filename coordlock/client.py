@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 from coordlock.backend import ServiceInfo
-from coordlock.clearance import Clearance
+from coordlock.clearance import cleared
 from coordlock.config import Target, configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
 from coordlock.kernel.link import Link
@@ -21,8 +21,9 @@ from coordlock.model.contender import Contender
 from coordlock.model.names import check_name
 from coordlock.options import Options
 from coordlock.registry import backend_for_client, backend_for_scheme
-from coordlock.runtime.clock import Clock
-from coordlock.runtime.driver import DeadlineReached, Steps, run, run_async, run_in_background
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps, run, run_async, run_in_background
+from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Settings
 from coordlock.standing import Standing, standings
@@ -32,7 +33,6 @@ __all__ = ["AsyncClient", "Client", "Connecting", "connect", "connect_async"]
 log = Log("coordlock")
 
 L = TypeVar("L", Lock, AsyncLock)
-T = TypeVar("T")
 
 
 def connect(target: Target = None, *, client: object = None, **options: Unpack[Options]) -> Client:
@@ -52,7 +52,7 @@ def connect(target: Target = None, *, client: object = None, **options: Unpack[O
     the option ``connect_timeout``.
     """
     link = _link(target, client, options)
-    run(_opening(link), link.clock, link.deadline(link.settings.connect_timeout))
+    run(_opening(link))
     return Client(link)
 
 
@@ -87,14 +87,12 @@ class Connecting:
         await self._client.close()
 
     async def _connect(self) -> AsyncClient:
-        link = self._link
-        deadline = link.deadline(link.settings.connect_timeout)
-        await run_async(_opening(link), link.clock, deadline)
-        return AsyncClient(link)
+        await run_async(_opening(self._link))
+        return AsyncClient(self._link)
 
 
-class _Client(Resident, Generic[L], shown="Client"):
-    """What sync and async clients share: everything that needs no waiting."""
+class _BaseClient(Resident, Generic[L], shown="Client"):
+    """What sync and async clients share."""
 
     _instead = "pass its settings on, or a URL, and connect there"
 
@@ -135,31 +133,56 @@ class _Client(Resident, Generic[L], shown="Client"):
     def _make(self, name: str, claim: Claim, timeout: Timeout) -> L:
         raise NotImplementedError
 
-    def _asking(self, steps: Steps[T]) -> tuple[Steps[T], Clock, float | None]:
-        """What a driver needs in order to ask the service something."""
-        link = self._link
-        return steps, link.clock, link.deadline(link.settings.request_timeout)
-
-    def _close(self) -> Steps[None]:
-        _open_links.discard(self._link)
-        yield from self._link.close()
-
     def _queues(self) -> Steps[list[str]]:
+        """The names that are in use under the root, sorted. Raises `BackendUnavailable`."""
         names = yield from self._link.ask(self._link.backend.queues)
         return sorted(names)
 
+    def _contenders(self, name: str) -> Steps[tuple[Standing, ...]]:
+        """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
+        return (yield from standings(self._link, check_name(name)))
+
     def _evict(self, contender: Standing | Contender) -> Steps[bool]:
+        """Remove any client's contender from its queue; whether it was there. For operators.
+
+        Its owner is told that the lock is lost, but may still be at work: evict only what is
+        stuck. Raises `BackendUnavailable`.
+        """
         target = contender.contender if isinstance(contender, Standing) else contender
         if not isinstance(target, Contender):
             raise TypeError(f"evict takes what contenders() gives, not {contender!r}")
         return (yield from self._link.remove(lambda: self._link.backend.evict(target)))
+
+    def _evict_all(self, name: str) -> Steps[tuple[Standing, ...]]:
+        """Remove all contenders of ``name``, and return those that were there. For operators.
+
+        From the end, so that no waiter is granted meanwhile; holders come last, once no waiter is
+        left. Contenders that come meanwhile are evicted too; if they come faster than they can be
+        evicted, the newest stay. Raises `BackendUnavailable`.
+        """
+        return (yield from cleared(self._link, check_name(name)))
+
+    def _describe(self) -> Steps[ServiceInfo]:
+        """The service, its version and warnings about it. Raises `BackendUnavailable`."""
+        return (yield from self._link.ask(self._link.backend.describe))
+
+    def _close(self) -> Steps[None]:
+        """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
+
+        Takes up to ``request_timeout`` when the service is silent; its session then ends by its
+        time-to-live. One that came with a given client does not: there what is held is released in
+        the background, as soon as the service answers. Done at the interpreter's exit for clients
+        that were not closed.
+        """
+        _open_links.discard(self._link)
+        yield from self._link.close()
 
     def __repr__(self) -> str:
         closed = " closed" if self._link.closed else ""
         return f"<{type(self).__name__} {self._link.settings}{closed}>"
 
 
-class Client(_Client[Lock]):
+class Client(_BaseClient[Lock]):
     """A connection with its session; locks come from here. A context manager that closes it.
 
     Threads share it. A forked child must connect anew: see `ForkedClient`.
@@ -168,47 +191,12 @@ class Client(_Client[Lock]):
     def _make(self, name: str, claim: Claim, timeout: Timeout) -> Lock:
         return Lock(self._link, name, claim, timeout)
 
-    def queues(self) -> list[str]:
-        """The names that are in use under the root, sorted. Raises `BackendUnavailable`."""
-        return run(*self._asking(self._queues()))
-
-    def contenders(self, name: str) -> tuple[Standing, ...]:
-        """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
-        return run(*self._asking(standings(self._link, check_name(name))))
-
-    def evict(self, contender: Standing | Contender) -> bool:
-        """Remove any client's contender from its queue; whether it was there. For operators.
-
-        Its owner is told that the lock is lost, but may still be at work: evict only what is
-        stuck. Raises `BackendUnavailable`.
-        """
-        return run(*self._asking(self._evict(contender)))
-
-    def evict_all(self, name: str) -> tuple[Standing, ...]:
-        """Remove all contenders of ``name``, and return those that were there. For operators.
-
-        From the end, so that no waiter is granted meanwhile; holders come last, once no waiter is
-        left. Contenders that come meanwhile are evicted too; if they come faster than they can be
-        evicted, the newest stay. Raises `BackendUnavailable`.
-        """
-        clearance = Clearance(self._link, check_name(name))
-        for steps in clearance:
-            run(*self._asking(steps))
-        return tuple(clearance.evicted)
-
-    def describe(self) -> ServiceInfo:
-        """The service, its version and warnings about it. Raises `BackendUnavailable`."""
-        return run(*self._asking(self._link.ask(self._link.backend.describe)))
-
-    def close(self) -> None:
-        """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
-
-        Takes up to ``request_timeout`` when the service is silent; its session then ends by its
-        time-to-live. One that came with a given client does not: there what is held is released in
-        the background, as soon as the service answers. Done at the interpreter's exit for clients
-        that were not closed.
-        """
-        run(*self._asking(self._close()))
+    queues = blocking(_BaseClient[Lock]._queues)
+    contenders = blocking(_BaseClient[Lock]._contenders)
+    evict = blocking(_BaseClient[Lock]._evict)
+    evict_all = blocking(_BaseClient[Lock]._evict_all)
+    describe = blocking(_BaseClient[Lock]._describe)
+    close = blocking(_BaseClient[Lock]._close)
 
     def __enter__(self) -> Self:
         return self
@@ -222,7 +210,7 @@ class Client(_Client[Lock]):
         self.close()
 
 
-class AsyncClient(_Client[AsyncLock]):
+class AsyncClient(_BaseClient[AsyncLock]):
     """A connection with its session, for asyncio; locks come from here.
 
     An async context manager that closes it. Usable from any event loop of the process. A forked
@@ -232,47 +220,12 @@ class AsyncClient(_Client[AsyncLock]):
     def _make(self, name: str, claim: Claim, timeout: Timeout) -> AsyncLock:
         return AsyncLock(self._link, name, claim, timeout)
 
-    async def queues(self) -> list[str]:
-        """The names that are in use under the root, sorted. Raises `BackendUnavailable`."""
-        return await run_async(*self._asking(self._queues()))
-
-    async def contenders(self, name: str) -> tuple[Standing, ...]:
-        """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
-        return await run_async(*self._asking(standings(self._link, check_name(name))))
-
-    async def evict(self, contender: Standing | Contender) -> bool:
-        """Remove any client's contender from its queue; whether it was there. For operators.
-
-        Its owner is told that the lock is lost, but may still be at work: evict only what is
-        stuck. Raises `BackendUnavailable`.
-        """
-        return await run_async(*self._asking(self._evict(contender)))
-
-    async def evict_all(self, name: str) -> tuple[Standing, ...]:
-        """Remove all contenders of ``name``, and return those that were there. For operators.
-
-        From the end, so that no waiter is granted meanwhile; holders come last, once no waiter is
-        left. Contenders that come meanwhile are evicted too; if they come faster than they can be
-        evicted, the newest stay. Raises `BackendUnavailable`.
-        """
-        clearance = Clearance(self._link, check_name(name))
-        for steps in clearance:
-            await run_async(*self._asking(steps))
-        return tuple(clearance.evicted)
-
-    async def describe(self) -> ServiceInfo:
-        """The service, its version and warnings about it. Raises `BackendUnavailable`."""
-        return await run_async(*self._asking(self._link.ask(self._link.backend.describe)))
-
-    async def close(self) -> None:
-        """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
-
-        Takes up to ``request_timeout`` when the service is silent; its session then ends by its
-        time-to-live. One that came with a given client does not: there what is held is released in
-        the background, as soon as the service answers. Done at the interpreter's exit for clients
-        that were not closed.
-        """
-        await run_async(*self._asking(self._close()))
+    queues = awaiting(_BaseClient[AsyncLock]._queues)
+    contenders = awaiting(_BaseClient[AsyncLock]._contenders)
+    evict = awaiting(_BaseClient[AsyncLock]._evict)
+    evict_all = awaiting(_BaseClient[AsyncLock]._evict_all)
+    describe = awaiting(_BaseClient[AsyncLock]._describe)
+    close = awaiting(_BaseClient[AsyncLock]._close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -305,15 +258,17 @@ def _warn_once(text: str) -> None:
 
 
 def _opening(link: Link) -> Steps[None]:
+    """Open the first session, or close ``link``: also where Ctrl-C or a cancellation comes."""
+    yield link.deadline(link.settings.connect_timeout)
+    is_open = False
     try:
         yield from link.session()
+        is_open = True
     except DeadlineReached as late:
-        error = link.silent(late)  # before closing, which is another reason for silence
-        run_in_background(link.close())
-        raise error from None
-    except BaseException:
-        run_in_background(link.close())
-        raise
+        raise link.silent(late) from None
+    finally:
+        if not is_open:
+            run_in_background(link.close())
 
 
 #: Closed at the interpreter's exit, so that no waiter waits for the sessions' time-to-live. Until
@@ -325,4 +280,4 @@ _open_links: Final[set[Link]] = set()
 def _close_all() -> None:
     for link in list(_open_links):
         with suppress(Exception):
-            run(link.close(), link.clock, link.deadline(2.0))
+            run(link.close(2.0))

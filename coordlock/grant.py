@@ -26,8 +26,10 @@ from coordlock.kernel.link import Link
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender
-from coordlock.runtime.clock import Clock, within
-from coordlock.runtime.driver import DeadlineReached, Steps, completion, run, run_async
+from coordlock.runtime.clock import within
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps, completion
+from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
 from coordlock.transaction import (
@@ -53,7 +55,7 @@ class GrantState(Enum):
     RELEASED = "released"  #: `release` was called while it was held
 
 
-class _Hold(Resident, shown="Grant"):
+class _BaseGrant(Resident, shown="Grant"):
     """What sync and async grants share: everything that needs no waiting."""
 
     _instead = "pass its token on"
@@ -132,11 +134,17 @@ class _Hold(Resident, shown="Grant"):
             self._ticket.withdraw()  # no body means no exit that would do it
             raise
 
-    def _release(self, bound: Duration | None) -> Steps[bool]:
-        """Withdraw, and wait up to ``bound`` seconds for the acknowledgement."""
+    def _release(self, timeout: Duration | None = None) -> Steps[bool]:
+        """Release the lock; whether it was still held.
+
+        Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
+        ``request_timeout``); the removal goes on in the background until it is certain, also when
+        Ctrl-C or a cancellation ends this call. Called again, it repeats its answer. Raises
+        `ForkedClient` in a forked child.
+        """
         if self._link.inherited:
             self._link.check()
-        seconds = timeout_of("release", bound)
+        seconds = timeout_of("release", timeout)
         if seconds is None:
             seconds = self._link.settings.request_timeout
         self._released = True
@@ -156,6 +164,12 @@ class _Hold(Resident, shown="Grant"):
         self._ticket.end.add_done_callback(ended)
 
     def _read(self, key: str) -> Steps[Stored | None]:
+        """What the service keeps under ``key``, an absolute path, or None.
+
+        It was so at a moment at which the lock was held, and shows all that was written under it
+        before. Only where the service keeps data: etcd and ZooKeeper. Raises `LockLost`,
+        `InvalidKey`, `Unsupported`, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
+        """
         service, me = self._guard()
         check_key(key, self._link.settings.root, self.name)
 
@@ -172,6 +186,7 @@ class _Hold(Resident, shown="Grant"):
     def _send(self, request: Callable[[], Future[None]]) -> Steps[None]:
         """Send ``request``, once."""
         self.check()
+        yield self._link.deadline(self._link.settings.request_timeout)
         try:
             yield request()
             return
@@ -209,10 +224,6 @@ class _Hold(Resident, shown="Grant"):
         self.check()  # it may have been released meanwhile
         raise self._lost_error()
 
-    def _bounds(self) -> tuple[Clock, float | None]:
-        """The clock and the deadline of one request, for a driver."""
-        return self._link.clock, self._link.deadline(self._link.settings.request_timeout)
-
     def _chain(self, body: BaseException | None) -> None:
         """The lock was lost under ``body``: raise, or go under the body's own exception."""
         lost = self._lost_error()
@@ -244,7 +255,7 @@ class _Hold(Resident, shown="Grant"):
 
 
 class _Signal:
-    def __init__(self, hold: _Hold) -> None:
+    def __init__(self, hold: _BaseGrant) -> None:
         self._hold = hold
 
     def is_set(self) -> bool:
@@ -294,7 +305,7 @@ class AsyncLossSignal(_Signal):
         return self.is_set()
 
 
-class Grant(_Hold):
+class Grant(_BaseGrant):
     """A lock that is held. A context manager that releases it; in a forked child it does nothing.
 
     Any thread of the process may use it: a lock belongs to its grant, not to a thread. To enter one
@@ -315,23 +326,8 @@ class Grant(_Hold):
         link = self._link
         self._when_lost(lambda: link.call_back(lambda: callback(self)))
 
-    def release(self, timeout: Duration | None = None) -> bool:
-        """Release the lock; whether it was still held.
-
-        Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
-        ``request_timeout``); the removal goes on in the background until it is certain. Called
-        again, it repeats its answer. Raises `ForkedClient` in a forked child.
-        """
-        return run(self._release(timeout), self._link.clock)
-
-    def read(self, key: str) -> Stored | None:
-        """What the service keeps under ``key``, an absolute path, or None.
-
-        It was so at a moment at which the lock was held, and shows all that was written under it
-        before. Only where the service keeps data: etcd and ZooKeeper. Raises `LockLost`,
-        `InvalidKey`, `Unsupported`, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
-        """
-        return run(self._read(key), *self._bounds())
+    release = blocking(_BaseGrant._release)
+    read = blocking(_BaseGrant._read)
 
     def transaction(self) -> Transaction:
         """Writes to the service itself, which it makes only while this grant lives.
@@ -345,11 +341,7 @@ class Grant(_Hold):
         service keeps no data; its ``commit`` raises what else `read` does.
         """
         self._guard()  # where the backend keeps no data, that is to be said before any key is
-        return Transaction(
-            self._link.settings.root,
-            self.name,
-            lambda operations: run(self._commit(operations), *self._bounds()),
-        )
+        return Transaction(self._link.settings.root, self.name, self._commit)
 
     def __enter__(self) -> Self:
         self._enter()
@@ -365,14 +357,13 @@ class Grant(_Hold):
             return
         try:
             held = self.release()
-        except BaseException:
-            self._ticket.withdraw()  # Ctrl-C may have come before that; nobody asks again
-            raise
+        finally:
+            self._ticket.withdraw()  # where Ctrl-C came before that: the grant is left only once
         if not held:
             self._chain(body)
 
 
-class AsyncGrant(_Hold):
+class AsyncGrant(_BaseGrant):
     """A lock that is held. An async context manager that releases it.
 
     To enter one that was released or lost raises `LockLost`.
@@ -445,24 +436,8 @@ class AsyncGrant(_Hold):
             self.on_lost(cancel_all)
         return scopes
 
-    async def release(self, timeout: Duration | None = None) -> bool:
-        """Release the lock; whether it was still held.
-
-        Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
-        ``request_timeout``); the removal goes on in the background until it is certain, also when
-        this call is cancelled. Called again, it repeats its answer. Raises `ForkedClient` in a
-        forked child.
-        """
-        return await run_async(self._release(timeout), self._link.clock)
-
-    async def read(self, key: str) -> Stored | None:
-        """What the service keeps under ``key``, an absolute path, or None.
-
-        It was so at a moment at which the lock was held, and shows all that was written under it
-        before. Only where the service keeps data: etcd and ZooKeeper. Raises `LockLost`,
-        `InvalidKey`, `Unsupported`, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
-        """
-        return await run_async(self._read(key), *self._bounds())
+    release = awaiting(_BaseGrant._release)
+    read = awaiting(_BaseGrant._read)
 
     def transaction(self) -> AsyncTransaction:
         """Writes to the service itself, which it makes only while this grant lives.
@@ -476,11 +451,7 @@ class AsyncGrant(_Hold):
         service keeps no data; its ``commit`` raises what else `read` does.
         """
         self._guard()  # where the backend keeps no data, that is to be said before any key is
-        return AsyncTransaction(
-            self._link.settings.root,
-            self.name,
-            lambda operations: run_async(self._commit(operations), *self._bounds()),
-        )
+        return AsyncTransaction(self._link.settings.root, self.name, self._commit)
 
     async def __aenter__(self) -> Self:
         self._enter()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack
 from enum import Enum
 from types import TracebackType
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, Generic, ParamSpec, TypeVar
 
 from coordlock.bodies import Bodies
 from coordlock.errors import AcquireTimeout
@@ -19,8 +19,8 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim
 from coordlock.model.names import check_name
 from coordlock.runtime.caller import Caller, this_task, this_thread
-from coordlock.runtime.clock import Clock
-from coordlock.runtime.driver import Steps, run, run_async
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import Statement, known_by_statement, running
 from coordlock.settings import Duration, timeout_of
@@ -29,6 +29,7 @@ from coordlock.standing import Standing, standings
 __all__ = ["DEFAULT", "AsyncLock", "Default", "Lock"]
 
 P = ParamSpec("P")
+G = TypeVar("G", Grant, AsyncGrant)
 R = TypeVar("R")
 
 
@@ -47,8 +48,8 @@ DEFAULT: Final = Default.DEFAULT
 Timeout = Duration | None | Default
 
 
-class _Lock(Resident, shown="Lock"):
-    """What sync and async locks share: everything that needs no waiting."""
+class _BaseLock(Resident, Generic[G], shown="Lock"):
+    """What sync and async locks share."""
 
     _instead = "pass its name on, and make it anew with a client there"
 
@@ -57,6 +58,7 @@ class _Lock(Resident, shown="Lock"):
         self.claim: Final = claim
         self.timeout: Final = self._seconds(timeout, link.settings.timeout)
         self._link = link
+        self._bodies: Bodies[G] = Bodies(name)
 
     @staticmethod
     def _seconds(timeout: Timeout, default: float | None) -> float | None:
@@ -66,30 +68,52 @@ class _Lock(Resident, shown="Lock"):
             raise ValueError(f"timeout of acquire: {given!r} is not None or 0 or more")
         return seconds
 
-    def _acquisition(self, timeout: Timeout) -> tuple[Steps[Ticket], Clock, float | None]:
-        """What a driver needs in order to acquire: the protocol, the clock and the deadline."""
-        link, seconds = self._link, self._seconds(timeout, self.timeout)
-        once = seconds == 0
-        deadline = link.deadline(link.settings.request_timeout if once else seconds)
-        steps = acquisition(
-            link, self.name, self.claim, once=once, caller=self._caller(), deadline=deadline
-        )
-        return steps, link.clock, deadline
+    def _make(self, ticket: Ticket) -> G:
+        """The grant of ``ticket``."""
+        raise NotImplementedError
 
     @staticmethod
     def _caller() -> Caller:
         raise NotImplementedError
 
-    def _standings(self) -> tuple[Steps[tuple[Standing, ...]], Clock, float | None]:
-        link = self._link
-        deadline = link.deadline(link.settings.request_timeout)
-        return standings(link, self.name), link.clock, deadline
+    def _acquire(self, timeout: Timeout = DEFAULT) -> Steps[G]:
+        """Wait for the lock, first come first served; the grant.
+
+        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
+        lock's: None waits forever, 0 tries once. A call that Ctrl-C or a cancellation ends leaves
+        the queue and is never granted. Raises `AcquireTimeout`; `QueueMismatch` when the name is in
+        use as another kind of lock; `SessionLost` or `Evicted` when the place in the queue was
+        lost; `AuthenticationFailed`; `ClientClosed`; `ForkedClient`; and with a timeout of 0
+        `BackendUnavailable`.
+        """
+        seconds = self._seconds(timeout, self.timeout)
+        ticket = yield from acquisition(self._link, self.name, self.claim, seconds, self._caller())
+        try:
+            return self._make(ticket)
+        except BaseException:
+            ticket.withdraw()  # Ctrl-C: the caller never gets the grant
+            raise
+
+    def _try_acquire(self) -> Steps[G | None]:
+        """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
+
+        Raises what `acquire` raises; `BackendUnavailable` when no answer came within the client's
+        ``request_timeout``.
+        """
+        try:
+            return (yield from self._acquire(0))
+        except AcquireTimeout:
+            return None
+
+    def _contenders(self) -> Steps[tuple[Standing, ...]]:
+        """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
+        return (yield from standings(self._link, self.name))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self.claim} at {self._link.settings}>"
 
 
-class Lock(_Lock):
+class Lock(_BaseLock[Grant]):
     """A distributed lock by name. Made by `Client`; cheap, reusable, usable from any thread.
 
     Not reentrant: a second acquire waits behind the first. Each ``with`` block has its own grant::
@@ -102,45 +126,14 @@ class Lock(_Lock):
     As a decorator it is held during each call of the function.
     """
 
-    @staticmethod
-    def _caller() -> Caller:
-        return this_thread()
+    _caller = staticmethod(this_thread)
 
-    def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
-        super().__init__(link, name, claim, timeout)
-        self._bodies: Bodies[Grant] = Bodies(name)
+    def _make(self, ticket: Ticket) -> Grant:
+        return Grant(self._link, ticket)
 
-    def acquire(self, timeout: Timeout = DEFAULT) -> Grant:
-        """Wait for the lock, first come first served; the grant.
-
-        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
-        lock's: None waits
-        forever, 0 tries once. Raises `AcquireTimeout`; `QueueMismatch` when the name is in use as
-        another kind of lock; `SessionLost` or `Evicted` when the place in the queue was lost;
-        `AuthenticationFailed`; `ClientClosed`; `ForkedClient`; and with a timeout of 0
-        `BackendUnavailable`.
-        """
-        ticket = run(*self._acquisition(timeout))
-        try:
-            return Grant(self._link, ticket)
-        except BaseException:
-            ticket.withdraw()  # Ctrl-C: nobody has the grant
-            raise
-
-    def try_acquire(self) -> Grant | None:
-        """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
-
-        Raises what `acquire` raises; `BackendUnavailable` when no answer came within the client's
-        ``request_timeout``.
-        """
-        try:
-            return self.acquire(0)
-        except AcquireTimeout:
-            return None
-
-    def contenders(self) -> tuple[Standing, ...]:
-        """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
-        return run(*self._standings())
+    acquire = blocking(_BaseLock[Grant]._acquire)
+    try_acquire = blocking(_BaseLock[Grant]._try_acquire)
+    contenders = blocking(_BaseLock[Grant]._contenders)
 
     def __enter__(self) -> Grant:
         statement = running(self)
@@ -183,7 +176,7 @@ class Lock(_Lock):
         return locked
 
 
-class AsyncLock(_Lock):
+class AsyncLock(_BaseLock[AsyncGrant]):
     """A distributed lock by name, for asyncio. Made by `AsyncClient`; cheap and reusable.
 
     Not reentrant: a task that acquires it twice waits for itself. A waiting task takes no thread.
@@ -191,40 +184,14 @@ class AsyncLock(_Lock):
     As a decorator it is held during each call of the coroutine function.
     """
 
-    @staticmethod
-    def _caller() -> Caller:
-        return this_task()
+    _caller = staticmethod(this_task)
 
-    def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
-        super().__init__(link, name, claim, timeout)
-        self._bodies: Bodies[AsyncGrant] = Bodies(name)
+    def _make(self, ticket: Ticket) -> AsyncGrant:
+        return AsyncGrant(self._link, ticket)
 
-    async def acquire(self, timeout: Timeout = DEFAULT) -> AsyncGrant:
-        """Wait for the lock, first come first served; the grant.
-
-        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
-        lock's: None waits
-        forever, 0 tries once. A cancelled call leaves the queue and is never granted. Raises
-        `AcquireTimeout`; `QueueMismatch` when the name is in use as another kind of lock;
-        `SessionLost` or `Evicted` when the place in the queue was lost; `AuthenticationFailed`;
-        `ClientClosed`; `ForkedClient`; and with a timeout of 0 `BackendUnavailable`.
-        """
-        return AsyncGrant(self._link, await run_async(*self._acquisition(timeout)))
-
-    async def try_acquire(self) -> AsyncGrant | None:
-        """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
-
-        Raises what `acquire` raises; `BackendUnavailable` when no answer came within the client's
-        ``request_timeout``.
-        """
-        try:
-            return await self.acquire(0)
-        except AcquireTimeout:
-            return None
-
-    async def contenders(self) -> tuple[Standing, ...]:
-        """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
-        return await run_async(*self._standings())
+    acquire = awaiting(_BaseLock[AsyncGrant]._acquire)
+    try_acquire = awaiting(_BaseLock[AsyncGrant]._try_acquire)
+    contenders = awaiting(_BaseLock[AsyncGrant]._contenders)
 
     async def __aenter__(self) -> AsyncGrant:
         statement = running(self)

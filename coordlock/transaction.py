@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, Self
@@ -18,6 +18,9 @@ from typing import Final, Self
 from coordlock.errors import InvalidKey
 from coordlock.model.contender import Contender
 from coordlock.model.names import escape
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.resident import Resident
 
 __all__ = [
     "AsyncTransaction",
@@ -133,12 +136,17 @@ def check_key(key: str, root: str, queue: str) -> str:
     return key
 
 
-class _Builder:
-    """What sync and async transactions share: the operations, in order."""
+class _BaseTransaction(Resident, shown="Transaction"):
+    """What sync and async transactions share."""
 
-    def __init__(self, root: str, queue: str) -> None:
+    _instead = "make another one from its grant"
+
+    def __init__(
+        self, root: str, queue: str, send: Callable[[Sequence[Operation]], Steps[None]]
+    ) -> None:
         self._root: Final = root
         self._queue: Final = queue
+        self._send: Final = send
         self._operations: list[Operation] = []
         self._taken = False
 
@@ -172,56 +180,34 @@ class _Builder:
             raise InvalidKey(key, "is written twice in one transaction")
         return key
 
-    def _take(self) -> tuple[Operation, ...]:
+    def _commit(self) -> Steps[None]:
+        """Make the writes. With none, prove by consensus that the lock is held.
+
+        Raises `LockLost` when the grant has ended, `VersionMismatch`, and `BackendError` for what
+        the service does not take, such as too much data: then nothing was written. Raises
+        `BackendUnavailable` when no answer came within the client's ``request_timeout``: it may
+        have been written, or may be later, as long as the grant lives. So release it, acquire again
+        and read. The same goes for a call that Ctrl-C or a cancellation ended. Called a second
+        time, it raises RuntimeError.
+        """
         if self._taken:
             # Perhaps it was not answered: then it may be made yet, and twice.
             raise RuntimeError("this transaction was committed already; make another one")
         self._taken = True
-        return tuple(self._operations)
+        yield from self._send(tuple(self._operations))
 
     def _add(self, operation: Operation) -> Self:
         self._operations.append(operation)
         return self
 
 
-class Transaction(_Builder):
+class Transaction(_BaseTransaction):
     """Writes that the service makes all at once and only while the grant lives. Made by a grant."""
 
-    def __init__(
-        self, root: str, queue: str, commit: Callable[[Sequence[Operation]], None]
-    ) -> None:
-        super().__init__(root, queue)
-        self._commit = commit
-
-    def commit(self) -> None:
-        """Make the writes. With none, prove by consensus that the lock is held.
-
-        Raises `LockLost` when the grant has ended, `VersionMismatch`, and `BackendError` for what
-        the service does not take, such as too much data: then nothing was written. Raises
-        `BackendUnavailable` when no answer came within the client's ``request_timeout``: it may
-        have been written, or may be later, as long as the grant lives. So release it, acquire again
-        and read. Called a second time, it raises RuntimeError.
-        """
-        self._commit(self._take())
+    commit = blocking(_BaseTransaction._commit)
 
 
-class AsyncTransaction(_Builder):
+class AsyncTransaction(_BaseTransaction):
     """Writes that the service makes all at once and only while the grant lives. Made by a grant."""
 
-    def __init__(
-        self, root: str, queue: str, commit: Callable[[Sequence[Operation]], Awaitable[None]]
-    ) -> None:
-        super().__init__(root, queue)
-        self._commit = commit
-
-    async def commit(self) -> None:
-        """Make the writes. With none, prove by consensus that the lock is held.
-
-        Raises `LockLost` when the grant has ended, `VersionMismatch`, and `BackendError` for what
-        the service does not take, such as too much data: then nothing was written. Raises
-        `BackendUnavailable` when no answer came within the client's ``request_timeout``: it may
-        have been written, or may be later, as long as the grant lives. So release it, acquire again
-        and read. Called a second time, it raises RuntimeError.
-        A cancelled call may be made, too.
-        """
-        await self._commit(self._take())
+    commit = awaiting(_BaseTransaction._commit)

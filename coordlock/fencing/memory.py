@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from coordlock.fencing.fence import AsyncGuardingFence, GuardingFence
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken, Presented, check_resource
-from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.driver import Steps, run, run_async
 from coordlock.runtime.promise import Promise
 
@@ -78,7 +77,7 @@ class MemoryFence(GuardingFence):
         """Check, and hold newer tokens back until the block ends: see `GuardingFence.guard`."""
         operation = _Operation(FencingToken.of(token, shared))
         try:
-            run(self._memory.enter(resource, operation), SYSTEM_CLOCK)
+            run(self._memory.enter(resource, operation))
             yield
         finally:
             operation.end()
@@ -105,7 +104,7 @@ class AsyncMemoryFence(AsyncGuardingFence):
         """Check, and hold newer tokens back until the block ends: see `GuardingFence.guard`."""
         operation = _Operation(FencingToken.of(token, shared))
         try:
-            await run_async(self._memory.enter(resource, operation), SYSTEM_CLOCK)
+            await run_async(self._memory.enter(resource, operation))
             yield
         finally:
             operation.end()

@@ -15,7 +15,8 @@ from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import within
-from coordlock.runtime.driver import DeadlineReached, Steps
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps
 
 __all__ = ["acquisition"]
 
@@ -162,21 +163,19 @@ def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -
 
 
 def acquisition(
-    link: Link,
-    queue: str,
-    claim: Claim,
-    *,
-    once: bool = False,
-    caller: Caller | None = None,
-    deadline: float | None = None,
+    link: Link, queue: str, claim: Claim, timeout: float | None = None, caller: Caller | None = None
 ) -> Steps[Ticket]:
     """Acquire ``queue`` as ``claim``; the granted ticket.
 
-    ``deadline`` is the driver's, and ``caller`` is warned when it waits for itself. Raises
-    `AcquireTimeout` at the deadline, `AcquireUnavailable` where the service is silent then; asked
-    ``once``, `AcquireTimeout` when the lock is busy, and `BackendUnavailable` when the service is
-    silent. Raises `QueueMismatch`, `SessionLost` or `Evicted` when the contender is lost while it
-    waits, and what the backend raises. However it ends without a grant, the ticket is withdrawn.
+    It ends after ``timeout`` seconds, None waits for ever and 0 tries once; ``caller`` is warned
+    when it waits for itself. Raises `AcquireTimeout` when the time is up, `AcquireUnavailable`
+    where the service is silent then; asked once, `AcquireTimeout` when the lock is busy, and
+    `BackendUnavailable` when the service is silent. Raises `QueueMismatch`, `SessionLost` or
+    `Evicted` when the contender is lost while it waits, and what the backend raises. However it
+    ends without a grant, the ticket is withdrawn.
     """
+    once = timeout == 0
+    deadline = link.deadline(link.settings.request_timeout if once else timeout)
+    yield deadline
     report = Report(link, queue, claim, caller, None if once else deadline)
-    return _Acquisition(link, queue, claim, report).steps(once)
+    return (yield from _Acquisition(link, queue, claim, report).steps(once))

@@ -27,7 +27,8 @@ from coordlock.log import Log
 from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.runtime.clock import SystemTimers, Timers
-from coordlock.runtime.driver import DeadlineReached, Steps
+from coordlock.runtime.deadline import Deadline, DeadlineReached
+from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, settled
 from coordlock.settings import Settings
 
@@ -126,7 +127,10 @@ class Link:
         return kept if kept is not None and are_same(kept, contender) else contender
 
     def ask(self, request: Callable[[], Future[T]]) -> Steps[T]:
-        """The answer to an idempotent request, repeated within the caller's deadline."""
+        """The answer to an idempotent request, repeated for up to the ``request_timeout``.
+
+        Raises `BackendUnavailable` after that.
+        """
         return (yield from self._answered(retried(request, self.timers)))
 
     def remove(self, request: Callable[[], Future[bool]]) -> Steps[bool]:
@@ -135,6 +139,7 @@ class Link:
 
     def _answered(self, steps: Steps[T]) -> Steps[T]:
         self.check()
+        yield self.deadline(self.settings.request_timeout)
         try:
             return (yield from steps)
         except DeadlineReached as late:
@@ -151,21 +156,22 @@ class Link:
         with suppress(ClientClosed):
             self.callbacks.call_at(self.clock.now(), action)
 
-    def deadline(self, seconds: float | None) -> float | None:
-        """The moment ``seconds`` from now; None stays None."""
-        return None if seconds is None else self.clock.now() + seconds
+    def deadline(self, seconds: float | None) -> Deadline | None:
+        """The moment ``seconds`` from now; None stays None, which is never."""
+        return Deadline.after(seconds, self.clock)
 
-    def close(self) -> Steps[None]:
+    def close(self, patience: float | None = None) -> Steps[None]:
         """Withdraw what is left, end the session and the connection. Idempotent.
 
-        At the driver's deadline it stops waiting for the service. Needs no timers, because the
-        interpreter starts no threads at its exit.
+        After ``patience`` seconds, by default the ``request_timeout``, it stops waiting for the
+        service. Needs no timers, because the interpreter starts no threads at its exit.
 
         A shared session goes on without us, and so would its contenders. So what it still has when
         nobody waits any more is withdrawn in the background, and the rest closed after that.
         """
         if self.inherited:
             return
+        yield self.deadline(self.settings.request_timeout if patience is None else patience)
         mine: Promise[None] = Promise()
         try:
             with self._lock:

@@ -16,7 +16,8 @@ from coordlock.model.claim import Claim, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.caller import Caller, described
 from coordlock.runtime.clock import within
-from coordlock.runtime.driver import DeadlineReached, Steps
+from coordlock.runtime.deadline import Deadline, DeadlineReached
+from coordlock.runtime.driver import Steps
 
 __all__ = ["PATIENCE", "Report", "identified"]
 
@@ -32,7 +33,7 @@ _ALONE: Final = 1.0
 class Report:
     """What one waiting call of acquire knows, for the error that may end it.
 
-    ``deadline`` is the driver's, None where it has none.
+    ``deadline`` is the call's, None where the service need not be asked who is ahead.
     """
 
     __slots__ = (
@@ -41,7 +42,7 @@ class Report:
     )
 
     def __init__(
-        self, link: Link, queue: str, claim: Claim, caller: Caller | None, deadline: float | None
+        self, link: Link, queue: str, claim: Claim, caller: Caller | None, deadline: Deadline | None
     ) -> None:
         self._link = link
         self._queue = queue
@@ -70,7 +71,7 @@ class Report:
             when = self._link.clock.now() + _ALONE
             self._link.timers.call_at(when, partial(self._warn, ticket))
         if self._deadline is not None and not departure.done():
-            left = self._deadline - PATIENCE - self._link.clock.now()
+            left = self._deadline.remaining() - PATIENCE
             yield within(self._link.timers, departure, left)
             if not departure.done() and self._answer is None:
                 self._answer = self._link.backend.snapshot(self._queue, self._ahead, owners=True)

@@ -12,7 +12,8 @@ import tenacity
 from coordlock.errors import BackendUnavailable
 from coordlock.log import Log
 from coordlock.runtime.clock import Timers, sleep
-from coordlock.runtime.driver import DeadlineReached, Steps
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps
 
 __all__ = ["retried"]
 

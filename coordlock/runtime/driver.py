@@ -1,7 +1,7 @@
 """The drivers that run protocols: one blocks, one awaits, one goes on in the background.
 
 A protocol is a generator that yields futures and gets their results. It only advances in its
-driver, so whoever gives up has stopped it: nothing is granted to a caller that has gone.
+driver, so a caller that gives up has stopped it: nothing is granted to a caller that has gone.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from coordlock.runtime.clock import Clock
+from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.mailbox import Mailbox
 from coordlock.runtime.promise import Promise
 
-__all__ = ["DeadlineReached", "Steps", "completion", "run", "run_async", "run_in_background"]
+__all__ = ["Steps", "completion", "run", "run_async", "run_in_background"]
 
 T = TypeVar("T")
 
@@ -25,58 +25,64 @@ _LONGEST_WAIT: Final = 5.0
 #: A task that has no deadline wakes up for its future, and now and then lest that be forgotten.
 _LONGEST_SLEEP: Final = 60.0
 
+#: What a protocol yields: a future, whose result it gets, or its deadline, from then on.
+Step = Future[Any] | Deadline | None
 #: A protocol with a result of type T.
-Steps = Generator[Future[Any], Any, T]
+Steps = Generator[Step, Any, T]
 
 
-class DeadlineReached(Exception):
-    """Thrown into a protocol whose caller's time is up; ``__cause__`` is the last failure."""
-
-
-def run(steps: Steps[T], clock: Clock, deadline: float | None = None) -> T:
-    """Run ``steps`` in the calling thread until ``deadline`` on ``clock``; its result.
+def run(steps: Steps[T]) -> T:
+    """Run ``steps`` in the calling thread; its result.
 
     The deadline and whatever interrupts the wait, Ctrl-C too, are thrown into the protocol. What
     it does after that, to clean up, it must bound itself: the deadline is thrown once.
     """
+    deadline: Deadline | None = None
     try:
-        future = next(steps)
+        step = next(steps)
         while True:
             try:
-                if not future.done():
-                    _wait(future, clock, deadline)
-                outcome = future.result()
+                if isinstance(step, Future):
+                    if not step.done():
+                        _wait(step, deadline)
+                    outcome = step.result()
+                else:
+                    deadline, outcome = step, None
             except BaseException as error:
                 if isinstance(error, DeadlineReached):
                     deadline = None
-                future = steps.throw(error)
+                step = steps.throw(error)
             else:
-                # Whoever waits for long shall not keep the answer before that.
-                future, outcome = steps.send(outcome), None
+                # A long wait shall not keep the answer before it.
+                step, outcome = steps.send(outcome), None
     except StopIteration as stop:
         result: T = stop.value
         return result
 
 
-async def run_async(steps: Steps[T], clock: Clock, deadline: float | None = None) -> T:
-    """Run ``steps`` in the current task until ``deadline`` on ``clock``; its result.
+async def run_async(steps: Steps[T]) -> T:
+    """Run ``steps`` in the current task; its result.
 
     The deadline, once, and the task's cancellation are thrown into the protocol, as in `run`.
     """
+    deadline: Deadline | None = None
     try:
-        future = next(steps)
+        step = next(steps)
         while True:
             try:
-                if not future.done():
-                    await _done(future, clock, deadline)
-                outcome = future.result()
+                if isinstance(step, Future):
+                    if not step.done():
+                        await _done(step, deadline)
+                    outcome = step.result()
+                else:
+                    deadline, outcome = step, None
             except BaseException as error:
                 if isinstance(error, DeadlineReached):
                     deadline = None
-                future = steps.throw(error)
+                step = steps.throw(error)
             else:
-                # Whoever waits for long shall not keep the answer before that.
-                future, outcome = steps.send(outcome), None
+                # A long wait shall not keep the answer before it.
+                step, outcome = steps.send(outcome), None
     except StopIteration as stop:
         result: T = stop.value
         return result
@@ -85,15 +91,16 @@ async def run_async(steps: Steps[T], clock: Clock, deadline: float | None = None
 def run_in_background(steps: Steps[T]) -> Promise[T]:
     """Start ``steps`` here and go on in whichever thread completes its futures.
 
-    Its steps must not block. The promise takes the outcome.
+    Its steps must not block, and it has no deadline, because no caller waits. The promise takes
+    the outcome.
     """
     promise: Promise[T] = Promise()
 
-    def advance(step: Callable[[], Future[Any]]) -> None:
+    def advance(take: Callable[[], Step]) -> None:
         try:
-            future = step()
-            while future.done():
-                future = _resume(steps, future)
+            step = take()
+            while not isinstance(step, Future) or step.done():
+                step = _resume(steps, step)
         except StopIteration as stop:
             promise.resolve(stop.value)
         except BaseException as error:
@@ -101,27 +108,27 @@ def run_in_background(steps: Steps[T]) -> Promise[T]:
             if not isinstance(error, Exception):
                 raise  # Ctrl-C is for whoever runs this step
         else:
-            future.add_done_callback(lambda done: advance(lambda: _resume(steps, done)))
+            step.add_done_callback(lambda done: advance(lambda: _resume(steps, done)))
 
     advance(lambda: next(steps))
     return promise
 
 
-def _wait(future: Future[Any], clock: Clock, deadline: float | None) -> None:
+def _wait(future: Future[Any], deadline: Deadline | None) -> None:
     # One callback however long it takes: it cannot be taken off the future again.
     gate = threading.Lock()
     gate.acquire()
     future.add_done_callback(lambda _: gate.release())
     while not future.done():
-        gate.acquire(timeout=_remaining(clock, deadline))
+        gate.acquire(timeout=_remaining(deadline))
 
 
-async def _done(future: Future[Any], clock: Clock, deadline: float | None) -> None:
+async def _done(future: Future[Any], deadline: Deadline | None) -> None:
     loop = asyncio.get_running_loop()
     sleeper = _Sleeper(loop)
     future.add_done_callback(sleeper)
     while not future.done():
-        seconds = _LONGEST_SLEEP if deadline is None else _remaining(clock, deadline)
+        seconds = _LONGEST_SLEEP if deadline is None else _remaining(deadline)
         timer = loop.call_later(seconds, sleeper.wake)
         try:
             await sleeper.sleep(loop)
@@ -175,12 +182,14 @@ def completion(future: Future[Any]) -> asyncio.Future[None]:
     return completed
 
 
-def _resume(steps: Steps[T], future: Future[Any]) -> Future[Any]:
-    error = future.exception()
-    return steps.send(future.result()) if error is None else steps.throw(error)
+def _resume(steps: Steps[T], step: Step) -> Step:
+    if not isinstance(step, Future):
+        return steps.send(None)
+    error = step.exception()
+    return steps.send(step.result()) if error is None else steps.throw(error)
 
 
-def _remaining(clock: Clock, deadline: float | None) -> float:
+def _remaining(deadline: Deadline | None) -> float:
     """How long to wait before looking again; raises `DeadlineReached`.
 
     No wait is long: none counts the time of a suspend, as the clock does, and a signal that comes
@@ -188,6 +197,6 @@ def _remaining(clock: Clock, deadline: float | None) -> float:
     """
     if deadline is None:
         return _LONGEST_WAIT
-    if (seconds := deadline - clock.now()) <= 0:
+    if (seconds := deadline.remaining()) <= 0:
         raise DeadlineReached
     return min(seconds, _LONGEST_WAIT)

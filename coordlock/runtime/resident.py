@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from types import FunctionType
 from typing import Any, ClassVar, NoReturn
+
+from coordlock.runtime.methods import presented_in
 
 __all__ = ["Resident"]
 
 
 class Resident:
-    """The base of clients, locks and grants."""
+    """The base of clients, locks, grants and transactions."""
 
     _instead: ClassVar[str]
 
     def __init_subclass__(cls, shown: str | None = None, **others: Any) -> None:
-        """``shown`` is the public name under which errors of types name the methods of ``cls``."""
+        """``shown`` is the public name of ``cls``, where its own is private."""
         super().__init_subclass__(**others)
-        if shown is not None:
-            for method in vars(cls).values():
-                if isinstance(method, FunctionType):
-                    method.__qualname__ = f"{shown}.{method.__name__}"
+        presented_in(cls, shown or cls.__name__)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

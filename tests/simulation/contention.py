@@ -59,8 +59,7 @@ class Contention(BadDay):
             party, claim = self.pick(who), self.claims[(what + number) % len(self.claims)]
             if party.paused or len(self.waiting) > 12:
                 continue
-            once = timeout == 0
-            call = party.acquire("q", claim, 5.0 if once else timeout, once=once)
+            call = party.acquire("q", claim, timeout)
             self.waiting.append((party, call))
             if not together:
                 self.world.settle()
@@ -84,7 +83,7 @@ class Contention(BadDay):
             if how == "cancel":
                 call.cancel()
             elif not party.link.closed and len(self.world.parties) < PARTIES + 2:
-                party.run(party.link.close(), timeout=5.0)
+                party.run(party.link.close())
                 self.world.party(TTL)
         self.check()
 

@@ -90,10 +90,10 @@ class Guarded(BadDay):
 
     def _count_up(self, party: Party, grant: Grant, pause: float) -> Steps[None]:
         try:
-            found = yield party.run(grant._read(KEY), timeout=5.0).outcome
+            found = yield party.run(grant._read(KEY)).outcome
             number = 1 if found is None else int(found.data) + 1
             yield sleep(party.process, pause)
-            yield party.run(grant._commit([Put(KEY, b"%d" % number)]), timeout=5.0).outcome
+            yield party.run(grant._commit([Put(KEY, b"%d" % number)])).outcome
             self.acknowledged.append(number)
         except LockLost:
             pass

@@ -19,7 +19,8 @@ from coordlock.kernel.link import Link
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim, Mode
 from coordlock.model.contender import Contender
-from coordlock.runtime.driver import DeadlineReached, Steps
+from coordlock.runtime.deadline import Deadline, DeadlineReached
+from coordlock.runtime.driver import Step, Steps
 from coordlock.settings import Settings
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Network(MemoryBackend):
 class Call(Generic[T]):
     """A protocol under way in a simulated process: advanced only while the process runs."""
 
-    def __init__(self, party: Party, steps: Steps[T], timeout: float | None = None) -> None:
+    def __init__(self, party: Party, steps: Steps[T]) -> None:
         self._party = party
         self._steps = steps
         self._turn = 0
@@ -50,10 +51,8 @@ class Call(Generic[T]):
         self.done = False
         #: When its time is up, or when it was cancelled.
         self.due: float | None = None
+        self._deadline: Deadline | None = None
         self._advance(lambda: next(steps))
-        if timeout is not None and not self.done:
-            self.due = party.time.now() + timeout
-            party.process.call_at(self.due, lambda: self.throw(DeadlineReached()))
 
     @property
     def result(self) -> T:
@@ -76,9 +75,12 @@ class Call(Generic[T]):
             self._turn += 1
             self._advance(lambda: self._steps.throw(error))
 
-    def _advance(self, step: Callable[[], Future[Any]]) -> None:
+    def _advance(self, take: Callable[[], Step]) -> None:
         try:
-            future = step()
+            step = take()
+            while not isinstance(step, Future):
+                self._set(step)
+                step = self._steps.send(None)
         except StopIteration as stop:
             self.done = True
             self.outcome.set_result(stop.value)
@@ -86,9 +88,19 @@ class Call(Generic[T]):
             self.done = True
             self.outcome.set_exception(error)
         else:
-            resume = partial(self._resume, self._turn, future)
+            resume = partial(self._resume, self._turn, step)
             process = self._party.process
-            future.add_done_callback(lambda _: process.call_at(self._party.time.now(), resume))
+            step.add_done_callback(lambda _: process.call_at(self._party.time.now(), resume))
+
+    def _set(self, deadline: Deadline | None) -> None:
+        self.due = deadline and deadline.at
+        self._deadline = deadline
+        if deadline is not None:
+            self._party.process.call_at(deadline.at, partial(self._end, deadline))
+
+    def _end(self, deadline: Deadline) -> None:
+        if self._deadline is deadline:
+            self.throw(DeadlineReached())
 
     def _resume(self, turn: int, future: Future[Any]) -> None:
         if turn == self._turn and not self.done:
@@ -140,21 +152,18 @@ class Party:
         """End the partition; who stands still hears of it later."""
         self.timers.call_at(self.time.now(), self.network.faults.heal)
 
-    def run(self, steps: Steps[T], timeout: float | None = None) -> Call[T]:
+    def run(self, steps: Steps[T]) -> Call[T]:
         """Start a protocol."""
-        return Call(self, steps, timeout)
+        return Call(self, steps)
 
     def acquire(
         self,
         queue: str = "q",
         claim: Claim = Mode.EX,
         timeout: float | None = None,
-        *,
-        once: bool = False,
     ) -> Call[Ticket]:
         """Start to acquire."""
-        deadline = None if timeout is None else self.time.now() + timeout
-        return self.run(acquisition(self.link, queue, claim, once=once, deadline=deadline), timeout)
+        return self.run(acquisition(self.link, queue, claim, timeout))
 
     def grant(self, ticket: Ticket) -> Grant:
         """The grant that a lock would make of ``ticket``."""

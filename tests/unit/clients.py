@@ -20,7 +20,7 @@ class Service:
         """A link with an open session."""
         settings = Settings("memory", ttl=ttl, request_timeout=request_timeout)
         link = Link(MemoryBackend(self.service, ttl), settings)
-        run(link.session(), link.clock)
+        run(link.session())
         return link
 
     def client(self, **options: float) -> Client:

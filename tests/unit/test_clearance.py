@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from itertools import count
 
 import pytest
 
-from coordlock.clearance import Clearance
+from coordlock.clearance import cleared
 from coordlock.client import Client
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
-from coordlock.runtime.driver import run
+from coordlock.standing import Standing
 from tests.unit.clients import Service, backend
 
 
@@ -31,6 +32,23 @@ def enter(client: Client, number: int) -> None:
     backend(client).enqueue(Entry("q", f"{number:032x}", Mode.EX, Owner("host", 1))).result(30)
 
 
+def clear(client: Client, meanwhile: Callable[[], None]) -> Sequence[Standing]:
+    """Clear the queue, and do something after each request."""
+    steps = cleared(client._link, "q")
+    try:
+        step = next(steps)
+        while True:
+            if isinstance(step, Future):
+                answer = step.result(30)
+                meanwhile()
+                step = steps.send(answer)
+            else:
+                step = steps.send(None)
+    except StopIteration as stop:
+        evicted: Sequence[Standing] = stop.value
+        return evicted
+
+
 def test_who_comes_while_the_queue_is_cleared_is_evicted_before_the_holder(
     service: Service, client: Client
 ) -> None:
@@ -38,15 +56,16 @@ def test_who_comes_while_the_queue_is_cleared_is_evicted_before_the_holder(
         enter(client, number)
     head = client.contenders("q")[0].contender
     newcomers = iter(range(3, 8))
-    clearance = Clearance(client._link, "q")
-    for steps in clearance:
-        run(steps, client._link.clock)
+
+    def another_enters() -> None:
         queue = service.service.snapshot("q").contenders
         assert not queue or queue[0].key == head.key
         if queue and (number := next(newcomers, 0)):
             enter(client, number)
+
+    evicted = clear(client, another_enters)
     assert service.size("q") == 0
-    assert len(clearance.evicted) == 8
+    assert len(evicted) == 8
 
 
 def test_a_crowd_that_never_stops_keeps_no_holder_in_place(
@@ -55,12 +74,9 @@ def test_a_crowd_that_never_stops_keeps_no_holder_in_place(
     numbers = count()
     enter(client, next(numbers))
     [head] = client.contenders("q")
-    clearance = Clearance(client._link, "q")
-    for steps in clearance:
-        enter(client, next(numbers))
-        run(steps, client._link.clock)
+    evicted = clear(client, lambda: enter(client, next(numbers)))
     queue = service.service.snapshot("q").contenders
     assert head.contender.key not in {one.key for one in queue}
     assert queue  # who came after the last look stays
-    tokens = [one.token for one in clearance.evicted if one.token]
+    tokens = [one.token for one in evicted if one.token]
     assert tokens == sorted(tokens)

@@ -36,6 +36,7 @@ from coordlock import (
 )
 from coordlock.errors import Evicted, InvalidKey
 from coordlock.model.contender import Contender, Entry
+from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from coordlock.transaction import Delete, Expect, Operation, Put, check_key
@@ -148,7 +149,7 @@ def test_a_grant_past_its_deadline_is_lost_without_asking(world: World, party: P
     world.advance(TTL)
     for steps in (put(grant, b"late"), grant._read("/k")):
         with pytest.raises(LockLost):
-            next(steps)
+            run(steps)
     assert requests(party, "commit", "fetch") == 0
 
 
@@ -237,7 +238,7 @@ def test_a_commit_without_an_answer_may_have_been_made_and_is_not_repeated(
 ) -> None:
     grant = party.held()
     party.network.faults.inject("commit", Fault.LOSE_REPLY)
-    commit = party.run(put(grant, b"x"), timeout=5)
+    commit = party.run(put(grant, b"x"))
     world.settle()
     assert isinstance(commit.error, BackendUnavailable)
     assert requests(party, "commit") == 1
@@ -248,7 +249,7 @@ def test_a_commit_without_an_answer_may_have_been_made_and_is_not_repeated(
 def test_a_commit_that_never_arrived_is_not_repeated_either(world: World, party: Party) -> None:
     grant = party.held()
     party.network.faults.inject("commit", Fault.LOSE_REQUEST)
-    commit = party.run(put(grant, b"x"), timeout=5)
+    commit = party.run(put(grant, b"x"))
     world.advance(10)
     assert isinstance(commit.error, BackendUnavailable)
     assert requests(party, "commit") == 1
@@ -260,7 +261,7 @@ def test_a_read_without_an_answer_is_repeated(world: World, party: Party, fault:
     grant = party.held()
     party.run(put(grant, b"x"))
     party.network.faults.inject("fetch", fault, times=3)
-    read = party.run(grant._read("/k"), timeout=5)
+    read = party.run(grant._read("/k"))
     world.advance(5)
     assert read.result == Stored(b"x", 1)
     assert requests(party, "fetch") == 4
@@ -269,7 +270,7 @@ def test_a_read_without_an_answer_is_repeated(world: World, party: Party, fault:
 def test_a_read_that_is_repeated_ends_with_the_lock(world: World, party: Party) -> None:
     grant = party.held()
     party.network.faults.inject("fetch", Fault.LOSE_REQUEST, times=1000)
-    read = party.run(grant._read("/k"), timeout=60)
+    read = party.run(grant._read("/k"))
     world.advance(1)
     assert not read.done
     world.service.expire(world.service.sessions()[0])
@@ -283,7 +284,7 @@ def test_a_commit_that_comes_late_is_made_exactly_if_the_lock_is_still_held(
 ) -> None:
     grant = party.held()
     party.network.faults.inject("commit", Fault.LATE)
-    commit = party.run(put(grant, b"late"), timeout=5)
+    commit = party.run(put(grant, b"late"))
     world.settle()
     assert isinstance(commit.error, BackendUnavailable)
     if not still_held:
@@ -299,7 +300,7 @@ def test_a_commit_that_comes_late_is_made_exactly_if_the_lock_is_still_held(
 def test_silence_ends_at_the_deadline_and_says_what_is_unknown(world: World, party: Party) -> None:
     grant = party.held()
     party.cut_off()
-    commit, read = party.run(put(grant, b"x"), timeout=5), party.run(grant._read("/k"), timeout=5)
+    commit, read = party.run(put(grant, b"x")), party.run(grant._read("/k"))
     world.advance(5)
     assert isinstance(commit.error, BackendUnavailable)
     assert "may have been made" in str(commit.error)

@@ -25,7 +25,7 @@ import coordlock.kernel.removal
 import coordlock.model.admission
 from coordlock.errors import BackendUnavailable
 from coordlock.fencing.marks import Marks
-from coordlock.grant import _Hold
+from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.acquisition import _Acquisition
 from coordlock.kernel.link import Link
 from coordlock.kernel.removal import removal
@@ -33,6 +33,8 @@ from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import resolved
 from coordlock.testing.faults.events import Kind
 from tests.faults.resource.protocol import Answer, Request
@@ -135,16 +137,16 @@ lets_readers_pass_writers = patched((coordlock.model.admission, "_conflict", _re
 
 # Withdrawing, and sending again.
 
-_release = _Hold._release
 
-
-def _held_anyway(self: _Hold, bound: float | None) -> Any:
-    yield from _release(self, bound)
+def _held_anyway(self: Grant | AsyncGrant, timeout: float | None = None) -> Steps[bool]:
+    yield from self._release(timeout)
     return True
 
 
 says_held_whatever_has_happened = patched(
-    (Ticket, "removed", nothing), (_Hold, "_release", _held_anyway)
+    (Ticket, "removed", nothing),
+    (Grant, "release", blocking(_held_anyway)),
+    (AsyncGrant, "release", awaiting(_held_anyway)),
 )
 
 

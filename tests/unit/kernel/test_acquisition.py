@@ -244,7 +244,7 @@ def test_a_timeout_without_any_answer_says_so(world: World, party: Party) -> Non
 
 def test_trying_once_a_busy_lock_leaves_the_queue(world: World, party: Party, other: Party) -> None:
     other.held()
-    call = party.acquire(once=True, timeout=5)
+    call = party.acquire(timeout=0)
     world.settle()
     assert isinstance(call.error, AcquireTimeout)
     assert len(world.queue()) == 1
@@ -256,7 +256,7 @@ def test_trying_once_waits_only_a_moment_for_the_removal(
     other.held()
     party.held("x")
     party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 20)
-    call = party.acquire(once=True, timeout=5)
+    call = party.acquire(timeout=0)
     world.advance(1)
     assert isinstance(call.error, AcquireTimeout)
     world.advance(600)
@@ -266,7 +266,7 @@ def test_trying_once_waits_only_a_moment_for_the_removal(
 def test_trying_once_a_silent_service_is_unavailable_in_time(world: World, party: Party) -> None:
     party.held("x")
     party.cut_off()
-    call = party.acquire(once=True, timeout=5)
+    call = party.acquire(timeout=0)
     world.advance(4.9)
     assert not call.done
     world.advance(0.1)
@@ -276,7 +276,7 @@ def test_trying_once_a_silent_service_is_unavailable_in_time(world: World, party
 def test_a_silent_service_is_an_error_without_a_cycle_of_causes(world: World, party: Party) -> None:
     party.held("x")
     party.cut_off()
-    call = party.acquire(once=True, timeout=5)
+    call = party.acquire(timeout=0)
     world.advance(5)
     seen = [call.error]
     while seen[-1] is not None and seen[-1].__cause__ is not None:
@@ -290,7 +290,7 @@ def test_trying_once_says_busy_when_the_deadline_comes_during_the_removal(
     other.held()
     party.held("x")
     delay(party, seconds=4.8)
-    call = party.acquire(once=True, timeout=5)
+    call = party.acquire(timeout=0)
     world.advance(5.0)
     assert isinstance(call.error, AcquireTimeout)
 
@@ -541,7 +541,7 @@ def test_a_request_that_is_never_answered_ends_when_the_client_closes(
     party.held("x")
     party.cut_off()
     call = party.acquire()
-    closing = party.run(party.link.close(), timeout=5)
+    closing = party.run(party.link.close())
     world.advance(5)
     assert closing.done
     assert isinstance(call.error, ClientClosed)

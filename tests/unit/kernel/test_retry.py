@@ -10,7 +10,8 @@ from coordlock_memory import VirtualTime, VirtualTimers
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
-from coordlock.runtime.driver import DeadlineReached, Steps, run_in_background
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import failed, resolved
 
 
@@ -94,6 +95,7 @@ def test_the_deadline_takes_the_last_failure_along(
     steps = retried(flaky, timers)
     future = next(steps)
     for _ in range(2):
+        assert isinstance(future, Future)
         error = future.exception(0) if future.done() else None
         future = steps.throw(error) if error else steps.send(None)
     with pytest.raises(DeadlineReached) as caught:

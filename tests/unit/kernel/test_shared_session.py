@@ -87,7 +87,7 @@ def given(service: MemoryService) -> Iterator[Given]:
 @pytest.fixture
 def client(given: Given) -> Client:
     link = Link(given, Settings("memory", request_timeout=0.2))
-    run(link.session(), link.clock)
+    run(link.session())
     return Client(link)
 
 
@@ -123,7 +123,7 @@ def test_ctrl_c_while_closing_leaves_nobody(
     for number in itertools.count(1):
         given = Given(service, 3600.0)
         link = Link(given, Settings("memory", request_timeout=0.2))
-        run(link.session(), link.clock)
+        run(link.session())
         client = Client(link)
         client.lock("q").acquire()
         client.lock("r").acquire()

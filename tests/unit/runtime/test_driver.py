@@ -19,7 +19,8 @@ from coordlock import AcquireTimeout
 from coordlock.errors import BackendUnavailable
 from coordlock.log import flush
 from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.runtime.driver import DeadlineReached, Steps, run, run_async, run_in_background
+from coordlock.runtime.deadline import Deadline, DeadlineReached
+from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
@@ -73,12 +74,12 @@ def in_thread(finish: Callable[[], object]) -> None:
 
 @given(scripts)
 def test_the_drivers_give_the_same_for_every_protocol(script: Script) -> None:
-    expected = outcome(lambda: run(protocol(script, lambda finish: finish()), SYSTEM_CLOCK))
-    assert outcome(lambda: run(protocol(script, in_thread), SYSTEM_CLOCK)) == expected
+    expected = outcome(lambda: run(protocol(script, lambda finish: finish())))
+    assert outcome(lambda: run(protocol(script, in_thread))) == expected
 
     async def main() -> list[str]:
         loop = asyncio.get_running_loop()
-        return await run_async(protocol(script, loop.call_soon), SYSTEM_CLOCK)
+        return await run_async(protocol(script, loop.call_soon))
 
     assert outcome(lambda: asyncio.run(main())) == expected
     waiting: list[Callable[[], object]] = []
@@ -95,21 +96,19 @@ def test_a_long_protocol_of_kept_promises_does_not_recurse() -> None:
             total += yield resolved(1)
         return total
 
-    assert run(steps(), SYSTEM_CLOCK) == 10_000
+    assert run(steps()) == 10_000
     assert run_in_background(steps()).result(0) == 10_000
-    assert asyncio.run(run_async(steps(), SYSTEM_CLOCK)) == 10_000
+    assert asyncio.run(run_async(steps())) == 10_000
 
 
-def both(steps: Callable[[], Steps[Any]], deadline: float | None) -> list[Any]:
-    return [
-        run(steps(), SYSTEM_CLOCK, deadline),
-        asyncio.run(run_async(steps(), SYSTEM_CLOCK, deadline)),
-    ]
+def both(steps: Callable[[], Steps[Any]]) -> list[Any]:
+    return [run(steps()), asyncio.run(run_async(steps()))]
 
 
 def test_the_deadline_is_thrown_once_and_what_follows_is_not_bounded_by_it() -> None:
     def steps() -> Steps[list[str]]:
         seen = []
+        yield Deadline.after(0.01, SYSTEM_CLOCK)
         try:
             yield Promise()
         except DeadlineReached:
@@ -119,26 +118,57 @@ def test_the_deadline_is_thrown_once_and_what_follows_is_not_bounded_by_it() -> 
         seen.append((yield slow))
         return seen
 
-    deadline = SYSTEM_CLOCK.now() + 0.01
-    assert both(steps, deadline) == [["deadline", "cleaned up"]] * 2
+    assert both(steps) == [["deadline", "cleaned up"]] * 2
+
+
+def test_a_deadline_replaces_the_one_before_and_none_takes_it_back() -> None:
+    def steps() -> Steps[str]:
+        yield Deadline.after(-1, SYSTEM_CLOCK)
+        yield Deadline.after(30, SYSTEM_CLOCK)
+        slow: Promise[str] = Promise()
+        threading.Timer(0.01, slow.resolve, ["first"]).start()
+        first: str = yield slow
+        yield Deadline.after(-1, SYSTEM_CLOCK)
+        yield None
+        slower: Promise[str] = Promise()
+        threading.Timer(0.01, slower.resolve, ["second"]).start()
+        second: str = yield slower
+        return f"{first}, {second}"
+
+    assert both(steps) == ["first, second"] * 2
+
+
+def test_a_protocol_in_the_background_has_no_deadline() -> None:
+    slow: Promise[str] = Promise()
+
+    def steps() -> Steps[str]:
+        yield Deadline.after(-1, SYSTEM_CLOCK)
+        answer: str = yield slow
+        return answer
+
+    outcome = run_in_background(steps())
+    slow.resolve("late")
+    assert outcome.result(0) == "late"
 
 
 def test_a_deadline_that_is_past_leaves_what_is_done_its_result() -> None:
     def steps() -> Steps[str]:
+        yield Deadline.after(-1, SYSTEM_CLOCK)
         answer: str = yield resolved("known")
         return answer
 
-    assert both(steps, SYSTEM_CLOCK.now() - 1) == ["known"] * 2
+    assert both(steps) == ["known"] * 2
 
 
 def test_a_deadline_that_is_past_ends_a_wait_at_once() -> None:
     def steps() -> Steps[None]:
+        yield Deadline.after(-1, SYSTEM_CLOCK)
         yield Promise()
 
     with pytest.raises(DeadlineReached):
-        run(steps(), SYSTEM_CLOCK, SYSTEM_CLOCK.now() - 1)
+        run(steps())
     with pytest.raises(DeadlineReached):
-        asyncio.run(run_async(steps(), SYSTEM_CLOCK, SYSTEM_CLOCK.now() - 1))
+        asyncio.run(run_async(steps()))
 
 
 def test_a_deadline_is_kept_on_the_clock_it_is_given() -> None:
@@ -147,21 +177,23 @@ def test_a_deadline_is_kept_on_the_clock_it_is_given() -> None:
     threading.Timer(0.1, answer.resolve, ["late"]).start()
 
     def steps() -> Steps[str]:
+        yield Deadline.after(0.001, VirtualTime())
         found: str = yield answer
         return found
 
-    assert run(steps(), VirtualTime(), 0.001) == "late"
+    assert run(steps()) == "late"
 
 
 @pytest.mark.parametrize("seconds", [1e10, 1e12, 1e300])
 def test_a_deadline_beyond_what_threads_can_wait_for_is_a_long_wait(seconds: float) -> None:
     def steps() -> Steps[str]:
+        yield Deadline.after(seconds, SYSTEM_CLOCK)
         answer: Promise[str] = Promise()
         threading.Timer(0.02, answer.resolve, ["answered"]).start()
         found: str = yield answer
         return found
 
-    assert both(steps, SYSTEM_CLOCK.now() + seconds) == ["answered"] * 2
+    assert both(steps) == ["answered"] * 2
 
 
 def test_a_protocol_in_the_background_takes_its_error_along() -> None:

@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 import pytest
 
-from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.driver import Steps, run_async
 from coordlock.runtime.mailbox import Mailbox
 from coordlock.runtime.promise import Promise
@@ -101,7 +100,7 @@ def test_a_loop_is_not_kept_by_what_comes_after_it_has_ended(comes: bool) -> Non
 
     async def main() -> weakref.ref[asyncio.AbstractEventLoop]:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(run_async(steps(), SYSTEM_CLOCK), 0.01)
+            await asyncio.wait_for(run_async(steps()), 0.01)
         return weakref.ref(asyncio.get_running_loop())
 
     ended = [asyncio.run(main()) for _ in range(3)]
