@@ -84,7 +84,7 @@ class _BaseGrant(Resident, shown="Grant"):
         # In a forked child it is the parent's.
         if self._link.inherited or ticket.lost is not None or ticket.was_missing:
             return GrantState.LOST
-        if ticket.withdrawn:
+        if ticket.is_leaving:
             return GrantState.RELEASED
         return GrantState.HELD if ticket.session.suspicion is None else GrantState.SUSPECT
 
@@ -148,7 +148,7 @@ class _BaseGrant(Resident, shown="Grant"):
         if seconds is None:
             seconds = self._link.settings.request_timeout
         self._released = True
-        if not self._ticket.withdrawn:
+        if not self._ticket.is_leaving:
             held = self._ticket.lost is None
             removal = self._ticket.withdraw()
             yield within(self._link.timers, removal, seconds if held else 0.0)
@@ -216,7 +216,7 @@ class _BaseGrant(Resident, shown="Grant"):
         try:
             return (yield from steps)
         except Evicted:
-            self._ticket.removed()
+            self._ticket.vanished()
         except SessionLost as error:
             self._ticket.session.gone_with(error)
         except ClientClosed as error:

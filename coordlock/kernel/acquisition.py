@@ -27,12 +27,15 @@ _SESSIONS: Final = 3
 class _Acquisition:
     """One call of acquire."""
 
-    __slots__ = ("claim", "link", "queue", "report", "ticket")
+    __slots__ = ("caller", "claim", "link", "queue", "report", "ticket")
 
-    def __init__(self, link: Link, queue: str, claim: Claim, report: Report) -> None:
+    def __init__(
+        self, link: Link, queue: str, claim: Claim, caller: Caller | None, report: Report
+    ) -> None:
         self.link = link
         self.queue = queue
         self.claim = claim
+        self.caller = caller
         self.report = report
         self.ticket: Ticket | None = None
 
@@ -76,12 +79,9 @@ class _Acquisition:
                 raise QueueMismatch(self.queue, str(self.claim), str(other.claim), str(other))
             waiting_for = blockers(snapshot, me)
             if not waiting_for and not snapshot.omitted:
-                ticket.admitted = me
-                self.report.granted(ticket)
-                # Nobody enters before me, so nobody who is not in this snapshot can be in my way,
-                # and who has departed never returns. And I am still in the queue: see `_wait`.
-                ticket.check()
-                ticket.guard(snapshot.revision)
+                # No contender enters before me, so none that is not in this snapshot can be in my
+                # way, and one that has departed never returns. And I am still there: see `_wait`.
+                self.link.grant(ticket, snapshot.revision, self.caller)
                 return
             if not waiting_for:
                 snapshot = yield from self._read(ticket, None)
@@ -111,11 +111,11 @@ class _Acquisition:
         """
         nearest = waiting_for[-1]
         owns = tuple(map(self.link.own, waiting_for))  # now: later they may be forgotten
-        ticket.guard(snapshot.revision, at_once=True)
         departure = ticket.departure(waiting_for, snapshot.revision)
         yield from self.report.on_time(departure, ticket)
-        departed = ticket.departed  # more may go meanwhile
-        doubtful = ticket.doubted
+        assert ticket.departures is not None
+        departed = ticket.departures.seen  # more may go meanwhile
+        doubtful = ticket.departures.in_doubt
         for one, own in zip(waiting_for, owns, strict=True):
             if own is not None and one in departed and not doubtful:
                 doubtful = not (yield from self._left(one, own, ticket))
@@ -131,15 +131,16 @@ class _Acquisition:
         The answer to the withdrawal tells, which comes at about the same time as the departure. An
         attempt without answer proves nothing, nor does another contender of the same entry.
         """
-        if not own.withdrawn or own.contender is None or not are_same(own.contender, one):
+        if not own.is_leaving or own.contender is None or not are_same(own.contender, one):
             return False
         answer = ticket.unless_lost(own.withdraw())
         yield within(self.link.timers, answer, PATIENCE)
-        return own.withdrew
+        return own.removed_alone
 
     def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
         backend, timers = self.link.backend, self.link.timers
-        ticket.doubted = False
+        if ticket.departures is not None:
+            ticket.departures.in_doubt = False
         snapshot = yield from retried(
             lambda: ticket.unless_lost(backend.snapshot(self.queue, upto)), timers
         )
@@ -153,13 +154,12 @@ class _Acquisition:
 def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:
     """Whether ``nearest``, the contender of ``predecessor``, leaves me next when it goes.
 
-    It does where it was admitted and we ask for the same: see `next_in_line`. An id alone doesn't
-    tell what was admitted: a lost attempt may have left another contender of the same entry behind.
+    It does where it was granted and we ask for the same: see `next_in_line`. An id alone doesn't
+    tell what was granted: a lost attempt may have left another contender of the same entry behind.
     """
-    admitted = None if predecessor is None else predecessor.admitted
-    if admitted is None or not are_same(admitted, nearest):
+    if predecessor is None or predecessor.granted is None or predecessor.contender is None:
         return False
-    return nearest.claim == me.claim
+    return are_same(predecessor.contender, nearest) and nearest.claim == me.claim
 
 
 def acquisition(
@@ -178,4 +178,4 @@ def acquisition(
     deadline = link.deadline(link.settings.request_timeout if once else timeout)
     yield deadline
     report = Report(link, queue, claim, caller, None if once else deadline)
-    return (yield from _Acquisition(link, queue, claim, report).steps(once))
+    return (yield from _Acquisition(link, queue, claim, caller, report).steps(once))

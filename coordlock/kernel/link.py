@@ -22,11 +22,12 @@ from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.kernel.sessions import Sessions
-from coordlock.kernel.ticket import Ticket
+from coordlock.kernel.ticket import Stage, Ticket
 from coordlock.log import Log
 from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
-from coordlock.runtime.clock import SystemTimers, Timers
+from coordlock.runtime.caller import Caller
+from coordlock.runtime.clock import SystemTimers, Timers, soon
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, settled
@@ -106,10 +107,12 @@ class Link:
         """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
         return self._tickets.get(contender.id)
 
-    def granted(self, ticket: Ticket) -> None:
-        """Note that ``ticket`` was granted, until it is gone."""
+    def grant(self, ticket: Ticket, revision: int, caller: Caller | None) -> None:
+        """Grant ``ticket`` to ``caller``, and note that until it is gone: see `Ticket.grant`."""
         with self._lock:
-            self._granted.setdefault(ticket.entry.queue, []).append(ticket)
+            if ticket.entry.id in self._tickets:  # else the client has been closed
+                self._granted.setdefault(ticket.entry.queue, []).append(ticket)
+        ticket.grant(revision, caller)
 
     def held(self, queue: str) -> list[Ticket]:
         """This client's own grants of ``queue``, the oldest first."""
@@ -153,8 +156,7 @@ class Link:
 
     def call_back(self, action: Callable[[], object]) -> None:
         """Call the user's ``action`` soon, in the thread for callbacks."""
-        with suppress(ClientClosed):
-            self.callbacks.call_at(self.clock.now(), action)
+        soon(self.callbacks, action)
 
     def deadline(self, seconds: float | None) -> Deadline | None:
         """The moment ``seconds`` from now; None stays None, which is never."""
@@ -230,7 +232,7 @@ class Link:
         with self._lock:
             self._tickets.pop(ticket.entry.id, None)
             queue = ticket.entry.queue
-            if ticket.granted and ticket in (granted := self._granted.get(queue, [])):
+            if ticket in (granted := self._granted.get(queue, [])):
                 granted.remove(ticket)
                 if not granted:
                     del self._granted[queue]
@@ -256,7 +258,7 @@ class Link:
         None are needed where the service itself has ended it, nor for what is being withdrawn.
         """
         is_held = not session.gone and any(
-            ticket.session is session and ticket.admitted is not None and not ticket.withdrawn
+            ticket.session is session and ticket.stage is Stage.GRANTED
             for ticket in self._everybody()
         )
         return _NOTICE if is_held else 0.0

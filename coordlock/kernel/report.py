@@ -59,11 +59,6 @@ class Report:
         """``position`` contenders stand before the caller's, and ``ahead`` is waited for."""
         self._position, self._ahead = position, ahead
 
-    def granted(self, ticket: Ticket) -> None:
-        """``ticket`` was granted to the caller."""
-        ticket.granted = time.time(), self._caller
-        self._link.granted(ticket)
-
     def on_time(self, departure: Future[None], ticket: Ticket) -> Steps[None]:
         """Let ``ticket`` wait for ``departure``; ask who is ahead when the deadline is near."""
         if not self._warns and self._own_grant() is not None:
@@ -139,7 +134,7 @@ class Report:
         return None
 
     def _warn(self, ticket: Ticket) -> None:
-        waits = ticket.admitted is None and not ticket.end.done()
+        waits = ticket.granted is None and not ticket.end.done()
         if waits and self._own_grant() is not None:
             log.warning(
                 "lock %r: waiting for a grant that the same caller holds %s; locks are not "

@@ -6,15 +6,14 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from coordlock.backend import Backend
-from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
+from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
 from coordlock.kernel.retry import retried
 from coordlock.log import Log
-from coordlock.runtime.clock import Timer, Timers
+from coordlock.runtime.clock import Timer, Timers, soon
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 
@@ -30,6 +29,8 @@ _RETRIES_PER_TTL: Final = 10
 
 class Session:
     """One session, from its opening until it is lost or closed. Backends tell it what they see.
+
+    ``on_end`` is told of its end, once, in the timers' thread.
 
     The deadline is the moment at which the last ACKNOWLEDGED heartbeat was SENT, plus the
     time-to-live that the service granted with it. The service starts to count later than that, so
@@ -61,6 +62,7 @@ class Session:
         self._deadline = math.inf
         self._suspicion: str | None = None
         self._end: CoordlockError | None = None
+        self._has_told = False
         self._next_beat: Timer | None = None
         self._watchdog: Timer | None = None
 
@@ -83,7 +85,7 @@ class Session:
     def ended(self) -> CoordlockError | None:
         """Why the session ended, or None while it lives. Looks at the clock, not only at timers."""
         if self._end is None and self._timers.clock.now() >= self._deadline:
-            self._lost(f"no heartbeat was acknowledged for {round(self._ttl, 2):g} s")
+            self.end(self._too_late())
         return self._end
 
     @property
@@ -116,7 +118,7 @@ class Session:
     def lost(self, reason: str) -> None:
         """The service says that the session is gone."""
         self.gone = True
-        self._lost(reason)
+        self.end(SessionLost(self._backend.scheme, reason))
 
     def gone_with(self, error: SessionLost) -> None:
         """The service has answered a request with ``error``."""
@@ -132,27 +134,31 @@ class Session:
 
     def end(self, error: CoordlockError) -> None:
         """The session is over, because of ``error``. Only the first call counts."""
-        try:
-            with self._lock:
-                if self._end is not None:
-                    return
-                self._end = error
-                timers = self._next_beat, self._watchdog
-                self._next_beat = self._watchdog = None
-            for timer in timers:
-                if timer is not None:
-                    timer.cancel()
-            self._on_end(self, error)
-        except BaseException:
-            # Ctrl-C in the thread that looked at the clock: another one tells those who are left.
-            if self._end is error:
-                with suppress(ClientClosed):
-                    now = self._timers.clock.now()
-                    self._timers.call_at(now, partial(self._on_end, self, error))
-            raise
+        if self._end is None:
+            # In this order, so that Ctrl-C between the two leaves nothing half done.
+            soon(self._timers, partial(self._tell, error))
+            self._settle(error)
 
-    def _lost(self, reason: str) -> None:
-        self.end(SessionLost(self._backend.scheme, reason))
+    def _settle(self, error: CoordlockError) -> CoordlockError:
+        with self._lock:
+            self._end = self._end or error
+            return self._end
+
+    def _tell(self, error: CoordlockError) -> None:
+        with self._lock:
+            error = self._settle(error)
+            has_told, self._has_told = self._has_told, True
+            timers = self._next_beat, self._watchdog
+            self._next_beat = self._watchdog = None
+        for timer in timers:
+            if timer is not None:
+                timer.cancel()
+        if not has_told:
+            self._on_end(self, error)
+
+    def _too_late(self) -> SessionLost:
+        seconds = f"{round(self._ttl, 2):g}"
+        return SessionLost(self._backend.scheme, f"no heartbeat was acknowledged for {seconds} s")
 
     def _beaten(self, sent: float, answer: Promise[float], future: Future[float]) -> None:
         error = future.exception()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from copy import copy
+from enum import IntEnum
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -18,6 +19,7 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
 )
+from coordlock.kernel.departures import Departures
 from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.removal import Removal
 from coordlock.kernel.retry import retried
@@ -25,11 +27,11 @@ from coordlock.kernel.session import Session
 from coordlock.log import Log
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.caller import Caller
-from coordlock.runtime.clock import Timer, Timers
+from coordlock.runtime.clock import Timer, Timers, ensure, soon
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, copied, failed, resolved, settled
 
-__all__ = ["Ticket"]
+__all__ = ["Stage", "Ticket"]
 
 log = Log("coordlock")
 
@@ -37,43 +39,48 @@ T = TypeVar("T")
 
 _ANSWERED: Final[Promise[Any]] = resolved(None)
 
-_NOBODY: Final[frozenset[Contender]] = frozenset()  # Python makes a new one each time
-
 #: A watch on the own contender is armed after this many seconds, so that short holds save its
 #: messages. It starts at a known revision, so nothing is missed; an eviction is only seen later.
-_GUARD_DELAY: Final = 0.2
+_WATCH_DELAY: Final = 0.2
+
+
+class Stage(IntEnum):
+    """How far a contender has come. It only goes up."""
+
+    SENDING = 1  #: its request is being sent, or has no answer yet
+    QUEUED = 2  #: it stands in the queue
+    GRANTED = 3  #: it stands there, and no earlier contender is in its way
+    LEAVING = 4  #: its removal has been asked for
+    GONE = 5  #: its removal has been answered
 
 
 class Ticket:
-    """One entry on its way through a queue: sent, waiting, granted, withdrawn.
+    """One entry on its way through a queue.
 
-    It has one ``end``, kept with the error by which the contender was lost (its session ended, it
-    was removed, the client was closed), or with None when it was withdrawn before that.
+    ``end`` is kept with the error by which the contender was lost (its session ended, it was
+    removed, the client was closed), or with None when it was withdrawn before that.
     """
 
     __slots__ = (
-        "_asked",
         "_attempts",
+        "_awaited",
         "_backend",
-        "_guard",
         "_in_flight",
         "_lock",
         "_news",
-        "_on_withdrawn",
+        "_on_gone",
         "_recovery",
+        "_stop_watching",
         "_timers",
-        "_waiting",
-        "_watches",
-        "_withdrawal",
-        "admitted",
         "contender",
-        "departed",
-        "doubted",
+        "departures",
         "end",
         "entry",
         "granted",
+        "removal",
+        "removed_alone",
         "session",
-        "withdrew",
+        "stage",
     )
 
     def __init__(
@@ -83,36 +90,34 @@ class Ticket:
         session: Session,
         entry: Entry,
         recovery: Recovery,
-        on_withdrawn: Callable[[Ticket], None],
+        on_gone: Callable[[Ticket], None],
     ) -> None:
         self.session: Final = session
         self.entry: Final = entry
         self.end: Final[Promise[CoordlockError | None]] = Promise()
+        #: Whether the withdrawal has removed the contender, once that is known.
+        self.removal: Final[Promise[bool]] = Promise()
+        self.stage = Stage.SENDING
         self.contender: Contender | None = None
-        #: The same once nobody is left in its way, which then is true for ever.
-        self.admitted: Contender | None = None
-        #: When (by the wall clock) and to which thread or task it was granted.
+        #: The earlier contenders that it waits for, once it does.
+        self.departures: Departures | None = None
+        #: When (by the wall clock) it was granted, and to which thread or task. From then on it is
+        #: true for ever that no earlier contender is in its way.
         self.granted: tuple[float, Caller | None] | None = None
-        #: The earlier contenders that were waited for and have departed.
-        self.departed = _NOBODY
-        #: Whether one of those may have been told before an earlier departure of its own.
-        self.doubted = False
         #: Whether it is certain that the withdrawal is what removed the contender.
-        self.withdrew = False
+        self.removed_alone = False
         self._backend = backend
         self._timers = timers
         self._recovery = recovery
-        self._on_withdrawn = on_withdrawn
+        self._on_gone = on_gone
         self._lock = threading.RLock()
         self._attempts = 0
         self._in_flight: Future[Snapshot] | None = None
         #: The first error that was told, also of a contender that was withdrawn before.
         self._news: CoordlockError | None = None
-        self._asked: Promise[Any] | None = None
-        self._waiting: Promise[None] | None = None
-        self._watches: dict[Contender, Callable[[], None]] = {}
-        self._guard: Callable[[], None] | None = None
-        self._withdrawal: Promise[bool] | None = None
+        #: What the caller waits for, one thing at a time: it fails with the contender.
+        self._awaited: Promise[Any] | None = None
+        self._stop_watching: Callable[[], None] | None = None
 
     @property
     def lost(self) -> CoordlockError | None:
@@ -120,20 +125,15 @@ class Ticket:
         return self.end.result() if self.end.done() else self.session.ended
 
     @property
-    def withdrawn(self) -> bool:
+    def is_leaving(self) -> bool:
         """Whether `withdraw` was called."""
-        return self._withdrawal is not None
+        return self.stage >= Stage.LEAVING
 
     @property
     def was_missing(self) -> bool:
         """Whether the withdrawal found nothing to remove: it was lost, and nothing had told so."""
-        removal = self._withdrawal
-        return (
-            removal is not None
-            and removal.done()
-            and removal.exception() is None
-            and not removal.result()
-        )
+        removal = self.removal
+        return removal.done() and removal.exception() is None and not removal.result()
 
     def enqueue(self) -> Steps[Snapshot]:
         """Send the entry, again where no answer came; the queue with its contender in it."""
@@ -143,75 +143,62 @@ class Ticket:
             self.session.gone_with(error)
             raise
         self._in_flight = _ANSWERED  # what it answered is known, and need not be kept
-        self._asked = None
         self.contender = snapshot.find(self.entry.id)
         if self.contender is None:
             raise Evicted(self.entry.queue)  # before the queue was read
+        self._reach(Stage.QUEUED)
         return snapshot
 
-    def unless_lost(self, future: Future[T]) -> Future[T]:
-        """``future``, but failing when the contender is lost, whether it is answered or not."""
-        if future.done():
-            return future
-        promise = copied(future)
-        with self._lock:
-            self._asked = promise  # one at a time is waited for
-        if self._news is not None:
-            promise.fail(self._news)
-        return promise
+    def grant(self, revision: int, caller: Caller | None) -> None:
+        """No earlier contender is in its way, by what is known at ``revision``.
+
+        Raises what `check` does.
+        """
+        self.granted = time.time(), caller
+        self._reach(Stage.GRANTED)
+        self._awaited = None  # it has been answered, and need not be kept
+        self.check()
+        if self._stop_watching is None:
+            when = self._timers.clock.now() + _WATCH_DELAY
+            timer: Timer = self._timers.call_at(when, partial(self._watch, revision))
+            self._stop_watching = timer.cancel
 
     def check(self) -> None:
         """Raise why the contender is lost, if it is. Looks at the clock."""
         if (lost := self.lost) is not None:
             raise copy(lost)
 
-    def departure(self, blockers: Iterable[Contender], revision: int) -> Promise[None]:
+    def unless_lost(self, future: Future[T]) -> Future[T]:
+        """``future``, but failing when the contender is lost, whether it is answered or not."""
+        return future if future.done() else self._await(copied(future))
+
+    def departure(self, blockers: tuple[Contender, ...], revision: int) -> Promise[None]:
         """A promise that is kept when any of ``blockers`` has left the queue after ``revision``.
 
-        It fails when this ticket's own contender is lost.
+        It fails when this ticket's own contender is lost, which is watched from here on.
         """
-        waiting: Promise[None] = Promise()
-        with self._lock:
-            self._waiting = waiting
-        if self._news is not None:
-            waiting.fail(self._news)
-        wanted = dict.fromkeys(blockers).keys()  # in order: what is simulated can be repeated
-        with self._lock:
-            missing = [one for one in wanted if one not in self._watches]
-            unwanted = [self._watches.pop(one) for one in self._watches.keys() - wanted]
-        for cancel in unwanted:
-            cancel()
-        for contender in missing:
-            self._watch(contender, revision)
-        if wanted & self.departed:
-            waiting.resolve(None)
+        assert self.contender is not None
+        if self._stop_watching is None:
+            self._watch(revision)
+        if self.departures is None:
+            self.departures = Departures(self._backend, self.contender)
+        waiting = self._await(self.departures.any_of(blockers, revision))
+        if self.is_leaving:
+            self.departures.stop()  # by another thread, which closes the client
         return waiting
-
-    def guard(self, revision: int, *, at_once: bool = False) -> None:
-        """Watch the own contender from ``revision`` on, after a moment or ``at_once``."""
-        self._asked = None  # it has been answered, and need not be kept
-        if self._guard is not None:
-            return
-        if at_once:
-            self._watch_own(revision)
-        else:
-            when = self._timers.clock.now() + _GUARD_DELAY
-            timer: Timer = self._timers.call_at(when, partial(self._watch_own, revision))
-            self._guard = timer.cancel
 
     def lose(self, error: CoordlockError) -> None:
         """The contender is gone, or counts as gone: its waiter or holder is told."""
         self.end.resolve(error)
         with self._lock:
             self._news = self._news or error
-            waiting = self._asked, self._waiting
-        for promise in waiting:
-            if promise is not None:
-                promise.fail(error)
+            awaited = self._awaited
+        if awaited is not None:
+            awaited.fail(error)
 
-    def removed(self, in_order: bool = False) -> None:
+    def vanished(self, in_order: bool = False) -> None:
         """The service says that the contender is not in the queue, in whichever order."""
-        if not self.withdrawn:
+        if not self.is_leaving:
             # Sessions that end take their contenders along. In a process that stood still, this
             # news may come before its timers do, so the session looks at the clock.
             ended = self.session.ended
@@ -226,101 +213,92 @@ class Ticket:
         or after its reply was lost. It never blocks and is repeated until the service has answered
         or the session is gone there; after an outage at once.
         """
-        promise: Promise[bool] | None = None
-        try:
-            with self._lock:
-                if self._withdrawal is not None:
-                    return self._withdrawal
-                promise = self._withdrawal = Promise()
-            self._begin(promise)
-        except BaseException:
-            # Ctrl-C in the thread that gives up, which will not ask again: another one goes on.
-            if promise is not None:
-                self._begin_soon(promise)
-            raise
-        return promise
+        if not self.is_leaving:
+            ensure(self._timers, self._leave, self._leave_again)
+        return self.removal
 
-    def _begin_soon(self, promise: Promise[bool]) -> None:
-        with suppress(ClientClosed):
-            self._timers.call_at(self._timers.clock.now(), partial(self._begin, promise, True))
+    def _leave(self) -> None:
+        with self._lock:
+            if self.is_leaving:
+                return
+            self.stage = Stage.LEAVING
+        self._remove(again=False)
 
-    def _begin(self, promise: Promise[bool], again: bool = False) -> None:
+    def _leave_again(self) -> None:
+        """Go on where Ctrl-C has ended an attempt to leave, which may have removed it."""
+        self._reach(Stage.LEAVING)
+        self._remove(again=True)
+
+    def _remove(self, *, again: bool) -> None:
         self.end.resolve(self.session.ended)  # a loss that nothing has told yet is one, too
-        run_in_background(self._withdraw(promise, again))
+        run_in_background(self._removing(again))
+
+    def _reach(self, stage: Stage) -> None:
+        with self._lock:
+            self.stage = max(self.stage, stage)
+
+    def _await(self, promise: Promise[T]) -> Promise[T]:
+        with self._lock:
+            self._awaited = promise
+        if self._news is not None:
+            promise.fail(self._news)
+        return promise
 
     def _send(self) -> Future[Snapshot]:
         if (ended := self.session.ended) is not None:
             return failed(copy(ended))
         with self._lock:
-            if self._withdrawal is not None:
-                # By another thread, which closes the client: nobody would remove it any more.
+            if self.is_leaving:
+                # By another thread, which closes the client: nothing would remove it any more.
                 return failed(self._news or ClientClosed())
             self._attempts += 1
         self._in_flight = self._backend.enqueue(self.entry)
         return self._in_flight
 
-    def _watch(self, contender: Contender, revision: int) -> None:
-        departed = partial(Ticket._depart, self, contender)  # smaller than with a bound method
-        cancel = self._backend.watch(contender, revision, departed, self.contender)
-        with self._lock:
-            withdrawn = self._withdrawal is not None
-            if not withdrawn:
-                self._watches[contender] = cancel
-        if withdrawn:
-            cancel()
-
-    def _depart(self, contender: Contender, in_order: bool) -> None:
-        with self._lock:
-            self.doubted = self.doubted or not in_order
-            self.departed |= {contender}  # a new set: others read it without the lock
-            waiting = self._waiting
-        if waiting is not None:
-            waiting.resolve(None)
-
-    def _watch_own(self, revision: int) -> None:
+    def _watch(self, revision: int) -> None:
+        """Watch the own contender from ``revision`` on."""
         assert self.contender is not None
         if self.end.done():
             return
-        cancel = self._backend.watch(self.contender, revision, self.removed)
+        cancel = self._backend.watch(self.contender, revision, self.vanished)
         with self._lock:
-            self._guard = cancel
-            withdrawn = self._withdrawal is not None
-        if withdrawn:
+            self._stop_watching = cancel
+            is_leaving = self.is_leaving
+        if is_leaving:
             cancel()
 
-    def _withdraw(self, promise: Promise[bool], again: bool) -> Steps[None]:
-        """Remove the contender; ``again`` where Ctrl-C has ended an attempt, which may have."""
+    def _removing(self, again: bool) -> Steps[None]:
         try:
             if not self._attempts:
-                promise.resolve(False)
+                self.removal.resolve(False)
                 return
             # Ctrl-C may have come while it was sent.
             if self._in_flight is not None and not self._in_flight.done():
                 yield settled(self._in_flight)
             removal = Removal(self.entry, self.session, self._backend, self._timers, self._recovery)
             removed = yield from removal.steps()
-            self.withdrew = removed.was_there and removed.is_certain and not again
+            self.removed_alone = removed.was_there and removed.is_certain and not again
             in_doubt = self._attempts > 1 or self._may_arrive_late()
             if not in_doubt:
-                self._on_withdrawn(self)  # whatever closes the client is told by the promise
-            promise.resolve(removed.was_there or again)
+                self._on_gone(self)  # a client that is being closed is told by the promise
+            self._reach(Stage.GONE)
+            self.removal.resolve(removed.was_there or again)
             self._unwatch()  # not before: the contender behind waits for the removal alone
             if in_doubt:
                 yield from removal.repeated()
         except ClientClosed:
-            promise.resolve(False)
+            self.removal.resolve(False)
         except Exception as error:
             log.error("could not withdraw from %r: %s", self.entry.queue, error)
-            promise.fail(error)
+            self.removal.fail(error)
             yield self._over()  # it stands, and must not pass for another client's
             raise
         except KeyboardInterrupt:
-            # In the thread that goes on here: another one does.
-            self._begin_soon(promise)
+            soon(self._timers, self._leave_again)  # it struck the thread that goes on here
             raise
         finally:
-            if promise.done():  # else Ctrl-C came, and it is begun again
-                self._on_withdrawn(self)
+            if self.removal.done():  # else it is begun again
+                self._on_gone(self)
             self._unwatch()
 
     def _may_arrive_late(self) -> bool:
@@ -331,17 +309,12 @@ class Ticket:
 
     def _over(self) -> Promise[None]:
         """A promise that is kept when the contender is told to be gone, though it was withdrawn."""
-        over: Promise[None] = Promise()
-        with self._lock:
-            self._waiting = over
-            is_over = self._news is not None
-        if is_over:
-            over.resolve(None)
-        return settled(over)
+        return settled(self._await(Promise[None]()))
 
     def _unwatch(self) -> None:
         with self._lock:
-            watches, self._watches = self._watches, {}
-            guard, self._guard = self._guard, None
-        for cancel in (*watches.values(), *([guard] if guard else [])):
-            cancel()
+            stop, self._stop_watching = self._stop_watching, None
+        if stop is not None:
+            stop()
+        if self.departures is not None:
+            self.departures.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,9 +17,23 @@ from coordlock.errors import ClientClosed
 from coordlock.log import Log
 from coordlock.runtime.promise import Promise, resolved
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "SystemTimers", "Timer", "Timers", "sleep", "within"]
+__all__ = [
+    "SYSTEM_CLOCK",
+    "Clock",
+    "SystemTimers",
+    "Timer",
+    "Timers",
+    "ensure",
+    "sleep",
+    "soon",
+    "within",
+]
 
 log = Log("coordlock")
+
+
+#: Seconds without anything to do after which a thread of timers ends.
+_IDLE: Final = 0.5
 
 
 class Clock(Protocol):
@@ -75,11 +90,11 @@ class Timers(Protocol):
         """
 
     def close(self) -> None:
-        """Call what is still due later now, so that nobody sleeps for good."""
+        """Call what is still due later now, so that no waiter sleeps for good."""
 
 
 class SystemTimers:
-    """Timers served by one daemon thread, which starts with the first timer."""
+    """Timers served by one daemon thread, which lives while there are some, and a moment longer."""
 
     def __init__(self, name: str = "coordlock-timers", clock: Clock = SYSTEM_CLOCK) -> None:
         self.name = name
@@ -100,12 +115,12 @@ class SystemTimers:
         with self._lock:
             if self._closed:
                 raise ClientClosed
-            heapq.heappush(self._heap, (when, next(self._numbers), timer))
             if self._thread is None:
                 thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
                 thread.start()
-                self._thread = thread  # only now: without the thread nobody serves
-            elif when < self._until or self._until < self.clock.now():
+                self._thread = thread  # only now: without the thread, no timer is served
+            heapq.heappush(self._heap, (when, next(self._numbers), timer))
+            if when < self._until or self._until < self.clock.now():
                 # In the second case it is about to wake, unless the machine was suspended, which
                 # it does not count.
                 self._wake.notify()
@@ -126,7 +141,13 @@ class SystemTimers:
     def _serve(self) -> None:
         while True:
             with self._lock:
+                is_idle = False
                 while not self._closed and (delay := self._delay()) > 0:
+                    if not self._heap:
+                        if is_idle:
+                            self._thread = None
+                            return
+                        is_idle, delay = True, min(delay, _IDLE)
                     self._until = self.clock.now() + delay
                     self._wake.wait(delay)
                 if self._closed:
@@ -142,12 +163,40 @@ class SystemTimers:
         while self._heap and self._heap[0][2].action is None:
             skipped = heapq.heappop(self._heap)[0]
             if skipped > now:
-                # Who sets and cancels a timer again and again shall not wake this thread each time,
-                # but find it waiting for one of those.
+                # A caller that sets and cancels timers again and again shall not wake this thread
+                # each time, but find it waiting for one of those.
                 when = min(when, skipped)
         if self._heap:
             when = min(when, self._heap[0][0])
         return when - now
+
+
+def soon(timers: Timers, action: Callable[[], object]) -> None:
+    """Call ``action`` in the timers' thread, where Ctrl-C cannot strike; never after `close`.
+
+    Where no thread can be started, as while the interpreter exits, it is called here.
+    """
+    try:
+        if not sys.is_finalizing():  # Python 3.11 would wait for a thread that never runs
+            timers.call_at(timers.clock.now(), action)
+            return
+    except ClientClosed:
+        return
+    except RuntimeError as error:
+        log.debug("no thread for a timer: %s", error)
+    action()
+
+
+def ensure(timers: Timers, action: Callable[[], object], resume: Callable[[], object]) -> None:
+    """Call ``action`` here. Where Ctrl-C ends it half-way, the timers' thread calls ``resume``.
+
+    So the caller has the speed of a call, and what must be brought to its end is.
+    """
+    try:
+        action()
+    except BaseException:
+        soon(timers, resume)
+        raise
 
 
 def sleep(timers: Timers, seconds: float) -> Promise[None]:

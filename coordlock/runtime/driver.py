@@ -88,8 +88,10 @@ async def run_async(steps: Steps[T]) -> T:
         return result
 
 
-def run_in_background(steps: Steps[T]) -> Promise[T]:
-    """Start ``steps`` here and go on in whichever thread completes its futures.
+def run_in_background(
+    steps: Steps[T], go_on: Callable[[Callable[[], None]], None] = lambda advance: advance()
+) -> Promise[T]:
+    """Start ``steps`` here and go on in the thread that completes its future, or by ``go_on``.
 
     Its steps must not block, and it has no deadline, because no caller waits. The promise takes
     the outcome.
@@ -106,9 +108,11 @@ def run_in_background(steps: Steps[T]) -> Promise[T]:
         except BaseException as error:
             promise.fail(error)
             if not isinstance(error, Exception):
-                raise  # Ctrl-C is for whoever runs this step
+                raise  # Ctrl-C is for the thread that runs this step
         else:
-            step.add_done_callback(lambda done: advance(lambda: _resume(steps, done)))
+            step.add_done_callback(
+                lambda done: go_on(lambda: advance(lambda: _resume(steps, done)))
+            )
 
     advance(lambda: next(steps))
     return promise

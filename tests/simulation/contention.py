@@ -42,6 +42,8 @@ class Contention(BadDay):
         self.waiting: list[tuple[Party, Call[Ticket]]] = []
         #: Grants whose end is not seen yet, and those that were not released, lost or not.
         self.held: list[tuple[Party, Grant]] = []
+        #: Since when each session has ended without the news having reached its holders.
+        self.untold: dict[Session, float] = {}
         self.unreleased: list[tuple[Party, Grant]] = []
         self.releases: dict[Grant, Call[bool]] = {}
         self.newest = 0
@@ -195,9 +197,13 @@ class Contention(BadDay):
 
     def check_signal(self, party: Party, grant: Grant) -> None:
         session = grant._ticket.session
-        due = max(session._deadline, party.resumed)
-        lives = session._end is None and self.world.time.now() <= due
-        assert lives or party.paused, "its holder was not told of the loss"
+        now = self.world.time.now()
+        lives = session._end is None and now <= max(session._deadline, party.resumed)
+        if lives or party.paused:
+            self.untold.pop(session, None)
+        else:  # its timers tell, in the same moment
+            since = self.untold.setdefault(session, now)
+            assert since == now, "its holder was not told of the loss"
 
     def get_over(self) -> None:
         self.world.advance(20.0)

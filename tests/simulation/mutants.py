@@ -70,9 +70,9 @@ def departures_are_believed_in_any_order(patch: Patch) -> None:
     def wait(
         self: _Acquisition, ticket: Ticket, me: Contender, snapshot: Snapshot, waiting_for: Blockers
     ) -> Steps[Snapshot]:
-        ticket.guard(snapshot.revision, at_once=True)
         yield ticket.departure(waiting_for, snapshot.revision)
-        snapshot = snapshot.without(ticket.departed)
+        assert ticket.departures is not None
+        snapshot = snapshot.without(ticket.departures.seen)
         if snapshot.omitted or blockers(snapshot, me):
             return (yield from self._read(ticket, me))
         return snapshot
@@ -85,7 +85,6 @@ def any_departure_is_a_grant(patch: Patch) -> None:
     def wait(
         self: _Acquisition, ticket: Ticket, me: Contender, snapshot: Snapshot, waiting_for: Blockers
     ) -> Steps[Snapshot]:
-        ticket.guard(snapshot.revision, at_once=True)
         yield ticket.departure(waiting_for, snapshot.revision)
         return replace(snapshot, contenders=(me,), omitted=0)
 
@@ -100,7 +99,7 @@ def a_predecessor_of_the_own_client_hands_over_even_when_it_gives_up(patch: Patc
 @mutant(Modes)
 def a_predecessor_in_any_mode_hands_over(patch: Patch) -> None:
     def wrong(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:
-        return predecessor is not None and predecessor.admitted is not None
+        return predecessor is not None and predecessor.granted is not None
 
     patch.setattr(acquisition, "_hands_over", wrong)
 
@@ -144,7 +143,7 @@ def nobody_withdraws(patch: Patch) -> None:
     def withdraw(self: Ticket) -> Promise[bool]:
         promise: Promise[bool] = Promise()
         promise.resolve(False)
-        self._on_withdrawn(self)
+        self._on_gone(self)
         return promise
 
     patch.setattr(Ticket, "withdraw", withdraw)
@@ -191,7 +190,7 @@ def only_timers_tell_that_the_deadline_has_passed(patch: Patch) -> None:
 
     def watch(self: Session) -> None:
         if self._timers.clock.now() >= self._deadline:
-            self._lost("it is over")
+            self.end(self._too_late())
         real(self)
 
     real = Session._watch
@@ -205,4 +204,4 @@ def the_end_of_a_session_is_nobodys_loss(patch: Patch) -> None:
 
 @mutant()
 def evictions_are_not_noticed(patch: Patch) -> None:
-    patch.setattr(Ticket, "guard", lambda self, revision, at_once=False: None)
+    patch.setattr(Ticket, "_watch", lambda self, revision: None)

@@ -140,7 +140,7 @@ class ClientProcess:
             ticket.withdraw()
             for link in links
             for ticket in list(link._tickets.values())
-            if ticket.withdrawn
+            if ticket.is_leaving
         ]
         await asyncio.gather(*map(completion, withdrawals))
         for link in links:

@@ -27,6 +27,7 @@ from coordlock.errors import BackendUnavailable
 from coordlock.fencing.marks import Marks
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.acquisition import _Acquisition
+from coordlock.kernel.departures import Departures
 from coordlock.kernel.link import Link
 from coordlock.kernel.removal import removal
 from coordlock.kernel.session import Session
@@ -71,7 +72,7 @@ def _read_without_a_look(self: _Acquisition, ticket: Ticket, upto: Contender | N
 
 
 grants_without_a_look_at_its_own_contender = patched(
-    (Ticket, "removed", nothing),
+    (Ticket, "vanished", nothing),
     (Ticket, "check", nothing),
     (_Acquisition, "_read", _read_without_a_look),
 )
@@ -80,14 +81,13 @@ grants_without_a_look_at_its_own_contender = patched(
 def _wait_for_anything(
     self: _Acquisition, ticket: Ticket, me: Contender, snapshot: Snapshot, blockers: Any
 ) -> Any:
-    ticket.guard(snapshot.revision, at_once=True)
     yield ticket.departure(blockers, snapshot.revision)
     return replace(snapshot, contenders=(me,), omitted=0)
 
 
 takes_any_departure_for_its_turn = patched((_Acquisition, "_wait", _wait_for_anything))
 
-_depart = Ticket._depart
+_depart = Departures._depart
 
 
 @contextmanager
@@ -95,19 +95,19 @@ def misses_some_departures() -> Iterator[None]:
     """The first one, and every third one after that."""
     missed = itertools.cycle((True, False, False))
 
-    def depart(self: Ticket, contender: Contender, in_order: bool) -> None:
+    def depart(self: Departures, contender: Contender, in_order: bool) -> None:
         if not next(missed):
             _depart(self, contender, in_order)
 
-    with patched((Ticket, "_depart", depart))():
+    with patched((Departures, "_depart", depart))():
         yield
 
 
-def _depart_in_order(self: Ticket, contender: Contender, _: bool) -> None:
+def _depart_in_order(self: Departures, contender: Contender, _: bool) -> None:
     _depart(self, contender, True)
 
 
-takes_departures_for_ordered = patched((Ticket, "_depart", _depart_in_order))
+takes_departures_for_ordered = patched((Departures, "_depart", _depart_in_order))
 
 _blockers = coordlock.model.admission.blockers
 
@@ -144,7 +144,7 @@ def _held_anyway(self: Grant | AsyncGrant, timeout: float | None = None) -> Step
 
 
 says_held_whatever_has_happened = patched(
-    (Ticket, "removed", nothing),
+    (Ticket, "vanished", nothing),
     (Grant, "release", blocking(_held_anyway)),
     (AsyncGrant, "release", awaiting(_held_anyway)),
 )
@@ -204,7 +204,7 @@ has_no_deadline = patched(
     (Session, "_watch", nothing),
 )
 
-does_not_hear_of_its_own_removal = patched((Ticket, "removed", nothing))
+does_not_hear_of_its_own_removal = patched((Ticket, "vanished", nothing))
 
 
 # etcd.

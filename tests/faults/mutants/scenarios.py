@@ -185,7 +185,7 @@ def _has_its_watches(client: Client) -> bool:
     link = client._link
     [ticket] = link._tickets.values()
     assert ticket.contender is not None
-    watched = (ticket.contender, *ticket._watches)
+    watched = (ticket.contender, *(ticket.departures.watched if ticket.departures else ()))
     return len(watched) > 1 and all(is_told_in_order(link.backend, one) for one in watched)
 
 

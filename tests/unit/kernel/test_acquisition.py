@@ -736,17 +736,15 @@ def test_no_session_is_opened_before_what_was_held_in_the_last_one_may_go(
     assert waiting.result.contender == world.queue()[0]
 
 
-def test_an_opening_that_ctrl_c_struck_opens_no_session_beside_the_next_one(
+def test_an_opening_goes_on_for_others_when_its_first_caller_gives_up(
     world: World, party: Party
 ) -> None:
-    """It goes on when the holders have heard, but somebody else has begun to open one then."""
     party.held()
     lost_while_connected(world, party)
-    again = party.acquire("another")
-    opening = party.link.sessions._opening
-    party.link.sessions._interrupted(opening)
-    assert party.link.sessions._opening is not opening
+    first, again = party.acquire("first"), party.acquire("another")
+    first.throw(KeyboardInterrupt())
     world.advance(NOTICE)
+    assert isinstance(first.error, KeyboardInterrupt)
     assert party.network.requests.count("open") == 2
     assert again.result.session is party.link.sessions._latest
 

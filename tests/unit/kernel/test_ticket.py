@@ -52,7 +52,7 @@ def live_tickets(party: Party) -> int:
 def test_a_ticket_that_was_never_sent_is_withdrawn_without_a_request(party: Party) -> None:
     ticket = ticket_of(party)
     assert ticket.withdraw().result(0) is False
-    assert ticket.withdrawn
+    assert ticket.is_leaving
     assert "withdraw" not in party.network.requests
     assert live_tickets(party) == 0
 
@@ -235,6 +235,7 @@ def test_a_ticket_of_a_session_that_is_gone_is_withdrawn_without_a_request(
     party.run(ticket.enqueue())
     world.settle()
     world.service.expire(world.service.sessions()[0])
+    world.settle()
     assert isinstance(ticket.end.result(0), SessionLost)
     assert ticket.withdraw().result(0) is False
     assert "withdraw" not in party.network.requests
@@ -294,7 +295,8 @@ def test_a_waiter_is_told_of_a_departure_and_of_nothing_else(world: World, party
     holder._ticket.withdraw()
     world.settle()
     assert waiting.result(0) is None
-    assert [one.token for one in ticket.departed] == [holder.token]
+    assert ticket.departures is not None
+    assert [one.token for one in ticket.departures.seen] == [holder.token]
 
 
 def test_a_departure_before_the_watch_is_noticed(world: World, party: Party) -> None:
@@ -318,12 +320,13 @@ def test_waiting_again_keeps_the_watches_that_are_still_wanted(world: World, par
     world.settle()
     first, second, third = (*world.queue()[:3],)
     ticket.departure((first, second), call.result.revision)
-    assert world.watches() == 2
+    assert world.watches() == 3  # its own contender, too
     ticket.departure((second, third), call.result.revision)
-    assert world.watches() == 2
+    assert world.watches() == 3  # its own contender, too
     world.service.remove(first)
     world.settle()
-    assert ticket.departed == set()
+    assert ticket.departures is not None
+    assert ticket.departures.seen == set()
 
 
 def test_a_ticket_withdrawn_while_it_changes_its_watches_keeps_none(
@@ -359,7 +362,6 @@ def test_a_waiter_whose_contender_is_lost_is_told_at_once(world: World, party: P
     ticket = ticket_of(party)
     call = party.run(ticket.enqueue())
     world.settle()
-    ticket.guard(call.result.revision, at_once=True)
     waiting = ticket.departure(call.result.contenders[:1], call.result.revision)
     world.service.remove(world.queue()[1])
     world.settle()
@@ -408,7 +410,7 @@ def test_a_holder_whose_deadline_has_passed_is_not_told_that_it_was_evicted(
     party.pause()
     world.advance(3 * TTL)
     assert world.queue() == ()
-    grant._ticket.removed()
+    grant._ticket.vanished()
     assert isinstance(grant._ticket.end.result(0), SessionLost)
 
 
@@ -465,7 +467,7 @@ class Day:
         self.party.heal()
 
     def enqueue(self) -> None:
-        if not self.calls and not self.ticket.withdrawn:
+        if not self.calls and not self.ticket.is_leaving:
             self.calls.append(self.party.run(self.ticket.enqueue()))
 
     def withdraw(self) -> None:

@@ -1,0 +1,80 @@
+"""The earlier contenders that one contender waits for, as they leave."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from coordlock.backend import Backend
+from coordlock.model.contender import Contender
+from coordlock.runtime.promise import Promise
+
+__all__ = ["Departures"]
+
+_NONE: Final[frozenset[Contender]] = frozenset()  # Python makes a new one each time
+
+
+class Departures:
+    """What ``waiter`` learns of those before it: which have departed, and in which order."""
+
+    __slots__ = ("_backend", "_lock", "_waiter", "_waiting", "_watches", "in_doubt", "seen")
+
+    def __init__(self, backend: Backend, waiter: Contender) -> None:
+        #: Those that were waited for and have departed.
+        self.seen = _NONE
+        #: Whether one of those may have been told before an earlier departure of ``waiter`` itself.
+        self.in_doubt = False
+        self._backend = backend
+        self._waiter = waiter
+        self._lock = threading.RLock()
+        self._waiting: Promise[None] | None = None
+        self._watches: dict[Contender, Callable[[], None]] | None = {}
+
+    @property
+    def watched(self) -> tuple[Contender, ...]:
+        """Those that are watched now."""
+        return tuple(self._watches or ())
+
+    def any_of(self, blockers: Iterable[Contender], revision: int) -> Promise[None]:
+        """A promise that is kept when any of ``blockers`` has left the queue after ``revision``."""
+        waiting: Promise[None] = Promise()
+        wanted = dict.fromkeys(blockers).keys()  # in order: what is simulated can be repeated
+        with self._lock:
+            self._waiting = waiting
+            watches = self._watches or {}
+            missing = [one for one in wanted if one not in watches]
+            unwanted = [watches.pop(one) for one in watches.keys() - wanted]
+        for cancel in unwanted:
+            cancel()
+        for contender in missing:
+            self._watch(contender, revision)
+        if wanted & self.seen:
+            waiting.resolve(None)
+        return waiting
+
+    def stop(self) -> None:
+        """Watch none of them any longer, nor later. Idempotent."""
+        with self._lock:
+            watches, self._watches = self._watches or {}, None
+        for cancel in watches.values():
+            cancel()
+
+    def _watch(self, contender: Contender, revision: int) -> None:
+        departed = partial(Departures._depart, self, contender)  # smaller than with a bound method
+        cancel = self._backend.watch(contender, revision, departed, self._waiter)
+        with self._lock:
+            has_stopped = self._watches is None
+            if self._watches is not None:
+                self._watches[contender] = cancel
+        if has_stopped:
+            cancel()
+
+    def _depart(self, contender: Contender, in_order: bool) -> None:
+        with self._lock:
+            self.in_doubt = self.in_doubt or not in_order
+            self.seen |= {contender}  # a new set: others read it without the lock
+            waiting = self._waiting
+        if waiting is not None:
+            waiting.resolve(None)
