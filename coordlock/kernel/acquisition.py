@@ -82,11 +82,12 @@ class _Acquisition:
                 # No contender enters before me, so none that is not in this snapshot can be in my
                 # way, and one that has departed never returns. And I am still there: see `_wait`.
                 self.link.grant(ticket, snapshot.revision, self.caller)
+                self.report.granted(ticket)
                 return
             if not waiting_for:
                 snapshot = yield from self._read(ticket, None)
                 continue
-            self.report.waits(snapshot.omitted + len(snapshot.before(me)), waiting_for[-1])
+            self.report.waits(ticket, snapshot.omitted + len(snapshot.before(me)), waiting_for[-1])
             if once:
                 yield within(self.link.timers, ticket.withdraw(), PATIENCE)
                 raise self.report.busy()

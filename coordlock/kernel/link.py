@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
+from coordlock.kernel.events import Events, Left, Lost, SessionEnded
 from coordlock.kernel.ids import Ids
 from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.removal import removal
@@ -54,6 +55,7 @@ class Link:
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
+        self.events: Final = Events(self.callbacks)
         self.recovery: Final = Recovery(self.timers)
         self._pid: Final = os.getpid()
         self._ids: Final = Ids()
@@ -67,7 +69,13 @@ class Link:
         #: Whether nobody waits for `close` any more.
         self._leaving = False
         self.sessions: Final = Sessions(
-            backend, settings, self.timers, self.recovery, self._session_ended, self._notice
+            backend,
+            settings,
+            self.timers,
+            self.recovery,
+            self.events,
+            self._session_ended,
+            self._notice,
         )
 
     @property
@@ -101,6 +109,8 @@ class Link:
             self._tickets[entry.id] = ticket
         if self.closed:
             ticket.lose(ClientClosed())
+        if self.events.heard:
+            ticket.end.add_done_callback(partial(self._tell_end, ticket))
         return ticket
 
     def own(self, contender: Contender) -> Ticket | None:
@@ -239,7 +249,16 @@ class Link:
         if self._leaving and not self._tickets:
             self._leave()
 
+    def _tell_end(self, ticket: Ticket, end: Future[CoordlockError | None]) -> None:
+        now, entry, lost = self.clock.now(), ticket.entry, end.result()
+        if lost is None:
+            was_granted = ticket.granted is not None
+            self.events.tell(Left(now, entry.id, entry.queue, entry.claim, was_granted))
+        else:
+            self.events.tell(Lost(now, entry.id, entry.queue, entry.claim, str(lost)))
+
     def _session_ended(self, session: Session, error: CoordlockError) -> None:
+        self.events.tell(SessionEnded(self.clock.now(), session.id, str(error)))
         tickets = [ticket for ticket in self._everybody() if ticket.session is session]
         for ticket in tickets:
             ticket.lose(copy(error))  # each waiter's traceback goes on its own

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from coordlock.errors import AcquireTimeout, AcquireUnavailable, BackendUnavailable
+from coordlock.kernel.events import Granted, Queued
 from coordlock.kernel.link import Link
 from coordlock.kernel.ticket import Ticket
 from coordlock.log import Log
@@ -55,9 +56,19 @@ class Report:
         self._answer: Future[Snapshot] | None = None
         self._warns = False
 
-    def waits(self, position: int, ahead: Contender) -> None:
-        """``position`` contenders stand before the caller's, and ``ahead`` is waited for."""
+    def waits(self, ticket: Ticket, position: int, ahead: Contender) -> None:
+        """``position`` contenders stand before ``ticket``'s, and ``ahead`` is waited for."""
+        if self._position is None and (events := self._link.events).heard:
+            entry, now = ticket.entry, self._link.clock.now()
+            events.tell(Queued(now, entry.id, entry.queue, entry.claim, position))
         self._position, self._ahead = position, ahead
+
+    def granted(self, ticket: Ticket) -> None:
+        """The lock was granted to ``ticket``."""
+        if (events := self._link.events).heard and ticket.contender is not None:
+            entry, token, now = ticket.entry, ticket.contender.token or 0, self._link.clock.now()
+            event = Granted(now, entry.id, entry.queue, entry.claim, token, self._waited)
+            events.tell(event)
 
     def on_time(self, departure: Future[None], ticket: Ticket) -> Steps[None]:
         """Let ``ticket`` wait for ``departure``; ask who is ahead when the deadline is near."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
+from coordlock.kernel.events import Event, SessionDoubted, SessionRecovered
 from coordlock.kernel.retry import retried
 from coordlock.log import Log
 from coordlock.runtime.clock import Timer, Timers, soon
@@ -47,6 +48,7 @@ class Session:
         timers: Timers,
         on_end: Callable[[Session, CoordlockError], None],
         on_recovery: Callable[[], object] = lambda: None,
+        tell: Callable[[Event], object] = lambda event: None,
     ) -> None:
         self.id = ""
         self.shared = False
@@ -56,6 +58,7 @@ class Session:
         self._timers = timers
         self._on_end = on_end
         self._on_recovery = on_recovery
+        self._tell = tell
         self._lock = threading.RLock()
         self._sent = -math.inf
         self._ttl = math.inf
@@ -89,6 +92,11 @@ class Session:
         return self._end
 
     @property
+    def ttl(self) -> float:
+        """The time-to-live in seconds that the service granted last; infinite where it has none."""
+        return self._ttl
+
+    @property
     def suspicion(self) -> str | None:
         """Why the session is in doubt, or None. Disconnected or late, the deadline not reached."""
         return self._suspicion
@@ -106,6 +114,7 @@ class Session:
             if self._suspicion is not None or self._end is not None:
                 return
             self._suspicion = reason
+        self._tell(SessionDoubted(self._timers.clock.now(), self.id, reason))
         log.warning("the %s session %s is in doubt: %s", self._backend.scheme, self.id, reason)
 
     def recovered(self) -> None:
@@ -136,7 +145,7 @@ class Session:
         """The session is over, because of ``error``. Only the first call counts."""
         if self._end is None:
             # In this order, so that Ctrl-C between the two leaves nothing half done.
-            soon(self._timers, partial(self._tell, error))
+            soon(self._timers, partial(self._conclude, error))
             self._settle(error)
 
     def _settle(self, error: CoordlockError) -> CoordlockError:
@@ -144,7 +153,7 @@ class Session:
             self._end = self._end or error
             return self._end
 
-    def _tell(self, error: CoordlockError) -> None:
+    def _conclude(self, error: CoordlockError) -> None:
         with self._lock:
             error = self._settle(error)
             has_told, self._has_told = self._has_told, True
@@ -168,6 +177,7 @@ class Session:
             answer.resolve(future.result())
             if doubted:
                 if self._suspicion is None:
+                    self._tell(SessionRecovered(self._timers.clock.now(), self.id))
                     # As visible as the doubt was.
                     log.warning("the %s session %s is good again", self._backend.scheme, self.id)
                 self._on_recovery()

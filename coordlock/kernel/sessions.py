@@ -9,6 +9,7 @@ from typing import Final
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
+from coordlock.kernel.events import Events, SessionOpened
 from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
@@ -40,6 +41,7 @@ class Sessions:
         settings: Settings,
         timers: Timers,
         recovery: Recovery,
+        events: Events,
         on_end: Callable[[Session, CoordlockError], None],
         notice: Callable[[Session], float],
     ) -> None:
@@ -47,6 +49,7 @@ class Sessions:
         self._settings: Final = settings
         self._timers: Final = timers
         self._recovery: Final = recovery
+        self._events: Final = events
         self._on_end: Final = on_end
         self._notice: Final = notice
         #: The latest session that was opened; it may have ended since.
@@ -123,6 +126,7 @@ class Sessions:
         self._is_opening, self._starting = False, None
         self._latest = session
         self._trouble = None
+        self._events.tell(SessionOpened(self._timers.clock.now(), session.id, session.ttl))
         say("%s: session %s is open", self._settings, session.id)
         self._recovery.noticed()
         self._answer(None)
@@ -138,7 +142,7 @@ class Sessions:
         if self._has_ended:
             raise ClientClosed
         self._starting = session = Session(
-            self._backend, self._timers, self._on_end, self._recovery.noticed
+            self._backend, self._timers, self._on_end, self._recovery.noticed, self._events.tell
         )
         opened = run_in_background(session.open())
         # Another attempt dials anew, so none goes on for ever, whatever it waits for.
