@@ -101,7 +101,7 @@ class _BaseGrant(Resident, shown="Grant"):
     def check(self) -> None:
         """Raise `LockLost` unless the lock is held, before a step that must not happen otherwise.
 
-        It looks at the clock and at what the service has told so far, and asks nobody. So it sees
+        It looks at the clock and at what the service has told so far, and asks nothing. So it sees
         every loss at the deadline, but an eviction only when the service tells of it, which may be
         after the successor's grant: up to half a second later for one in the first 0.2 s of a hold.
         And a process can be paused between this check and the step. Only the resource's own check
@@ -198,7 +198,7 @@ class _BaseGrant(Resident, shown="Grant"):
         raise BackendUnavailable(silent.service, reason)
 
     def _guard(self) -> tuple[Transactions, Contender]:
-        """Whom to ask, and under which contender's guard."""
+        """The service to ask, and the contender that guards the request."""
         service, me = self._link.backend, self._ticket.contender
         assert me is not None
         if not isinstance(service, Transactions):
@@ -211,7 +211,8 @@ class _BaseGrant(Resident, shown="Grant"):
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``, or `LockLost` when they find that the contender has gone.
 
-        Then everybody is told at once, whom else only a watch or a heartbeat would tell.
+        Then every grant of the session, or this one, is told at once. Otherwise only a watch or a
+        heartbeat would tell.
         """
         try:
             return (yield from steps)
@@ -283,7 +284,7 @@ class LossSignal(_Signal):
             finished = threading.Event()
             hold._ticket.end.add_done_callback(lambda _: finished.set())
             hold._finished = finished
-        if not self.is_set():  # a forked child has lost it, and nobody will tell
+        if not self.is_set():  # a forked child has lost it, and is not told
             hold._finished.wait(bound)
         return self.is_set()
 

@@ -141,7 +141,7 @@ class Lock(_BaseLock[Grant]):
         try:
             return self._bodies.enter(grant, statement)
         except BaseException:
-            grant.release(0)  # Ctrl-C: nobody leaves what was not entered
+            grant.release(0)  # Ctrl-C: no exit follows where nothing was entered
             raise
 
     @known_by_statement

@@ -111,7 +111,7 @@ class Events:
     """The events of one client.
 
     A listener is called in the thread for callbacks, one event after another, and its errors are
-    logged. Events are made only where ``heard`` is true, so that nobody listening costs nothing.
+    logged. Events are made only where ``heard`` is true, and otherwise cost nothing.
     """
 
     def __init__(self, callbacks: Timers) -> None:

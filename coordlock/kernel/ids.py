@@ -12,7 +12,7 @@ __all__ = ["Ids"]
 
 
 class Ids:
-    """Names that nobody else ever makes, of 32 hexadecimal digits. Not to be used in a fork.
+    """Names that are never made a second time, of 32 hexadecimal digits. Not for use in a fork.
 
     Asking the system for each would let go of the interpreter, for which other threads wait. The
     clock tells apart the copies of a virtual machine, which share the secret and the number.

@@ -66,7 +66,7 @@ class Link:
         self._tickets: dict[str, Ticket] = {}
         self._granted: dict[str, list[Ticket]] = {}
         self._closing: Promise[None] | None = None
-        #: Whether nobody waits for `close` any more.
+        #: Whether no caller waits for `close` any more.
         self._leaving = False
         self.sessions: Final = Sessions(
             backend,
@@ -96,7 +96,7 @@ class Link:
             raise ClientClosed
 
     def session(self) -> Steps[Session]:
-        """The live session; opens one where there is none, once for all who ask meanwhile."""
+        """The live session; opens one where there is none, once for all callers."""
         self.check()
         return (yield from self.sessions.live())
 
@@ -179,7 +179,7 @@ class Link:
         service. Needs no timers, because the interpreter starts no threads at its exit.
 
         A shared session goes on without us, and so would its contenders. So what it still has when
-        nobody waits any more is withdrawn in the background, and the rest closed after that.
+        no caller waits any more is withdrawn in the background, and the rest closed after that.
         """
         if self.inherited:
             return
@@ -197,11 +197,11 @@ class Link:
                 if not self._must_stay():
                     yield settled(self._disconnect())
         finally:
-            # Whoever comes second, too: Ctrl-C may have kept the first one from it.
+            # A second caller does it, too: Ctrl-C may have kept the first one from it.
             self._finish()
 
     def _finish(self) -> None:
-        """Nobody waits for `close` any more. Idempotent."""
+        """No caller waits for `close` any more. Idempotent."""
         try:
             # Before the tickets are looked at, for the last one looks at this: see `_forget`.
             self._leaving = True
@@ -222,7 +222,7 @@ class Link:
         return [ticket.withdraw() for ticket in tickets if ticket.session.shared]
 
     def _must_stay(self) -> bool:
-        """Whether a shared session has, or may have, contenders that nobody else would withdraw."""
+        """Whether a shared session has, or may have, contenders that are left to this client."""
         return any(ticket.session.shared for ticket in self._everybody())
 
     def _everybody(self) -> list[Ticket]:
@@ -265,8 +265,7 @@ class Link:
         if not isinstance(error, ClientClosed):
             log.warning("%s: %s; %d contender(s) lost", self.settings, error, len(tickets))
             # The service may keep the session for longer, and what is lost never comes back: others
-            # need not wait for its release. In the timers' thread, because anybody's may be here,
-            # and a moment later where something is held.
+            # need not wait for its release. A moment later, where something is held.
             when = self.clock.now() + self._notice(session)
             with suppress(ClientClosed):
                 self.timers.call_at(when, partial(_withdraw, tickets))

@@ -14,7 +14,7 @@ from coordlock.runtime.promise import Promise
 
 __all__ = ["Recovery"]
 
-#: One of those who pause tries again after so many seconds at most, on behalf of all.
+#: One of the protocols that pause tries again after so many seconds at most, for all of them.
 _SCOUTING: Final = 1.0
 #: All are woken so many seconds apart at least: an overloaded service answers now and then.
 _BETWEEN: Final = 0.1
@@ -23,8 +23,8 @@ _BETWEEN: Final = 0.1
 class Recovery:
     """What one client owes its service during an outage: it is sent when the outage is over.
 
-    Whoever learns that the service answers calls `noticed`. Where nothing else would tell, the
-    first one who pauses does it soon, and the others need not ask as often.
+    Code that learns that the service answers calls `noticed`. Where nothing else would tell, the
+    first protocol that pauses asks again soon, and the others need not ask as often.
     """
 
     def __init__(self, timers: Timers) -> None:

@@ -76,7 +76,7 @@ class Sessions:
         return tuple(session for session in found if session is not None)
 
     def live(self) -> Steps[Session]:
-        """The live session; opens one where there is none, once for all who ask meanwhile."""
+        """The live session; opens one where there is none, once for all callers."""
         while (session := self._latest) is None or session.ended is not None:
             opened: Promise[None] = Promise()
             self._timers.call_at(self._timers.clock.now(), partial(self._ask, opened))

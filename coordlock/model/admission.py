@@ -1,6 +1,6 @@
 """The admission rule: a snapshot and a contender in, the contenders to wait for out. No I/O.
 
-A contender waits only for EARLIER contenders, so queues are FIFO, nobody starves, and two
+A contender waits only for EARLIER contenders, so queues are FIFO, none starves, and two
 contenders never wait for each other. At most a few are named, so that a departure wakes O(1)
 waiters of a lock, never the herd.
 """
@@ -18,7 +18,7 @@ __all__ = ["blockers", "holders", "mismatch", "next_in_line"]
 def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
     """The contenders of which one must depart before ``me`` can be granted; empty: granted.
 
-    An empty answer is a verdict only when the snapshot omits nobody: ask again with a full one.
+    An empty answer is a verdict only when the snapshot omits none: ask again with a full one.
 
     * A mode waits for the nearest earlier contender with a conflicting mode. Every earlier
       conflict must depart; watching the nearest wakes each waiter once per queue's turn.

@@ -85,7 +85,7 @@ Claim = Mode | Permit
 
 
 def parse_marker(marker: str) -> Claim:
-    """The claim that ``marker`` stands for; what nobody knows counts as exclusive."""
+    """The claim that ``marker`` stands for; an unknown one counts as exclusive."""
     permits = re.fullmatch(r"permit([1-9]\d{0,4})", marker, re.ASCII)
     if permits and int(permits[1]) <= MAX_PERMITS:
         return Permit(int(permits[1]))

@@ -116,7 +116,7 @@ class Snapshot:
     def without(self, departed: Iterable[Contender]) -> Snapshot:
         """This snapshot less what has departed since: a superset of the queue's earlier part.
 
-        Nobody can enter a queue before a contender that is already in it, so what remains here
+        No contender can enter a queue before one that is already in it, so what remains here
         bounds what remains there.
         """
         gone = {one.key for one in departed}

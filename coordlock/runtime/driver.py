@@ -142,7 +142,7 @@ async def _done(future: Future[Any], deadline: Deadline | None) -> None:
 
 
 class _Sleeper:
-    """A task that waits for a future, whose callback this is. Small, for there may be thousands."""
+    """A task that waits for a future, which calls this. Small, for there may be thousands."""
 
     __slots__ = ("_mailbox", "_woken")
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Promise(Future[T]):
-    """A future that is resolved once, by whoever comes first, and never cancelled.
+    """A future that is completed once, by the first to try, and never cancelled.
 
     A waiter keeps several, so they are small: a plain future's condition alone takes a kilobyte.
     What makes them safe for threads is that Python appends to a list, and pops from it, in one
@@ -51,7 +51,7 @@ class Promise(Future[T]):
 
     def _settle(self, outcome: tuple[Any, BaseException | None]) -> bool:
         self._outcomes.append(outcome)
-        # Whoever comes second, too: Ctrl-C may have kept the first one from it.
+        # A second call does it, too: Ctrl-C may have kept the first one from it.
         self._call_back()
         return self._outcomes[0] is outcome
 
@@ -60,7 +60,7 @@ class Promise(Future[T]):
             try:
                 callback = self._callbacks.pop(0)
             except IndexError:
-                return  # it was added just now, by somebody who calls it himself
+                return  # it was added just now, by a thread that calls it itself
             self._call(callback)
 
     def _call(self, callback: Callable[[Future[T]], object]) -> None:
@@ -73,7 +73,7 @@ class Promise(Future[T]):
         """Call ``fn`` with this promise once it is complete: here and now, if it is."""
         self._callbacks.append(fn)
         if self._outcomes:
-            # Whoever completes it now may have seen `fn` there, or not: one of us takes it.
+            # A thread that completes it now has seen `fn` there, or not: one of the two takes it.
             try:
                 self._callbacks.remove(fn)
             except ValueError:
