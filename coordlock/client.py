@@ -69,6 +69,7 @@ class Connecting:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._client: AsyncClient | None = None
+        self._begun = False
 
     def __await__(self) -> Generator[Any, None, AsyncClient]:
         return self._connect().__await__()
@@ -87,6 +88,9 @@ class Connecting:
         await self._client.close()
 
     async def _connect(self) -> AsyncClient:
+        if self._begun:
+            raise RuntimeError("this was awaited already: call connect_async() once more")
+        self._begun = True
         await run_async(_opening(self._link))
         return AsyncClient(self._link)
 

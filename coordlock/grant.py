@@ -45,6 +45,9 @@ __all__ = ["AsyncGrant", "AsyncLossSignal", "Grant", "GrantState", "LossSignal"]
 
 T = TypeVar("T")
 
+#: What is kept for each event loop.
+_PerLoop = dict[asyncio.AbstractEventLoop, T]
+
 
 class GrantState(Enum):
     """Where a grant stands. It goes from HELD to SUSPECT and back, and never back from the rest."""
@@ -71,11 +74,13 @@ class _BaseGrant(Resident, shown="Grant"):
         self.token: Final[int] = ticket.contender.token
         self._link = link
         self._ticket = ticket
+        #: Whether a block was entered that releases it.
+        self._is_entered = False
         #: Whether `release` was called, and so has told its caller of a loss.
         self._released = False
         self._finished: threading.Event | None = None
-        self._finished_in: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
-        self._scopes_in: dict[asyncio.AbstractEventLoop, set[Callable[[], None]]] = {}
+        self._finished_in: _PerLoop[asyncio.Future[None]] = {}
+        self._scopes_in: _PerLoop[set[Callable[[], None]]] = {}
 
     @property
     def state(self) -> GrantState:
@@ -130,9 +135,20 @@ class _BaseGrant(Resident, shown="Grant"):
         """Raise what `check` does, so that no body runs without the lock."""
         try:
             self.check()
-        except LockLost:
-            self._ticket.withdraw()  # no body means no exit that would do it
+        except BaseException:
+            self._leave()  # no body means no exit that would do it, after Ctrl-C neither
             raise
+        if self._is_entered:
+            raise RuntimeError(
+                f"the grant of {self.name!r} is entered already, and is released when that block "
+                "ends: do not enter it again inside"
+            )
+        self._is_entered = True
+
+    def _leave(self) -> None:
+        """Withdraw, if that was not done, without waiting for the answer."""
+        if not self._link.inherited:
+            self._ticket.withdraw()
 
     def _release(self, timeout: Duration | None = None) -> Steps[bool]:
         """Release the lock; whether it was still held.
@@ -147,11 +163,12 @@ class _BaseGrant(Resident, shown="Grant"):
         seconds = timeout_of("release", timeout)
         if seconds is None:
             seconds = self._link.settings.request_timeout
-        self._released = True
         if not self._ticket.is_leaving:
             held = self._ticket.lost is None
             removal = self._ticket.withdraw()
+            self._released = True
             yield within(self._link.timers, removal, seconds if held else 0.0)
+        self._released = True
         return self.state is GrantState.RELEASED
 
     def _when_lost(self, tell: Callable[[], None]) -> None:
@@ -230,10 +247,9 @@ class _BaseGrant(Resident, shown="Grant"):
         lost = self._lost_error()
         if body is None:
             raise lost
-        if not isinstance(body, LockLost):
-            while body.__context__ is not None:
-                body = body.__context__
-            body.__context__ = lost
+        if isinstance(body, LockLost) and (body.name, body.token) == (lost.name, lost.token):
+            return
+        _go_under(body, lost)
 
     def __del__(self) -> None:
         if self.__dict__.get("_released", True):
@@ -253,6 +269,25 @@ class _BaseGrant(Resident, shown="Grant"):
     def __repr__(self) -> str:
         state = self.state.value
         return f"<{type(self).__name__} {self.name!r} token={self.token} {state}>"
+
+
+def _go_under(error: BaseException, lost: LockLost) -> None:
+    """Let ``lost`` be the first context of ``error``, and a note where no traceback shows that."""
+    is_shown, seen = True, {id(error)}
+    last = error
+    while (before := last.__context__) is not None and id(before) not in seen:
+        is_shown = is_shown and (not last.__suppress_context__ or last.__cause__ is before)
+        seen.add(id(before))
+        last = before
+    if before is None:  # else they make a circle
+        last.__context__ = lost
+    if before is not None or last.__suppress_context__ or not is_shown:
+        error.add_note(str(lost))
+
+
+def _forget_closed(kept: _PerLoop[T]) -> None:
+    for loop in [one for one in kept if one.is_closed()]:
+        del kept[loop]
 
 
 class _Signal:
@@ -285,7 +320,7 @@ class LossSignal(_Signal):
             hold._ticket.end.add_done_callback(lambda _: finished.set())
             hold._finished = finished
         if not self.is_set():  # a forked child has lost it, and is not told
-            hold._finished.wait(bound)
+            hold._finished.wait(None if bound is None else min(bound, threading.TIMEOUT_MAX))
         return self.is_set()
 
 
@@ -301,6 +336,7 @@ class AsyncLossSignal(_Signal):
         loop = asyncio.get_running_loop()
         finished = self._hold._finished_in
         if loop not in finished:
+            _forget_closed(finished)
             finished[loop] = completion(self._hold._ticket.end)
         await asyncio.wait([finished[loop]])
         return self.is_set()
@@ -354,13 +390,11 @@ class Grant(_BaseGrant):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._link.inherited or self._released:
-            return
         try:
-            held = self.release()
+            has_lost = not (self._link.inherited or self._released or self.release())
         finally:
-            self._ticket.withdraw()  # where Ctrl-C came before that: the grant is left only once
-        if not held:
+            self._leave()  # where Ctrl-C came before that: a block is left only once
+        if has_lost:
             self._chain(body)
 
 
@@ -426,6 +460,7 @@ class AsyncGrant(_BaseGrant):
         """What cancels the bodies in the running loop; a loss finds those that are in it then."""
         loop = asyncio.get_running_loop()
         if (scopes := self._scopes_in.get(loop)) is None:
+            _forget_closed(self._scopes_in)
             entered: set[Callable[[], None]] = set()
             scopes = self._scopes_in[loop] = entered
 

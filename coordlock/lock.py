@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, ExitStack
 from enum import Enum
 from types import TracebackType
-from typing import Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+from weakref import ref
 
 from coordlock.bodies import Bodies
 from coordlock.errors import AcquireTimeout
@@ -63,10 +64,7 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
     @staticmethod
     def _seconds(timeout: Timeout, default: float | None) -> float | None:
         given = default if isinstance(timeout, Default) else timeout
-        seconds = timeout_of("acquire", given)
-        if seconds is not None and not seconds >= 0:  # nor is NaN
-            raise ValueError(f"timeout of acquire: {given!r} is not None or 0 or more")
-        return seconds
+        return timeout_of("acquire", given)
 
     def _make(self, ticket: Ticket) -> G:
         """The grant of ``ticket``."""
@@ -105,6 +103,13 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         except AcquireTimeout:
             return None
 
+    def _entered(self, grant: G, statement: ref[Statement] | None) -> G:
+        """Note that ``statement`` has entered with ``grant``, or a call by hand."""
+        grant._is_entered = True
+        if statement is not None and (entering := statement()) is not None:
+            entering.abandon = grant._leave
+        return self._bodies.enter(grant, statement)
+
     def _contenders(self) -> Steps[tuple[Standing, ...]]:
         """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
         return (yield from standings(self._link, self.name))
@@ -139,9 +144,9 @@ class Lock(_BaseLock[Grant]):
         statement = running(self)
         grant = self.acquire()
         try:
-            return self._bodies.enter(grant, statement)
+            return self._entered(grant, statement)
         except BaseException:
-            grant.release(0)  # Ctrl-C: no exit follows where nothing was entered
+            grant._leave()  # Ctrl-C: no exit follows where nothing was entered
             raise
 
     @known_by_statement
@@ -152,6 +157,8 @@ class Lock(_BaseLock[Grant]):
         traceback: TracebackType | None,
         statement: Statement | None = None,
     ) -> None:
+        if self._link.inherited:
+            return
         grants = self._bodies.leave(statement)
         if len(grants) == 1:
             grants[0].__exit__(kind, body, traceback)
@@ -162,16 +169,24 @@ class Lock(_BaseLock[Grant]):
                 raise self._bodies.ambiguous(len(grants))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate ``function``: hold the lock during each call."""
-        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function!r} is async: decorate it with a lock of connect_async()")
-        if inspect.isgeneratorfunction(function):
-            raise TypeError(f"{function!r} is a generator: take the lock inside of it")
+        """Decorate ``function``: hold the lock during each call.
+
+        Raises TypeError for what runs after its call has returned: coroutine functions, which a
+        lock of `connect_async` decorates, and generators.
+        """
+        given: object = function
+        if not callable(given) or isinstance(given, type):
+            raise TypeError(f"{function!r} is not a function: a lock decorates functions")
+        if (kind := _lazy_kind(function)) is not None:
+            raise _too_late(function, kind)
 
         @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self.acquire():
-                return function(*args, **kwargs)
+            with self:
+                result = function(*args, **kwargs)
+                if (kind := _kind_of_result(result)) is not None:
+                    raise _too_late(function, kind)
+                return result
 
         return locked
 
@@ -195,7 +210,7 @@ class AsyncLock(_BaseLock[AsyncGrant]):
 
     async def __aenter__(self) -> AsyncGrant:
         statement = running(self)
-        return self._bodies.enter(await self.acquire(), statement)
+        return self._entered(await self.acquire(), statement)
 
     @known_by_statement
     async def __aexit__(
@@ -205,6 +220,8 @@ class AsyncLock(_BaseLock[AsyncGrant]):
         traceback: TracebackType | None,
         statement: Statement | None = None,
     ) -> None:
+        if self._link.inherited:
+            return
         grants = self._bodies.leave(statement)
         if len(grants) == 1:
             await grants[0].__aexit__(kind, body, traceback)
@@ -214,16 +231,53 @@ class AsyncLock(_BaseLock[AsyncGrant]):
                     all_of_them.push_async_exit(grant)
                 raise self._bodies.ambiguous(len(grants))
 
-    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-        """Decorate the coroutine function ``function``: hold the lock during each call."""
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]]
+    ) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Decorate the coroutine function ``function``: hold the lock during each call.
+
+        Raises TypeError for other functions, which a lock of `connect` decorates, and generators.
+        """
         if not inspect.iscoroutinefunction(function):
+            if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+                raise _too_late(function, "a generator")
             raise TypeError(
-                f"{function!r} is not a coroutine function: decorate it with connect()'s"
+                f"{function!r} is not a coroutine function: decorate it with a lock of connect()"
             )
 
         @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with await self.acquire():
+            async with self:
                 return await function(*args, **kwargs)
 
         return locked
+
+
+def _lazy_kind(function: Callable[..., object]) -> str | None:
+    """What a call of ``function`` returns before its body has run, if it does."""
+    if inspect.iscoroutinefunction(function):
+        return "a coroutine"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "a generator"
+    return None
+
+
+def _kind_of_result(result: object) -> str | None:
+    """The same, of its result: a wrapper hides what the function is."""
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that it was never awaited
+        return "a coroutine"
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        return "a generator"
+    return None
+
+
+def _too_late(function: object, kind: str) -> TypeError:
+    what_to_do = (
+        "decorate it with a lock of connect_async()"
+        if kind == "a coroutine"
+        else "take the lock inside of it"
+    )
+    return TypeError(
+        f"{function!r} makes {kind}, whose body would run without the lock: {what_to_do}"
+    )

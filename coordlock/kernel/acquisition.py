@@ -49,6 +49,7 @@ class _Acquisition:
                     return ticket
                 except SessionLost:
                     ticket.withdraw()
+                    self.link.check()
                     # Without a place in the queue there is nothing to lose: a new session may try.
                     if ticket.contender is not None or attempt == _SESSIONS - 1:
                         raise

@@ -209,9 +209,9 @@ class Link:
             if not self._must_stay():
                 self._leave()
         finally:
-            self.callbacks.close()
             if self._closing is not None:
-                self._closing.resolve(None)
+                self._closing.resolve(None)  # first, because a callback may wait for it
+            self.callbacks.close()
 
     def _withdraw_all(self) -> list[Promise[bool]]:
         """End all tickets here; of a shared session, withdraw them one by one."""

@@ -58,6 +58,9 @@ def run(steps: Steps[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+    except BaseException:
+        steps.close()  # where Ctrl-C struck between two waits, it cleans up now
+        raise
 
 
 async def run_async(steps: Steps[T]) -> T:
@@ -86,6 +89,9 @@ async def run_async(steps: Steps[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+    except BaseException:
+        steps.close()
+        raise
 
 
 def run_in_background(

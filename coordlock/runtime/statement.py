@@ -22,16 +22,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Statement:
     """One run of a `with` statement: what it loaded as the lock's `__exit__`."""
 
-    __slots__ = ("__weakref__", "_exit", "lock")
+    __slots__ = ("__weakref__", "_exit", "abandon", "lock")
 
     def __init__(self, exit: Callable[..., Any], lock: object) -> None:
         self._exit = exit
         #: None where it was loaded from the class, as by `contextlib.ExitStack`.
         self.lock: Final = lock
+        #: Gives up what was entered, in one step, where Ctrl-C ends the exit.
+        self.abandon: Callable[[], object] | None = None
 
     def __call__(self, lock: Any, *failure: Any) -> Any:
         """Leave ``lock``."""
-        return self._exit(lock, *failure, statement=self)
+        try:
+            return self._exit(lock, *failure, statement=self)
+        except BaseException:
+            if self.abandon is not None:
+                self.abandon()
+            raise
 
 
 class _Loaded(threading.local):
