@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import rpc
 from coordlock_etcd.backend import EtcdBackend
-from coordlock_etcd.connection import Connection
+from coordlock_etcd.transport import Connection
 from kazoo.client import KazooClient
 
 import coordlock

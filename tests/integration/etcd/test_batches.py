@@ -32,10 +32,10 @@ def an_entry(queue: str) -> Entry:
 def at_once(party: Party) -> Iterator[None]:
     """What is asked here is asked before any of it is sent."""
     assert isinstance(party.backend, EtcdBackend)
-    starter = party.backend._connection.starter
+    threads = party.backend._connection.cluster.threads
     held_back: list[Callable[[], None]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(starter, "run", lambda _, start: held_back.append(start))
+        patch.setattr(threads, "run", lambda _, start: held_back.append(start))
         yield
     for start in held_back:
         start()

@@ -1,10 +1,10 @@
-"""How many requests may be under way at once."""
+"""How many requests for one queue may be under way at once."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, Generic, TypeVar
 
@@ -12,13 +12,13 @@ from coordlock.errors import BackendUnavailable
 from coordlock.runtime.promise import Promise
 from coordlock_etcd.errors import SERVICE
 
-__all__ = ["Turns"]
+__all__ = ["Limiter"]
 
 T = TypeVar("T")
 
 
 class _Line(Generic[T]):
-    """Those who come to one place."""
+    """The requests for one queue."""
 
     __slots__ = ("under_way", "waiting")
 
@@ -27,27 +27,27 @@ class _Line(Generic[T]):
         self.waiting: deque[tuple[Callable[[], Future[T]], Promise[T]]] = deque()
 
 
-class Turns(Generic[T]):
-    """Lets ``most`` requests to a place be under way; others wait for their turn, in order.
+class Limiter(Generic[T]):
+    """Lets ``most`` requests for a queue be under way; others wait for their turn, in order.
 
-    etcd looks at a whole queue to find its end, so thousands who come to one at once would keep it
-    busy for minutes: requests would time out, heartbeats among them. Here they wait unsent.
+    etcd looks at a whole queue to find its end, so thousands of requests for one queue at once
+    would keep it busy for minutes: requests would time out, heartbeats too. Here they wait unsent.
     """
 
     def __init__(self, most: int) -> None:
         self._most: Final = most
         self._lock = threading.RLock()
-        self._lines: dict[Hashable, _Line[T]] = {}
+        self._lines: dict[str, _Line[T]] = {}
 
-    def take(self, place: Hashable, send: Callable[[], Future[T]]) -> Future[T]:
+    def submit(self, queue: str, send: Callable[[], Future[T]]) -> Future[T]:
         """The answer to what ``send`` sends, here and now or when others have been answered."""
         with self._lock:
-            line = self._lines.get(place)
+            line = self._lines.get(queue)
             if line is not None and (line.waiting or len(line.under_way) >= self._most):
-                # Ctrl-C may have kept one from passing its turn on.
+                # Ctrl-C may have kept an answer from passing its turn on.
                 line.under_way = {one: None for one in line.under_way if not one.done()}
                 if len(line.under_way) >= (1 if line.waiting else self._most):
-                    # One of those will be answered, and passes its turn on under this lock.
+                    # A request that is under way will pass its turn on, under this lock.
                     promise: Promise[T] = Promise()
                     line.waiting.append((send, promise))
                     return promise
@@ -57,19 +57,19 @@ class Turns(Generic[T]):
             # Nothing is called under the lock, where a signal handler could run and wait for an
             # answer that needs it.
             with self._lock:
-                if place not in self._lines:
-                    self._lines[place] = line
-                self._lines[place].under_way[answer] = None
-            self._pass_on_after(place, answer)
+                if queue not in self._lines:
+                    self._lines[queue] = line
+                self._lines[queue].under_way[answer] = None
+            self._pass_on_after(queue, answer)
         return answer
 
-    def _pass_on_after(self, place: Hashable, answer: Future[T]) -> None:
+    def _pass_on_after(self, queue: str, answer: Future[T]) -> None:
         # At once, if it has been answered meanwhile.
-        answer.add_done_callback(lambda answered: self._pass_on(place, answered))
+        answer.add_done_callback(lambda answered: self._pass_on(queue, answered))
 
-    def _pass_on(self, place: Hashable, answered: Future[T]) -> None:
-        """Give the turn to the next one, or to the one after it if that fails at once."""
-        while (turn := self._next(place, answered)) is not None:
+    def _pass_on(self, queue: str, answered: Future[T]) -> None:
+        """Give the turn to the next request, or to the one after it if that fails at once."""
+        while (turn := self._next(queue, answered)) is not None:
             send, promise = turn
             answered = promise
             try:
@@ -77,17 +77,17 @@ class Turns(Generic[T]):
             except BaseException as error:
                 promise.fail(BackendUnavailable(SERVICE, f"the request was not sent: {error!r}"))
                 if not isinstance(error, Exception):
-                    self._pass_on(place, promise)
-                    raise  # Ctrl-C is for whoever runs this
+                    self._pass_on(queue, promise)
+                    raise  # Ctrl-C is for the caller
             if not promise.done():
-                self._pass_on_after(place, promise)
+                self._pass_on_after(queue, promise)
                 return
 
     def _next(
-        self, place: Hashable, answered: Future[T]
+        self, queue: str, answered: Future[T]
     ) -> tuple[Callable[[], Future[T]], Promise[T]] | None:
         with self._lock:
-            line = self._lines.get(place)
+            line = self._lines.get(queue)
             if line is None:
                 return None
             line.under_way.pop(answered, None)
@@ -96,5 +96,5 @@ class Turns(Generic[T]):
                 line.under_way[promise] = None
                 return send, promise
             if not line.under_way:
-                del self._lines[place]
+                del self._lines[queue]
             return None

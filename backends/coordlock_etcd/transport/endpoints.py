@@ -51,7 +51,7 @@ class Endpoint:
         self._given = given
         self._lock = threading.RLock()
         self._own: grpc.Channel | None = None
-        # Of that channel, by method: gRPC takes its time to make one.
+        # The stubs of that channel, by method: gRPC takes its time to make one.
         self._stubs: dict[str, Any] = {}
         self._retired: grpc.Channel | None = None
         self._closed = False
@@ -63,7 +63,7 @@ class Endpoint:
             return self._opened()
 
     def stub(self, method: Method[Any, Any]) -> tuple[grpc.Channel, Any]:
-        """The channel, and what calls ``method`` on it. Raises as `channel` does."""
+        """The channel, and the stub that calls ``method`` on it. Raises as `channel` does."""
         with self._lock:
             channel = self._opened()
             stub = self._stubs.get(method.path)
@@ -73,17 +73,17 @@ class Endpoint:
             return channel, stub
 
     def renew(self, silent: grpc.Channel) -> bool:
-        """Use a new connection instead of ``silent``; False when that is not in use any more.
+        """Use a new connection instead of ``silent``; False if ``silent`` is not in use any more.
 
-        A connection that a network forgot looks like a slow server for a long time. The calls that
-        are on it may still be answered: it is closed at the next renewal, a deadline later.
+        A connection that a network forgot looks like a slow server for a long time. Its calls may
+        still be answered, so it is closed only at the next renewal, a deadline later.
         """
         with self._lock:
             if self._own is not silent or self._closed:
                 return False
             useless, self._retired, self._own = self._retired, self._own, None
         if useless is not None:
-            # Closing waits for the thread that may be calling us, so it needs one of its own.
+            # Closing waits for the thread that may be calling us, so it needs another thread.
             with suppress(RuntimeError):  # at the interpreter's end
                 threading.Thread(
                     target=useless.close, name="coordlock-etcd-renew", daemon=True
@@ -98,7 +98,7 @@ class Endpoint:
     def close(self) -> None:
         """Close the channels, unless given; their calls end as cancelled.
 
-        Blocks until they have, so never call it from a callback of gRPC.
+        Blocks until the calls have ended, so never call it from a callback of gRPC.
         """
         with self._lock:
             self._closed = True
@@ -138,8 +138,8 @@ class Endpoints:
         """The endpoint in use."""
         return self.all[self._index]
 
-    def leave(self, failed: Endpoint) -> bool:
-        """Use the next endpoint instead of ``failed``; False when nothing changes by that.
+    def fail_over(self, failed: Endpoint) -> bool:
+        """Use the next endpoint instead of ``failed``; False if that changes nothing.
 
         Calls that fail together move on once.
         """

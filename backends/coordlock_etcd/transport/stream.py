@@ -9,28 +9,33 @@ from typing import Final
 import grpc
 
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.connection import Connection
-from coordlock_etcd.endpoints import Endpoint
 from coordlock_etcd.errors import is_elsewhere, needs_login, translate
 from coordlock_etcd.rpc import WATCH
+from coordlock_etcd.transport.cluster import Cluster
+from coordlock_etcd.transport.login import Login, metadata
 
 __all__ = ["Stream"]
 
 
 class Stream:
-    """A stream on the endpoint in use, from `open` until it breaks or is cancelled."""
+    """A stream on the endpoint in use, until it breaks or is cancelled."""
 
-    def __init__(self, connection: Connection, endpoint: Endpoint, token: str | None) -> None:
-        self.endpoint: Final = endpoint
-        self._connection = connection
+    def __init__(self, cluster: Cluster, login: Login, token: str | None) -> None:
+        self._cluster = cluster
+        self._login = login
         self._token = token
+        self._endpoint: Final = cluster.endpoints.current
         self._requests: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
-        connection.check(takes_thread=True)
-        self.channel: Final = endpoint.channel
-        method = self.channel.stream_stream(WATCH.path, WATCH.encode, WATCH.decode)
+        cluster.admit(takes_thread=True)
+        self._channel: Final = self._endpoint.channel
+        method = self._channel.stream_stream(WATCH.path, WATCH.encode, WATCH.decode)
         # None ends the iterator, and with it the thread in which gRPC waits for requests.
-        self._call = method(iter(self._requests.get, None), metadata=connection.metadata(token))
-        connection.follow(self._call)
+        self._call = method(iter(self._requests.get, None), metadata=metadata(token))
+        cluster.track(self._call)
+
+    def is_current(self) -> bool:
+        """Whether calls go over its channel, too."""
+        return self._channel is self._cluster.endpoints.current.channel
 
     def send(self, request: pb.WatchRequest) -> None:
         """Send ``request``, in the order of the calls; never blocks."""
@@ -47,17 +52,17 @@ class Stream:
         except grpc.RpcError:
             code, details = self._call.code(), self._call.details() or ""
             if needs_login(code, details):
-                self._connection.forget(self._token)
+                self._login.forget(self._token)
             elif is_elsewhere(code, details):
-                self._connection.leave(self.endpoint, self.channel, silent=False)
-            raise translate(code, details, self.endpoint.host) from None
+                self._cluster.fail_over(self._endpoint, self._channel, silent=False)
+            raise translate(code, details, self._endpoint.host) from None
 
     def refuse_token(self) -> None:
         """Log in anew before the next stream."""
-        self._connection.forget(self._token)
+        self._login.forget(self._token)
 
     def close(self) -> None:
-        """Let go of what the broken stream has kept. Blocks no longer than gRPC's own cleanup."""
+        """Free what the broken stream holds. Blocks no longer than gRPC's own cleanup."""
         self._call.cancel()
         self._requests.put(None)
-        self._connection.forsake(self._call)
+        self._cluster.untrack(self._call)

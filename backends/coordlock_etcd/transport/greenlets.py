@@ -1,10 +1,10 @@
 """gRPC under gevent.
 
 After ``gevent.monkey.patch_all()`` threads are greenlets. gRPC waits inside of its C code, where
-the first greenlet that waits stops all of them. So it has a mode for gevent, which is for the whole
-process and for ever: there it waits in native threads, which it takes from gevent's pool. That has
-ten, for name look-ups too; when all of them wait for answers, nothing goes on any more. So each
-client makes room for its own.
+the first greenlet that waits stops all of them. So gRPC has a mode for gevent, for the whole
+process and for ever: in it gRPC waits in native threads, which it takes from gevent's pool. The
+pool has ten, for name look-ups too. When all of them wait for answers, nothing goes on any more. So
+each client makes room for the threads that it needs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import grpc
 
 from coordlock.errors import ConfigurationError
 
-__all__ = ["Room", "is_patched", "prepare"]
+__all__ = ["GeventRoom", "is_patched", "prepare"]
 
-#: Threads in which a client waits: for its watches and what it started, for the call that blocks,
-#: for a member's term.
+#: Threads in which a client waits: for its watches and the calls it started, for the call that
+#: blocks, for a member's term.
 _OF_A_CLIENT: Final = 3
-#: And one in which gRPC waits for what is to be called back.
+#: The thread in which gRPC waits for what is to be called back.
 _OF_GRPC: Final = 1
 
 
@@ -34,8 +34,8 @@ def is_patched() -> bool:
 def prepare(*, has_channel: bool) -> None:
     """Let gRPC wait as gevent needs it, where threads are greenlets. Idempotent.
 
-    Raises `ConfigurationError` if the application ``has_channel`` that was made before that: such a
-    channel's calls stop everything.
+    Raises `ConfigurationError` if the application ``has_channel`` that was made before that: calls
+    of such a channel stop everything.
     """
     if not is_patched():
         return
@@ -50,12 +50,12 @@ def prepare(*, has_channel: bool) -> None:
     gevent.init_gevent()
 
 
-class Room:
+class GeventRoom:
     """What one client needs of gevent's pool, until `leave`. Nothing where threads are threads."""
 
-    #: Of all clients.
+    #: By all clients.
     _taken = 0
-    #: What the pool had for others.
+    #: The size of the pool without clients of etcd.
     _others: int | None = None
 
     def __init__(self, hosts: int) -> None:
@@ -63,18 +63,18 @@ class Room:
         if not self._size:
             return
         pool = sys.modules["gevent"].get_hub().threadpool
-        if Room._others is None:
-            Room._others = pool.maxsize
-        Room._taken += self._size
-        pool.maxsize = max(pool.maxsize, Room._others + Room._taken + _OF_GRPC)
+        if GeventRoom._others is None:
+            GeventRoom._others = pool.maxsize
+        GeventRoom._taken += self._size
+        pool.maxsize = max(pool.maxsize, GeventRoom._others + GeventRoom._taken + _OF_GRPC)
 
     def leave(self) -> None:
         """The client is closed. Idempotent."""
-        Room._taken -= self._size
+        GeventRoom._taken -= self._size
         self._size = 0
 
 
 def _is_prepared() -> bool:
-    # gRPC does not tell officially; where it tells no more, the caller is trusted.
+    # gRPC does not tell officially. If it no longer tells, the caller is trusted.
     cygrpc: Any = getattr(grpc, "_cython", None)
     return bool(getattr(getattr(cygrpc, "cygrpc", None), "g_gevent_activated", True))

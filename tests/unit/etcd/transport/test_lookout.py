@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from coordlock_etcd.lookout import _GRACE, _PATIENCE, Lookout
+from coordlock_etcd.transport.lookout import _GRACE, _PATIENCE, Lookout
 
 from coordlock.testing.waiting import eventually
 

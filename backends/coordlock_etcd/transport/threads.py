@@ -8,35 +8,36 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
-__all__ = ["Starter"]
+__all__ = ["CallThreads"]
 
 Action = Callable[[], None]
 
 
-class Starter:
-    """Makes calls in threads of its own.
+class CallThreads:
+    """Two threads that make calls: one blocks for a call, the other starts calls.
 
     Signal handlers run in the main thread, between any two steps of Python code. gRPC's Python code
     takes its channel's lock in such steps: a KeyboardInterrupt there leaves the lock taken, and all
-    who need the channel waiting for good. Handing over is one step of C.
+    callers that need the channel waiting for good. Handing over is one step of C.
 
-    A call that blocks costs much less than one that is started: for that, gRPC starts a thread of
-    its own where no other call is under way, and hands the answer over to it. So the first call
-    blocks a thread that is there for it, and others are started while it does.
+    A call that blocks costs much less than a call that is started: for the latter, gRPC starts a
+    thread where no other call is under way, and hands the answer over to it. So the first call
+    blocks the thread for that, and other calls are started meanwhile.
     """
 
     def __init__(self) -> None:
         self._calls: Final = _Thread("coordlock-etcd-call")
         self._starts: Final = _Thread("coordlock-etcd-start")
-        #: Taken while a call is made in the thread for that. Should Ctrl-C strike between taking it
-        #: and handing over, it stays taken, and all calls are started.
+        #: Taken while a call blocks the thread for that. If Ctrl-C strikes between taking it and
+        #: handing over, it stays taken, and all calls are started.
         self._calling: Final = threading.Lock()
 
     def run(self, call: Callable[[], Action] | None, start: Action) -> None:
-        """Make a call: all of it and then what ``call`` returns, if it is given, or just ``start``.
+        """Make a call: by ``call`` and then what it returns, or by ``start``.
 
-        None of them raises anything. Never blocks, but in a thread other than the main one it may
-        ``start`` right here.
+        ``call`` blocks, so it is used only if it is given and its thread is free. None of the three
+        raises anything. This never blocks, but may ``start`` in the caller's thread unless that is
+        the main one.
         """
         if call is not None and self._calling.acquire(blocking=False):
             if self._calls.do(lambda: self._call(call)):
@@ -57,7 +58,7 @@ class Starter:
 
     def _call(self, call: Callable[[], Action]) -> None:
         finish = call()
-        # Whoever is told of the answer may want the thread next.
+        # A callback of the answer may want the thread next.
         self._calling.release()
         finish()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import coordlock_etcd
-from coordlock_etcd.connection import Connection
-from coordlock_etcd.endpoints import Endpoint, Endpoints
+from coordlock_etcd.transport.connection import Connection
+from coordlock_etcd.transport.endpoints import Endpoint, Endpoints
 
 from coordlock.errors import BackendUnavailable
 from tests.servers.ports import free_port
@@ -19,9 +19,9 @@ def test_a_login_that_ctrl_c_struck_keeps_nobody_waiting() -> None:
     connection = Connection(endpoints, 5, ("somebody", "s3cret"))
     try:
         for number in itertools.count(1):
-            came = interrupted(connection.token, number, within=coordlock_etcd)
+            came = interrupted(connection.login.token, number, within=coordlock_etcd)
             for _ in range(2):
-                assert isinstance(connection.token().exception(20), BackendUnavailable)
+                assert isinstance(connection.login.token().exception(20), BackendUnavailable)
             if not came:
                 break
         assert number > 10

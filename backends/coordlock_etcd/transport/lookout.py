@@ -1,18 +1,18 @@
 """Requests that were lost with a leader, found without waiting for their time to be up.
 
-A member hands what it is asked over to its leader. A leader that dies takes along what had not
-reached a majority: nobody will ever answer that, though the member is well and so is the
+A member hands requests over to its leader. A leader that dies takes along the requests that had
+not reached a majority: they will never be answered, though the member is well and so is the
 connection. etcd itself gives up after five seconds and two elections.
 
-Every answer shows the term of the newest entry of the log that its member has applied. What
-outlives a leader comes before the first entry of the next one. So when a member shows a newer term,
-what was asked before and is not answered was lost, but for what is answered at that very moment, or
-was kept back by a member that knew of no leader. It fails then, as at the end of its time, and the
-caller knows whether it can be asked again. A client that has yet to see the new term cannot tell
-what it asks before that, so nothing is given up that was asked only a moment ago.
+Every answer shows the term of the newest entry of the log that its member has applied. An entry
+that outlives a leader comes before the first entry of the next leader. So when a member shows a
+newer term, the unanswered requests of older terms were lost, but for requests that are answered at
+that very moment, or that a member without a leader has kept back. They fail then, as at the end of
+their time, and the caller knows whether it can ask again. A client may see a new term late, and so
+take a request of that term for an older one: no request is given up that was sent a moment ago.
 
-Nothing is sent for this while requests are answered. When one is not, the member is asked for its
-term, which it tells by itself, and the less often the longer that lasts.
+Nothing is sent for this while requests are answered. When a request is not, the member is asked for
+its term, which it tells without its leader: the longer that lasts, the less often.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Final, Protocol
 
 __all__ = ["Lookout"]
 
-#: Seconds between looks. The second one that finds a request unanswered asks its member.
+#: Seconds between looks. The second look that finds a request unanswered asks the member.
 _PATIENCE: Final = 0.2
 #: The next question comes after this share of the time for which there has been no answer.
 _SHARE: Final = 0.15
@@ -39,21 +39,21 @@ class Asked(Hashable, Protocol):
     """A request under way."""
 
     def give_up(self) -> None:
-        """It was lost. Must not block."""
+        """Fail as lost. Must not block."""
 
 
 @dataclass(slots=True)
 class _Sending:
-    """A request: when it was sent, and in which term, or 0 where none was known yet."""
+    """When a request was sent, and in which term, or 0 where none was known yet."""
 
     moment: float
     term: int
-    #: A look has found it unanswered.
+    #: A look has found the request unanswered.
     is_known: bool = False
 
 
 class Lookout:
-    """Looks after the requests of one connection, in a thread that starts with the first of them.
+    """Looks after the requests of one connection, in a thread that starts with the first request.
 
     Args:
         ask: asks the member in use for its term, and may block for that; 0 when there is no answer.
@@ -117,31 +117,31 @@ class Lookout:
                 self._wait(pause)
                 pause = self._look()
             self._idle = True
-            if self._asked:  # it came just now, and may have found this thread busy
+            if self._asked:  # by a request that found this thread busy just now
                 self._nudges.put(None)
 
     def _look(self) -> float:
-        """Give up what was lost; in how many seconds to look again."""
+        """Give up lost requests; in how many seconds to look again."""
         oldest = next(iter(self._asked.copy().values()), None)
         if oldest is None:
             return _PATIENCE
-        if not oldest.is_known:  # a process that stood still has yet to hear of its answer
+        if not oldest.is_known:  # a process that stood still has yet to read the answer
             oldest.is_known = True
             return _PATIENCE
-        # What was sent a moment ago may be on its way to the new leader already.
+        # A request sent a moment ago may be on its way to the new leader already.
         latest = time.monotonic() - _PATIENCE
         self.saw(self._ask())
         lost = []
-        for one, sending in self._asked.copy().items():  # in one step, whoever sends meanwhile
+        for request, sending in self._asked.copy().items():  # in one step: others send meanwhile
             sending.term = sending.term or self._term
             if sending.term < self._term and sending.moment <= latest:
-                lost.append((one, sending))
+                lost.append((request, sending))
         if lost:
             self._wait(_GRACE)
-        for one, sending in lost:
-            # Else it was refused meanwhile and has been sent again.
-            if self._asked.get(one) is sending and self.answered(one):
-                one.give_up()
+        for request, sending in lost:
+            # Else etcd refused it meanwhile, and it has been sent again.
+            if self._asked.get(request) is sending and self.answered(request):
+                request.give_up()
         return max(_PATIENCE, _SHARE * (time.monotonic() - oldest.moment))
 
     def _wait(self, seconds: float) -> None:

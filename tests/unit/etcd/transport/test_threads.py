@@ -1,4 +1,4 @@
-"""Who makes calls: the thread for them, while it is free, and never the main thread."""
+"""Calls are made by the thread for them, while it is free, and never by the main thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from coordlock_etcd.starter import Starter
+from coordlock_etcd.transport.threads import CallThreads
 
 from coordlock.testing.waiting import eventually
 
@@ -31,27 +31,27 @@ class Calls:
 
 
 @pytest.fixture
-def starter(no_leaks: None) -> Iterator[Starter]:
-    starter = Starter()
-    yield starter
-    starter.close()
-    starter.join(30)
+def threads(no_leaks: None) -> Iterator[CallThreads]:
+    threads = CallThreads()
+    yield threads
+    threads.close()
+    threads.join(30)
 
 
 @pytest.fixture
-def calls(starter: Starter) -> Iterator[Calls]:
+def calls(threads: CallThreads) -> Iterator[Calls]:
     calls = Calls()
     yield calls
     calls.answer.set()
 
 
 def test_one_call_blocks_the_thread_for_that_and_others_are_started_meanwhile(
-    starter: Starter, calls: Calls
+    threads: CallThreads, calls: Calls
 ) -> None:
-    starter.run(calls.block, calls.start)
+    threads.run(calls.block, calls.start)
     eventually(lambda: len(calls.done) == 1)
     for _ in range(2):
-        starter.run(calls.block, calls.start)
+        threads.run(calls.block, calls.start)
     eventually(lambda: len(calls.done) == 3)
     calls.answer.set()
     eventually(lambda: len(calls.done) == 4)
@@ -60,52 +60,54 @@ def test_one_call_blocks_the_thread_for_that_and_others_are_started_meanwhile(
     assert calls.done == expected
 
 
-def test_another_thread_starts_its_calls_itself(starter: Starter, calls: Calls) -> None:
-    starter.run(calls.block, calls.start)
-    thread = threading.Thread(target=starter.run, args=(calls.block, calls.start), name="other")
+def test_another_thread_starts_its_calls_itself(threads: CallThreads, calls: Calls) -> None:
+    threads.run(calls.block, calls.start)
+    thread = threading.Thread(target=threads.run, args=(calls.block, calls.start), name="other")
     thread.start()
     thread.join()
     assert ("started", "other") in calls.done
 
 
-def test_who_is_told_of_an_answer_may_make_the_next_call(starter: Starter, calls: Calls) -> None:
+def test_who_is_told_of_an_answer_may_make_the_next_call(
+    threads: CallThreads, calls: Calls
+) -> None:
     calls.answer.set()
     told = threading.Event()
 
     def finish() -> None:
-        starter.run(calls.block, calls.start)
+        threads.run(calls.block, calls.start)
         told.set()
 
-    starter.run(lambda: finish, calls.start)
+    threads.run(lambda: finish, calls.start)
     assert told.wait(30)
     eventually(lambda: len(calls.done) == 2)
     assert [what for what, _ in calls.done] == ["called", "finished"]
 
 
 def test_after_the_end_calls_are_started_where_they_come_from(
-    starter: Starter, calls: Calls
+    threads: CallThreads, calls: Calls
 ) -> None:
-    starter.close()
-    starter.run(calls.block, calls.start)
+    threads.close()
+    threads.run(calls.block, calls.start)
     assert calls.done == [("started", threading.current_thread().name)]
 
 
 def test_ctrl_c_while_a_thread_starts_leaves_none_behind(
-    starter: Starter, calls: Calls, monkeypatch: pytest.MonkeyPatch
+    threads: CallThreads, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, threads = threading.Thread.start, list[threading.Thread]()
+    start, made = threading.Thread.start, list[threading.Thread]()
 
     def interrupted(thread: threading.Thread) -> None:
         start(thread)
-        threads.append(thread)
-        if len(threads) == 1:
+        made.append(thread)
+        if len(made) == 1:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        starter.run(None, calls.start)
-    starter.run(None, calls.start)
+        threads.run(None, calls.start)
+    threads.run(None, calls.start)
     eventually(lambda: calls.done == [("started", "coordlock-etcd-start")])
-    starter.close()
-    assert len(threads) == 2, "nobody knew of the first"
-    eventually(lambda: not any(one.is_alive() for one in threads), within=10)
+    threads.close()
+    assert len(made) == 2, "the first was not known"
+    eventually(lambda: not any(one.is_alive() for one in made), within=10)

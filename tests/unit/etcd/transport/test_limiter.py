@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from coordlock_etcd.turns import Turns
+from coordlock_etcd.transport.limiter import Limiter
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,14 +19,14 @@ class Service:
     """Sent to it, requests wait for their answer; or they fail at once."""
 
     def __init__(self) -> None:
-        self.turns: Turns[int] = Turns(MOST)
+        self.limiter: Limiter[int] = Limiter(MOST)
         self.sent: list[int] = []
         self.under_way: dict[int, Promise[int]] = {}
         self.answers: list[Future[int]] = []
         self.refuses = False
 
     def ask(self) -> None:
-        self.answers.append(self.turns.take("q", partial(self.send, len(self.answers))))
+        self.answers.append(self.limiter.submit("q", partial(self.send, len(self.answers))))
 
     def send(self, number: int) -> Future[int]:
         self.sent.append(number)
@@ -87,51 +87,51 @@ def test_an_answer_whose_callback_was_interrupted_gives_its_turn_back() -> None:
     assert service.sent == [*range(MOST + 1)]
 
 
-def test_places_do_not_wait_for_each_other_and_are_forgotten() -> None:
-    turns: Turns[int] = Turns(1)
+def test_queues_do_not_wait_for_each_other_and_are_forgotten() -> None:
+    limiter: Limiter[int] = Limiter(1)
     answers: list[Promise[int]] = [Promise() for _ in range(2)]
-    busy, free = (turns.take(place, partial(answers.__getitem__, place)) for place in range(2))
-    waits = turns.take(0, Promise)
+    busy, free = (limiter.submit(f"q{n}", partial(answers.__getitem__, n)) for n in range(2))
+    waits = limiter.submit("q0", Promise)
     assert [busy, free] == answers
     assert waits not in answers
     answers[1].resolve(1)
-    assert [*turns._lines] == [0]
+    assert [*limiter._lines] == ["q0"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_a_request_that_cannot_be_sent_fails_and_passes_its_turn_on(
     error: type[BaseException],
 ) -> None:
-    turns: Turns[int] = Turns(1)
+    limiter: Limiter[int] = Limiter(1)
     first: Promise[int] = Promise()
     third: Promise[int] = Promise()
 
     def refuse() -> Future[int]:
         raise error
 
-    turns.take("q", lambda: first)
-    refused, waits = turns.take("q", refuse), turns.take("q", lambda: third)
+    limiter.submit("q", lambda: first)
+    refused, waits = limiter.submit("q", refuse), limiter.submit("q", lambda: third)
     with suppress(KeyboardInterrupt):
         first.resolve(1)
     assert isinstance(refused.exception(0), BackendUnavailable)
     third.resolve(3)
     assert waits.result(0) == 3
-    assert not turns._lines
+    assert not limiter._lines
 
 
 def test_who_comes_while_a_turn_is_passed_on_waits_behind_the_others() -> None:
-    turns: Turns[int] = Turns(1)
+    limiter: Limiter[int] = Limiter(1)
     first: Promise[int] = Promise()
     sent: list[str] = []
 
     def send(name: str) -> Future[int]:
         sent.append(name)
         if name == "second":
-            turns.take("q", partial(send, "newcomer"))
+            limiter.submit("q", partial(send, "newcomer"))
         return Promise()
 
-    turns.take("q", lambda: first)
+    limiter.submit("q", lambda: first)
     for name in ("second", "third"):
-        turns.take("q", partial(send, name))
+        limiter.submit("q", partial(send, name))
     first.resolve(1)
     assert sent == ["second"]

@@ -60,7 +60,7 @@ def _read(name: str, path: str) -> bytes:
 
 
 def _system_authorities() -> bytes | None:
-    """The system's authorities, or None for those that gRPC brings along."""
+    """The system's authorities, or None for the ones of gRPC."""
     path = ssl.get_default_verify_paths().cafile
     if not path:
         return None
