@@ -22,7 +22,7 @@ from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.model.names import escape, unescape
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
-from coordlock_local.session import Session, is_alive
+from coordlock_local.session import LocalSession, is_alive
 
 __all__ = ["Queue", "queue_names", "remove", "sweep"]
 
@@ -41,7 +41,9 @@ class Queue:
         self.path: Final = directory.queue(name)
         self._directory = directory
 
-    def add(self, entry: Entry, session: Session, note: Callable[[str], None]) -> Contender | None:
+    def add(
+        self, entry: Entry, session: LocalSession, note: Callable[[str], None]
+    ) -> Contender | None:
         """Add a contender; None when the session has died meanwhile.
 
         ``note`` is told each path before there is a file, so that a file is never forgotten.

@@ -17,13 +17,13 @@ from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.flock import is_locked, try_lock
 
-__all__ = ["Session", "is_alive"]
+__all__ = ["LocalSession", "is_alive"]
 
 # Those of this process, so that a forked child can close its copies, which keep the lock.
-_open: Final[set[Session]] = set()
+_open: Final[set[LocalSession]] = set()
 
 
-class Session:
+class LocalSession:
     """This process's session ``id`` in a directory."""
 
     def __init__(self, directory: Directory) -> None:

@@ -86,7 +86,7 @@ class Watcher:
 
         Raises RuntimeError where no thread can be started.
         """
-        ticket = object()
+        registration = object()
         key = contender.key
 
         def cancel() -> None:
@@ -94,7 +94,7 @@ class Watcher:
                 watched = self._watched.get(key)
                 if watched is None:
                     return
-                told = watched.watchers.pop(ticket, None)
+                told = watched.watchers.pop(registration, None)
                 if told is not None and not watched.watchers:
                     self._drop(key)
 
@@ -108,7 +108,7 @@ class Watcher:
                 watched = self._watched[key] = _Watched(contender)
                 for path in self._paths(contender):
                     self._add(path, key)
-            watched.watchers[ticket] = departed
+            watched.watchers[registration] = departed
         # After the notices are ordered, so that nothing falls between. A later watcher of the same
         # contender is told by them.
         if is_new and self._has_left(contender, {}):

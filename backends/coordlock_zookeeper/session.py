@@ -20,10 +20,10 @@ from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.errors import SERVICE, translate
-from coordlock_zookeeper.touches import Touches
+from coordlock_zookeeper.lifetime import Lifetime
 from coordlock_zookeeper.watches import Watches
 
-__all__ = ["Session", "session_name"]
+__all__ = ["ZookeeperSession", "session_name"]
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class _State(Enum):
     ENDED = "ended"
 
 
-class Session:
+class ZookeeperSession:
     """A session and the requests that belong to it.
 
     kazoo tells of its states on the thread that does its I/O, and answers requests there or on
@@ -67,7 +67,7 @@ class Session:
         self.watches: Final = Watches(connection.client)
         self.number = 0
         self.breaks = 0
-        self._touches = Touches(born=0.0)
+        self._lifetime = Lifetime(born=0.0)
         self._connection = connection
         self._listener = listener
         self._lock = threading.RLock()
@@ -95,7 +95,7 @@ class Session:
 
     def proven(self, sent: float) -> float:
         """Seconds that the session lives from ``sent`` on, when that heartbeat is acknowledged."""
-        return self._touches.proven(sent, SYSTEM_CLOCK.now(), self.ttl())
+        return self._lifetime.proven(sent, SYSTEM_CLOCK.now(), self.ttl())
 
     def submit(
         self,
@@ -228,7 +228,7 @@ class Session:
             self.end(BackendUnavailable(SERVICE, _BROKEN))
             return
         # The answer to a first request proves that the credentials were accepted, too.
-        self._touches = Touches(self._connection.born())
+        self._lifetime = Lifetime(self._connection.born())
         promise_of(self.client.sync_async("/")).add_done_callback(self._greeted)
 
     def _greeted(self, answer: Future[Any]) -> None:

@@ -32,7 +32,7 @@ from coordlock_zookeeper.errors import (
     NotEmpty,
     translate,
 )
-from coordlock_zookeeper.session import Session
+from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["GuardedData", "Step", "plan"]
 
@@ -60,7 +60,7 @@ class GuardedData:
     ``acl`` is of the nodes made.
     """
 
-    def __init__(self, session: Session, acl: Sequence[Any]) -> None:
+    def __init__(self, session: ZookeeperSession, acl: Sequence[Any]) -> None:
         self._session = session
         self._client = session.client
         self._acl = acl

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["Tap"]
+__all__ = ["BufferedSocket"]
 
 _HEAD: Final = struct.Struct("!iii")  # frame length, protocol version, session timeout in ms
 _LONGEST_HANDSHAKE: Final = 1024
@@ -16,7 +16,7 @@ _LONGEST_HANDSHAKE: Final = 1024
 _CHUNK: Final = 65536
 
 
-class Tap:
+class BufferedSocket:
     """Reads all that there is at once, where kazoo asks for each part of each frame.
 
     Args:

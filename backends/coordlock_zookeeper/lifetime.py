@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-__all__ = ["Touches"]
+__all__ = ["Lifetime"]
 
 #: A follower's report is on its way after this part of the time-to-live at the latest: it is due
 #: every half tick, and a session takes two ticks at least.
 _REPORT: Final = 1 / 4
 
 
-class Touches:
+class Lifetime:
     """The heartbeats of a session, and which of them the leader knows of.
 
     The leader alone ends sessions. A follower tells it whom it has heard from only in its answers
