@@ -187,7 +187,7 @@ class LocalBackend(Backend):
             raise SessionLost(SERVICE, "the client was closed")
         try:
             dead = sweep(directory, others)
-        except OSError as error:  # whoever opens next tries again
+        except OSError as error:  # the next `open` tries again
             log.debug("cannot sweep %s: %s", self.root, error)
         else:
             log.debug("removed %d dead session(s) from %s", len(dead), self.root)
@@ -222,7 +222,7 @@ class LocalBackend(Backend):
         try:
             if path is not None and remove(path):
                 return True
-            # Interrupted between two steps, or removed by somebody, or never there.
+            # Interrupted between two steps, or removed by another program, or never there.
             removed = [remove(path) for path in queue.find(entry.id)]
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.

@@ -1,4 +1,4 @@
-"""The service: sessions that expire, queues in order, and who wants to know of departures."""
+"""The service: sessions that expire, queues in order, and watches of departures."""
 
 from __future__ import annotations
 

@@ -111,9 +111,9 @@ class ZookeeperBackend(Backend, Transactions):
             self._stopping.add(session.stopped)
         session.stopped.add_done_callback(self._stopping.discard)
         if previous is not None:
-            # Whoever opens another one has given it up, though the server may not know yet, and a
-            # given client may even go on with it. So what is under way has no answer, and a
-            # withdrawal is sent again.
+            # Its caller has given the previous session up, though the server may not know yet, and
+            # a given client may even go on with it. So what is under way fails without an answer,
+            # and a withdrawal is sent again.
             previous.session.end(BackendUnavailable(SERVICE, "a new session was opened"))
         session.open()
         return session.opened

@@ -1,4 +1,4 @@
-"""A socket of kazoo's that is read ahead, and whose first frame is read along."""
+"""A socket of kazoo's that reads ahead, and tells what the server's handshake granted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK: Final = 65536
 
 
 class BufferedSocket:
-    """Reads all that there is at once, where kazoo asks for each part of each frame.
+    """Reads all that has arrived in one call, where kazoo asks for each part of each frame.
 
     Args:
         connection: the socket.

@@ -1,4 +1,4 @@
-"""Lists of queues, each for all who want one at about the same time."""
+"""The children of queues' nodes: one list answers all requests that come at about the same time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ChildList:
 
     @cached_property
     def places(self) -> list[tuple[int, str]]:
-        """The contenders among them, in order; found once for all who share this."""
+        """The contenders among them, in order; found once for all requests that share this."""
         return nodes.survey(self.children)
 
 
@@ -41,14 +41,14 @@ class ChildLists:
     """The lists that one session asks for.
 
     A list is as long as its queue, and so takes the server's, the network's and this process' time.
-    While one is under way, whoever wants another one of the same queue shares the next: a thousand
-    who come at once cost a few lists, and who comes alone waits for nobody.
+    While one is under way, all further requests for the same queue share the next. So a thousand
+    requests at once cost a few lists, and a request that comes alone is sent at once.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._lock = threading.RLock()
-        #: The queues' nodes of which a list is under way, and who wants the next one.
+        #: The queues' nodes of which a list is under way, and the requests for the next one.
         self._next: Final[dict[str, list[Promise[ChildList]]]] = {}
 
     def ask(self, parent: str) -> Promise[ChildList]:
@@ -66,7 +66,7 @@ class ChildLists:
                     return promise
             self._send(parent, [promise], mine)
         except BaseException:
-            # Ctrl-C, in the thread that asks: nobody shall wait for what was perhaps never sent.
+            # Ctrl-C, in the thread that asks: no request may wait for what was perhaps never sent.
             interrupted = BackendUnavailable(SERVICE, "another request was interrupted")
             self._answered(parent, [promise], mine, failed(interrupted))
             raise

@@ -57,7 +57,7 @@ class GivenClient:
         threading.Thread(target=probe, name="coordlock-zookeeper-probe", daemon=True).start()
 
     def crash(self) -> BaseException | None:
-        """See `Connection`. Whoever gave the client has its log."""
+        """See `Connection`. The client logs where the application has told it to."""
         return None
 
     def ttl(self) -> float:
@@ -129,9 +129,9 @@ def unblocked(client: Any) -> Any:
     """The same `KazooClient`, but its requests are made by a thread of their own.
 
     kazoo wakes its I/O thread with a byte per request in a socket pair. The buffer holds 278 of
-    them on Linux; whoever comes then waits until that thread has passed some on, or for ever when
-    the connection has gone meanwhile. coordlock asks from event loops, and under deadlines. With a
-    client of our own, `Wakeups` sees to it.
+    them on Linux. The next caller waits until that thread has taken some, or for ever when the
+    connection has gone meanwhile. But coordlock's callers are event loops, or have deadlines. An
+    `OwnClient` has `Wakeups` instead.
 
     What is returned shares the state of ``client``, which itself goes on as before.
     """

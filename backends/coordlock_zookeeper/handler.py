@@ -94,7 +94,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             current = self._socket
         if current is not None:
             with contextlib.suppress(OSError):  # it was not connected any more
-                # Not TLS's own, which would pull the rug from under who reads.
+                # Not TLS's own, which would pull the rug from under the reading thread.
                 socket.socket.shutdown(current, socket.SHUT_RDWR)
 
     def create_connection(

@@ -34,8 +34,8 @@ class OwnClient:
     """A client of our own that lives for one session.
 
     When a session has expired, kazoo starts another by itself. A request sent in that moment would
-    belong to it, and its znode to nobody. So the client goes when its first session ends, and takes
-    such late-comers along.
+    belong to the new session, and no caller would know of its znode. So the client ends with its
+    first session, and takes such znodes along.
     """
 
     shared = False
@@ -96,7 +96,7 @@ class OwnClient:
     def stop(self) -> None:
         """See `Connection`."""
         self._failed = _ignore
-        # Without a connection there is nobody to say goodbye to; with one that is silent, not long.
+        # Without a connection there is no farewell to wait for; on a silent one the wait is short.
         hang_up = threading.Timer(_GRACE if self.client.connected else 0.0, self._handler.abort)
         hang_up.daemon = True
         hang_up.start()
@@ -142,6 +142,6 @@ class _KazooLog(Log):
     def exception(self, msg: object, *args: object, **kwargs: Any) -> None:
         """Keep the error that the I/O thread is about to die of."""
         self.crash = error = sys.exc_info()[1]
-        # What the service or the network does is told to whoever has the session.
+        # What the service or the network does is told to the owner of the session.
         if not isinstance(error, KazooException) and not is_out_of_turn(error):
             super().exception(msg, *args, **kwargs)

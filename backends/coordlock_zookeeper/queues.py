@@ -26,7 +26,7 @@ __all__ = ["Queues"]
 
 log = Log("coordlock.zookeeper")
 
-# How often a contender's parents are made before somebody else's deletions win.
+# How often a contender's parents are made before the deletions of other programs win.
 _ATTEMPTS: Final = 5
 _KNOWN: Final = 10_000
 # A child that keeps the server from removing a queue's node, and its sequence with it, though
@@ -129,7 +129,7 @@ class Queues:
         try:
             child_list = yield listed
         except NoNode:
-            return None  # somebody deleted the contender and its queue
+            return None  # another program deleted the contender and its queue
         return (yield from self._enqueued(entry, path, stat, child_list, again))
 
     def _enqueued(
@@ -164,8 +164,9 @@ class Queues:
     def _adopt(self, entry: Entry, parent: str, again: bool) -> Steps[Snapshot | None]:
         """The snapshot with the contender that an attempt without answer made; None without one.
 
-        One of an earlier session is no good: the server will remove it when that expires. kazoo's
-        own recipe takes it, and believes to hold a lock that another client gets then.
+        A contender of an earlier session is not taken: the server removes it when that session
+        expires. kazoo's own recipe takes it, and so believes to hold a lock that another client
+        gets then.
         """
         synced = promise_of(self._client.sync_async(parent))
         listed = self._child_lists.ask(parent)
@@ -189,7 +190,7 @@ class Queues:
     def _start_again(self, entry: Entry, parent: str) -> Steps[None]:
         """Remove the queue, whose counter is spent, so that another attempt makes it anew.
 
-        Its czxids go on. While it has contenders from before, nobody else may enter.
+        Its czxids go on. While it has contenders from before, no other may enter.
         """
         self._forget(entry)
         if self._sequence_tokens:
@@ -282,10 +283,10 @@ class Queues:
         return True
 
     def discard(self, path: str) -> None:
-        """Delete a node of this client's that nobody wants, without waiting for the answer.
+        """Delete a node of this client's that is not wanted, without waiting for the answer.
 
-        Others would stand behind it for as long as the session lives, so `sweep` asks again until
-        there is an answer.
+        Contenders would stand behind it for as long as the session lives. So `sweep` asks again
+        until there is an answer.
         """
         self._unwanted[path] = None
         promise_of(self._client.delete_async(path)).add_done_callback(
