@@ -275,12 +275,14 @@ def _look_first(self: Queues, entry: Any) -> Any:
     """`Queues.enqueue` as it would be for whoever takes any node with the right GUID."""
     parent = self._path(entry.queue)
     try:
-        listing = yield self._listings.ask(parent)
+        child_list = yield self._child_lists.ask(parent)
         found = next(
-            child for child in listing.children if coordlock_zookeeper.nodes.has_id(child, entry.id)
+            child
+            for child in child_list.children
+            if coordlock_zookeeper.nodes.has_id(child, entry.id)
         )
         mine = yield promise_of(self._client.exists_async(f"{parent}/{found}"))
-        snapshot = yield from self._enqueued(entry, f"{parent}/{found}", mine, listing, False)
+        snapshot = yield from self._enqueued(entry, f"{parent}/{found}", mine, child_list, False)
     except (coordlock.BackendError, StopIteration):
         snapshot = yield from _enqueue(self, entry)
     return snapshot

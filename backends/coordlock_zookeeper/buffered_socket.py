@@ -1,4 +1,4 @@
-"""A socket of kazoo's that is read ahead, and whose first frame is read along."""
+"""A socket of kazoo's that reads ahead, and tells what the server's handshake granted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["Tap"]
+__all__ = ["BufferedSocket"]
 
 _HEAD: Final = struct.Struct("!iii")  # frame length, protocol version, session timeout in ms
 _LONGEST_HANDSHAKE: Final = 1024
@@ -16,8 +16,8 @@ _LONGEST_HANDSHAKE: Final = 1024
 _CHUNK: Final = 65536
 
 
-class Tap:
-    """Reads all that there is at once, where kazoo asks for each part of each frame.
+class BufferedSocket:
+    """Reads all that has arrived in one call, where kazoo asks for each part of each frame.
 
     Args:
         connection: the socket.

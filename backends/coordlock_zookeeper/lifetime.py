@@ -5,23 +5,23 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-__all__ = ["Touches"]
+__all__ = ["Lifetime"]
 
 #: A follower's report is on its way after this part of the time-to-live at the latest: it is due
 #: every half tick, and a session takes two ticks at least.
 _REPORT: Final = 1 / 4
 
 
-class Touches:
+class Lifetime:
     """The heartbeats of a session, and which of them the leader knows of.
 
-    The leader alone ends sessions. A follower tells it whom it has heard from only in its answers
-    to the leader's pings, every half tick, so a follower that dies takes the last touches along
-    (`LearnerHandler` and `Learner.ping` in ZooKeeper's server). But what it sends to the leader
-    arrives in order: a heartbeat that the leader answered proves that the report before it has
+    The leader alone ends sessions. A follower reports the sessions that it has heard from only in
+    its answers to the leader's pings, every half tick. So a follower that dies takes its last
+    heartbeats along (`LearnerHandler` and `Learner.ping` in ZooKeeper's server). But what it sends
+    arrives in order. So a heartbeat that the leader answered proves that the report before it has
     arrived, with every heartbeat that the follower had answered before that report was due.
 
-    ``born`` is a moment not later than the leader's first touch.
+    ``born`` is a moment not later than that when the leader first heard of the session.
     """
 
     def __init__(self, born: float) -> None:

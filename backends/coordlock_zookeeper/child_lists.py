@@ -1,4 +1,4 @@
-"""Lists of queues, each for all who want one at about the same time."""
+"""The children of queues' nodes: one list answers all requests that come at about the same time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import SERVICE, NoNode
 
-__all__ = ["Listing", "Listings"]
+__all__ = ["ChildList", "ChildLists"]
 
 
 @dataclass(frozen=True)
-class Listing:
+class ChildList:
     """The children of a queue's node at one moment.
 
     Attributes:
@@ -33,31 +33,31 @@ class Listing:
 
     @cached_property
     def places(self) -> list[tuple[int, str]]:
-        """The contenders among them, in order; found once for all who share this."""
+        """The contenders among them, in order; found once for all requests that share this."""
         return nodes.survey(self.children)
 
 
-class Listings:
+class ChildLists:
     """The lists that one session asks for.
 
     A list is as long as its queue, and so takes the server's, the network's and this process' time.
-    While one is under way, whoever wants another one of the same queue shares the next: a thousand
-    who come at once cost a few lists, and who comes alone waits for nobody.
+    While one is under way, all further requests for the same queue share the next. So a thousand
+    requests at once cost a few lists, and a request that comes alone is sent at once.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._lock = threading.RLock()
-        #: The queues' nodes of which a list is under way, and who wants the next one.
-        self._next: Final[dict[str, list[Promise[Listing]]]] = {}
+        #: The queues' nodes of which a list is under way, and the requests for the next one.
+        self._next: Final[dict[str, list[Promise[ChildList]]]] = {}
 
-    def ask(self, parent: str) -> Promise[Listing]:
+    def ask(self, parent: str) -> Promise[ChildList]:
         """The children of ``parent``, by a list that is sent now or later, not earlier.
 
         It fails with `NoNode` and what `coordlock_zookeeper.errors.translate` makes of the rest.
         """
-        promise: Promise[Listing] = Promise()
-        mine: list[Promise[Listing]] = []
+        promise: Promise[ChildList] = Promise()
+        mine: list[Promise[ChildList]] = []
         try:
             with self._lock:
                 waiting = self._next.setdefault(parent, mine)
@@ -66,14 +66,14 @@ class Listings:
                     return promise
             self._send(parent, [promise], mine)
         except BaseException:
-            # Ctrl-C, in the thread that asks: nobody shall wait for what was perhaps never sent.
+            # Ctrl-C, in the thread that asks: no request may wait for what was perhaps never sent.
             interrupted = BackendUnavailable(SERVICE, "another request was interrupted")
             self._answered(parent, [promise], mine, failed(interrupted))
             raise
         return promise
 
     def _send(
-        self, parent: str, wanted: list[Promise[Listing]], waiting: list[Promise[Listing]]
+        self, parent: str, wanted: list[Promise[ChildList]], waiting: list[Promise[ChildList]]
     ) -> None:
         answer = promise_of(self._client.get_children_async(parent, include_data=True))
         answer.add_done_callback(partial(self._answered, parent, wanted, waiting))
@@ -81,12 +81,12 @@ class Listings:
     def _answered(
         self,
         parent: str,
-        wanted: list[Promise[Listing]],
-        waiting: list[Promise[Listing]],
+        wanted: list[Promise[ChildList]],
+        waiting: list[Promise[ChildList]],
         answer: Future[Any],
     ) -> None:
         error = answer.exception()
-        after: list[Promise[Listing]] = []
+        after: list[Promise[ChildList]] = []
         with self._lock:
             # After an interruption another list may be under way.
             if self._next.get(parent) is waiting:
@@ -103,6 +103,6 @@ class Listings:
                 promise.fail(copy(error))  # each is raised, and collects tracebacks
             return
         children, stat = answer.result()
-        listing = Listing(children, stat.pzxid)
+        child_list = ChildList(children, stat.pzxid)
         for promise in wanted:
-            promise.resolve(listing)
+            promise.resolve(child_list)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from coordlock_zookeeper.child_lists import ChildLists
 from coordlock_zookeeper.errors import NoNode
-from coordlock_zookeeper.listings import Listings
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 
 from coordlock.errors import BackendUnavailable
@@ -58,15 +58,15 @@ def client() -> Client:
 
 
 @pytest.fixture
-def listings(client: Client) -> Listings:
-    return Listings(client)
+def lists(client: Client) -> ChildLists:
+    return ChildLists(client)
 
 
 def test_a_list_that_was_sent_before_one_asks_is_not_good_enough(
-    client: Client, listings: Listings
+    client: Client, lists: ChildLists
 ) -> None:
-    early = listings.ask("/q")
-    late = [listings.ask("/q") for _ in range(100)]
+    early = lists.ask("/q")
+    late = [lists.ask("/q") for _ in range(100)]
     assert len(client.asked) == 1
     client.answer("a-0000000000")
     assert early.result(0).children == ["a-0000000000"]
@@ -78,41 +78,39 @@ def test_a_list_that_was_sent_before_one_asks_is_not_good_enough(
     assert late[0].result(0).places == [(1, "a-0000000001"), (12, "b-0000000012")]
 
 
-def test_queues_do_not_wait_for_each_other(client: Client, listings: Listings) -> None:
+def test_queues_do_not_wait_for_each_other(client: Client, lists: ChildLists) -> None:
     for name in "/p", "/q":
-        listings.ask(name)
+        lists.ask(name)
     assert [path for path, _ in client.asked] == ["/p", "/q"]
 
 
 def test_without_a_connection_all_are_refused_each_with_an_error_of_its_own(
-    client: Client, listings: Listings
+    client: Client, lists: ChildLists
 ) -> None:
-    asked = [listings.ask("/q") for _ in range(3)]
+    asked = [lists.ask("/q") for _ in range(3)]
     client.refuse(ConnectionLoss())
     errors = [one.exception(0) for one in asked]
     assert all(isinstance(error, BackendUnavailable) for error in errors)
     assert len({id(error) for error in errors}) == 3
-    listings.ask("/q")
+    lists.ask("/q")
     assert len(client.asked) == 1, "a new connection asks anew"
 
 
 def test_a_queue_that_was_not_there_may_be_by_the_next_list(
-    client: Client, listings: Listings
+    client: Client, lists: ChildLists
 ) -> None:
-    early, late = listings.ask("/q"), listings.ask("/q")
+    early, late = lists.ask("/q"), lists.ask("/q")
     client.refuse(NoNodeError())
     assert isinstance(early.exception(0), NoNode)
     client.answer()
     assert late.result(0).children == []
 
 
-def test_an_interrupted_request_keeps_nobody_from_asking(
-    client: Client, listings: Listings
-) -> None:
+def test_an_interrupted_request_keeps_nobody_from_asking(client: Client, lists: ChildLists) -> None:
     client.interrupts.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        listings.ask("/q")
-    asked, late = listings.ask("/q"), listings.ask("/q")
+        lists.ask("/q")
+    asked, late = lists.ask("/q"), lists.ask("/q")
     client.answer("a-0000000000")
     assert asked.result(0).children == ["a-0000000000"]
     client.answer()
