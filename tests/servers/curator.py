@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, Self
 
-from tests.docs.pages import blocks
 from tests.servers.guard import guarded
 from tests.servers.process import ServerFailed
 from tests.servers.zookeeper import ZooKeeper
@@ -44,10 +43,14 @@ def curator_is_installed() -> bool:
 
 
 class Curator:
-    """A process with one Curator client; a context manager that compiles, starts and ends it."""
+    """A process with one Curator client; a context manager that compiles, starts and ends it.
 
-    def __init__(self, directory: Path, zookeeper: ZooKeeper) -> None:
+    ``driver`` is the source of the class ``BySequence``, which the peer uses.
+    """
+
+    def __init__(self, directory: Path, zookeeper: ZooKeeper, driver: str) -> None:
         self._directory = directory
+        self._driver = driver
         self._hosts = ",".join(zookeeper.endpoint.hosts)
         self._log = directory / "log"
         self._numbers = itertools.count()
@@ -99,10 +102,9 @@ class Curator:
             pipe.close()
 
     def _compile(self) -> None:
-        """The peer, and the driver that the documentation shows."""
-        [driver] = [one for one in blocks("docs/backends/zookeeper.md") if one.language == "java"]
+        """The peer and the driver."""
         source = self._directory / "BySequence.java"
-        source.write_text(driver.text)
+        source.write_text(self._driver)
         command = ["java", "-XX:TieredStopAtLevel=1", "--module", _COMPILER, "-cp", _CLASSPATH]
         sources = [str(Path(__file__).with_name("Peer.java")), str(source)]
         done = subprocess.run(

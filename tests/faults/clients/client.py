@@ -14,7 +14,7 @@ connected. It obeys lines on its input:
 With ``--given`` both use one client of the application's, which others visit, too.
 
 Whatever is not to be expected of faults ends it with a traceback and status 1. ``--mutant
-tests.faults.mutants.mutants:NAME`` makes a mistake of coordlock's as long as it lives.
+MODULE:NAME`` names a context manager that makes a mistake of coordlock's as long as it lives.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from tests.faults.mutants import mutants
 from tests.faults.soak.crew import NoAnswer
 from tests.faults.soak.plan import Plan
 from tests.faults.soak.run import BOUNDS, run
@@ -29,7 +30,7 @@ BOUNDED: Final = replace(BOUNDS, recovery=15_000_000_000)
     ],
 )
 def test_a_run_fails_whose_clients_miss_some_departures(service: str, tmp_path: Path) -> None:
-    mutant = "misses_some_departures"
+    mutant = f"{mutants.__name__}:{mutants.misses_some_departures.__name__}"
     # Who waits does so for good, and not until the session of a holder is lost.
     plan = Plan("register", 1, seconds=3.0, faults=(), mutant=mutant, ttl=60.0)
     with (

@@ -116,7 +116,7 @@ class Parties:
 
     def _client(self, name: str, number: int) -> list[str]:
         plan = self._plan
-        mutant = ["--mutant", f"tests.faults.mutants.mutants:{plan.mutant}"] if plan.mutant else []
+        mutant = ["--mutant", plan.mutant] if plan.mutant else []
         return [
             *("-m", "tests.faults.clients.client", "--name", name),
             *("--url", self._subject.url(self.root, ttl=f"{plan.ttl:g}s")),

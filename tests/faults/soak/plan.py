@@ -23,7 +23,8 @@ class Plan:
             at all for a calm run.
         given: the share of client processes, from 0 to 1, that use a client of their own making,
             such as a `KazooClient`. Which they are, the seed decides.
-        mutant: the mistake that all clients make: a name in `tests.faults.mutants.mutants`.
+        mutant: the mistake that all clients make: where a context manager that makes it is
+            found, as ``module:name``.
     """
 
     workload: str
