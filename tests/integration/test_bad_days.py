@@ -26,8 +26,8 @@ from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from tests.servers.etcd import Etcd, EtcdServer
-from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
+from testbed.servers.etcd import Etcd, EtcdServer
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
 pytestmark = pytest.mark.faults
 

@@ -18,9 +18,9 @@ from kazoo.recipe.lock import Lock
 import coordlock
 from coordlock import Mode
 from coordlock.testing.waiting import eventually
+from testbed.servers.curator import Curator
+from testbed.servers.zookeeper import ZooKeeper
 from tests.docs.pages import blocks
-from tests.servers.curator import Curator
-from tests.servers.zookeeper import ZooKeeper
 
 QUEUE = "orders"
 BOUND = 60.0

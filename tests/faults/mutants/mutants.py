@@ -38,8 +38,8 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import resolved
 from coordlock.testing.faults.events import Kind
-from tests.faults.resource.protocol import Answer, Request
-from tests.faults.resource.resource import Resource
+from testbed.resource.protocol import Answer, Request
+from testbed.resource.resource import Resource
 
 __all__ = ["Mutation"]
 

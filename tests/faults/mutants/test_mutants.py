@@ -20,12 +20,12 @@ from coordlock.testing.faults.register import LostAdd, StaleAccepted
 from coordlock.testing.faults.release import FalselyHeld, FalselyLost
 from coordlock.testing.faults.tokens import ForeignToken, RepeatedToken
 from coordlock.testing.faults.violation import Violation
+from testbed.servers.etcd import EtcdServer
+from testbed.servers.zookeeper import ZooKeeperServer
 from tests.faults.mutants import mutants, scenarios
 from tests.faults.mutants.mutants import Mutation
 from tests.faults.mutants.scenarios import Scenario
 from tests.faults.mutants.stage import Server, Stage
-from tests.servers.etcd import EtcdServer
-from tests.servers.zookeeper import ZooKeeperServer
 
 BOTH: Final = ("etcd", "zookeeper")
 #: Nothing takes longer than the time-to-live of whoever is cut off.

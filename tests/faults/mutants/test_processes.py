@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
+from testbed.soak.crew import NoAnswer
+from testbed.soak.plan import Plan
+from testbed.soak.run import BOUNDS, run
+from testbed.systems import SYSTEMS
 from tests.faults.mutants import mutants
-from tests.faults.soak.crew import NoAnswer
-from tests.faults.soak.plan import Plan
-from tests.faults.soak.run import BOUNDS, run
-from tests.faults.systems import SYSTEMS
 
 #: It says who waits, for what, and where.
 _MESSAGE: Final = (
