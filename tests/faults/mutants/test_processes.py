@@ -12,7 +12,7 @@ from testbed.soak.crew import NoAnswer
 from testbed.soak.plan import Plan
 from testbed.soak.run import BOUNDS, run
 from testbed.systems import SYSTEMS
-from tests.faults.mutants import mutants
+from tests.mutants.admission import misses_some_departures
 
 #: It says who waits, for what, and where.
 _MESSAGE: Final = (
@@ -30,9 +30,8 @@ BOUNDED: Final = replace(BOUNDS, recovery=15_000_000_000)
     ],
 )
 def test_a_run_fails_whose_clients_miss_some_departures(service: str, tmp_path: Path) -> None:
-    mutant = f"{mutants.__name__}:{mutants.misses_some_departures.__name__}"
     # Who waits does so for good, and not until the session of a holder is lost.
-    plan = Plan("register", 1, seconds=3.0, faults=(), mutant=mutant, ttl=60.0)
+    plan = Plan("register", 1, seconds=3.0, faults=(), mutant=misses_some_departures.path, ttl=60.0)
     with (
         SYSTEMS[service](tmp_path / "cluster") as system,
         pytest.raises(NoAnswer, match=_MESSAGE),
