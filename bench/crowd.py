@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import coordlock
 from coordlock.kernel.ticket import Ticket
-from tests.integration.order import is_told_in_order
+from testbed.order import is_told_in_order
 
 __all__ = ["Crowd"]
 

@@ -35,11 +35,11 @@ from coordlock.fencing.files import FileFence
 from coordlock.fencing.http import FencingMiddleware, fenced
 from coordlock.fencing.redis import RedisFence
 from coordlock.fencing.sql import SQLFence, create_fence_table
-from tests.servers.etcd import EtcdServer
-from tests.servers.http import asgi_server
-from tests.servers.postgres import PostgresServer
-from tests.servers.redis import RedisServer
-from tests.servers.zookeeper import ZooKeeperServer
+from testbed.servers.etcd import EtcdServer
+from testbed.servers.http import asgi_server
+from testbed.servers.postgres import PostgresServer
+from testbed.servers.redis import RedisServer
+from testbed.servers.zookeeper import ZooKeeperServer
 
 TOKEN: Final = 2**40
 Call = Callable[[], object]

@@ -19,9 +19,9 @@ from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from tests.integration.order import is_told_in_order
-from tests.servers.etcd import Etcd
-from tests.servers.zookeeper import ZooKeeper
+from testbed.order import is_told_in_order
+from testbed.servers.etcd import Etcd
+from testbed.servers.zookeeper import ZooKeeper
 
 #: Sent at intervals, whatever the locks do, and where an answer takes long.
 KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive", "Status"}

@@ -16,10 +16,10 @@ from coordlock.runtime.promise import Promise
 from coordlock.testing.connection import Connection
 from coordlock.testing.faults.events import Kind, Reach
 from coordlock.testing.waiting import eventually
+from testbed.order import is_told_in_order
+from testbed.servers.etcd import EtcdServer
+from testbed.servers.zookeeper import ZooKeeperServer
 from tests.faults.mutants.stage import PATIENCE, Player, Stage
-from tests.integration.order import is_told_in_order
-from tests.servers.etcd import EtcdServer
-from tests.servers.zookeeper import ZooKeeperServer
 
 __all__ = ["Scenario"]
 

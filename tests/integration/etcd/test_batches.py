@@ -20,8 +20,8 @@ from coordlock.model.contender import Entry, Snapshot
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
+from testbed.servers.etcd import Etcd, EtcdServer
 from tests.integration.etcd.conftest import Join, begin_anew, keys
-from tests.servers.etcd import Etcd, EtcdServer
 
 
 def an_entry(queue: str) -> Entry:

@@ -16,8 +16,8 @@ from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.transaction import Put
+from testbed.servers.etcd import Etcd
 from tests.integration.etcd.conftest import Join
-from tests.servers.etcd import Etcd
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.transaction import Put
+from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
 from tests.integration.counting import count_together
 from tests.integration.etcd.conftest import Join
-from tests.servers.etcd import Etcd, EtcdCluster, EtcdServer
 
 
 @pytest.fixture

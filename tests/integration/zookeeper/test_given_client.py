@@ -17,10 +17,10 @@ import coordlock
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.certificates import Certificates
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer, children
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party, new_entry
 from tests.integration.zookeeper.test_sessions import ShortSessions
-from tests.servers.certificates import Certificates
-from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer, children
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -9,7 +9,7 @@ from coordlock_etcd.transport.connection import Connection
 from coordlock_etcd.transport.endpoints import Endpoint, Endpoints
 
 from coordlock.errors import BackendUnavailable
-from tests.servers.ports import free_port
+from testbed.servers.ports import free_port
 from tests.unit.signals import interrupted
 
 
