@@ -136,7 +136,7 @@ class _BaseGrant(Resident, shown="Grant"):
         try:
             self.check()
         except BaseException:
-            self._leave()  # no body means no exit that would do it, after Ctrl-C neither
+            self._abandon()  # no body means no exit that would do it, after Ctrl-C neither
             raise
         if self._is_entered:
             raise RuntimeError(
@@ -145,7 +145,7 @@ class _BaseGrant(Resident, shown="Grant"):
             )
         self._is_entered = True
 
-    def _leave(self) -> None:
+    def _abandon(self) -> None:
         """Withdraw, if that was not done, without waiting for the answer."""
         if not self._link.inherited:
             self._ticket.withdraw()
@@ -393,7 +393,7 @@ class Grant(_BaseGrant):
         try:
             has_lost = not (self._link.inherited or self._released or self.release())
         finally:
-            self._leave()  # where Ctrl-C came before that: a block is left only once
+            self._abandon()  # where Ctrl-C came before that: a block is left only once
         if has_lost:
             self._chain(body)
 

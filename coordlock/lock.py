@@ -23,7 +23,7 @@ from coordlock.runtime.caller import Caller, this_task, this_thread
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import Statement, known_by_statement, running
+from coordlock.runtime.statement import Statement, is_known, known_by_statement, running
 from coordlock.settings import Duration, timeout_of
 from coordlock.standing import Standing, standings
 
@@ -53,6 +53,15 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
     """What sync and async locks share."""
 
     _instead = "pass its name on, and make it anew with a client there"
+
+    def __init_subclass__(cls, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        for name in ("__exit__", "__aexit__"):
+            if name in vars(cls) and not is_known(vars(cls)[name]):
+                raise TypeError(
+                    f"{cls.__name__}.{name} cannot replace the lock's own, which knows the "
+                    "statement that it ends: write a context manager that enters the lock"
+                )
 
     def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         self.name: Final = check_name(name)
@@ -107,8 +116,9 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         """Note that ``statement`` has entered with ``grant``, or a call by hand."""
         grant._is_entered = True
         if statement is not None and (entering := statement()) is not None:
-            entering.abandon = grant._leave
-        return self._bodies.enter(grant, statement)
+            entering.entered = grant
+        self._bodies.enter(grant, statement)
+        return grant
 
     def _contenders(self) -> Steps[tuple[Standing, ...]]:
         """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
@@ -146,7 +156,7 @@ class Lock(_BaseLock[Grant]):
         try:
             return self._entered(grant, statement)
         except BaseException:
-            grant._leave()  # Ctrl-C: no exit follows where nothing was entered
+            grant._abandon()  # Ctrl-C: no exit follows where nothing was entered
             raise
 
     @known_by_statement
@@ -159,7 +169,7 @@ class Lock(_BaseLock[Grant]):
     ) -> None:
         if self._link.inherited:
             return
-        grants = self._bodies.leave(statement)
+        grants = self._bodies.leave(None if statement is None else statement.entered)
         if len(grants) == 1:
             grants[0].__exit__(kind, body, traceback)
         elif grants:
@@ -222,7 +232,7 @@ class AsyncLock(_BaseLock[AsyncGrant]):
     ) -> None:
         if self._link.inherited:
             return
-        grants = self._bodies.leave(statement)
+        grants = self._bodies.leave(None if statement is None else statement.entered)
         if len(grants) == 1:
             await grants[0].__aexit__(kind, body, traceback)
         elif grants:

@@ -132,6 +132,8 @@ class Link:
 
     def deduplicated(self, snapshot: Snapshot) -> Snapshot:
         """``snapshot`` with the client's own contenders, which it keeps anyway, not with copies."""
+        if len(snapshot.contenders) == 1:
+            return snapshot  # the one that asks, whose copy is kept
         return replace(snapshot, contenders=tuple(map(self._known, snapshot.contenders)))
 
     def _known(self, contender: Contender) -> Contender:
