@@ -109,7 +109,7 @@ def redis(directory: Path) -> Iterator[Pair]:
 @contextmanager
 def etcd(directory: Path) -> Iterator[Pair]:
     with EtcdServer(directory) as server, coordlock.connect(server.url) as client:
-        backend = client._link.backend
+        backend = client._engine.backend
         assert isinstance(backend, EtcdBackend)
         connection: Connection = backend._connection
         put = pb.TxnRequest(

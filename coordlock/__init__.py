@@ -43,8 +43,8 @@ from coordlock.grant import AsyncGrant, AsyncLossSignal, Grant, GrantState, Loss
 from coordlock.lock import DEFAULT, AsyncLock, Lock
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.model.contender import Contender, Owner
+from coordlock.queue_view import QueueMember
 from coordlock.settings import Settings
-from coordlock.standing import Standing
 from coordlock.transaction import AsyncTransaction, Stored, Transaction
 
 if _TYPE_CHECKING:
@@ -97,12 +97,12 @@ __all__ = [
     "Mode",
     "Owner",
     "Permit",
+    "QueueMember",
     "QueueMismatch",
     "ServiceInfo",
     "SessionLost",
     "Settings",
     "StaleToken",
-    "Standing",
     "Stored",
     "Transaction",
     "Unfenceable",

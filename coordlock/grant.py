@@ -22,7 +22,7 @@ from coordlock.errors import (
     SessionLost,
     Unsupported,
 )
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender
@@ -63,7 +63,7 @@ class _BaseGrant(Resident, shown="Grant"):
 
     _instead = "pass its token on"
 
-    def __init__(self, link: Link, ticket: Ticket) -> None:
+    def __init__(self, engine: Engine, ticket: Ticket) -> None:
         assert ticket.contender is not None
         assert ticket.contender.token is not None
         #: The lock's name.
@@ -72,7 +72,7 @@ class _BaseGrant(Resident, shown="Grant"):
         self.claim: Final[Claim] = ticket.entry.claim
         #: The fencing token, 1 to 2**63 - 1: greater than that of every grant this one waited for.
         self.token: Final[int] = ticket.contender.token
-        self._link = link
+        self._engine = engine
         self._ticket = ticket
         #: Whether a block was entered that releases it.
         self._is_entered = False
@@ -87,7 +87,7 @@ class _BaseGrant(Resident, shown="Grant"):
         """The state now. Cheap: it looks at the clock and does not ask the service."""
         ticket = self._ticket
         # In a forked child it is the parent's.
-        if self._link.inherited or ticket.lost is not None or ticket.was_missing:
+        if self._engine.inherited or ticket.lost is not None or ticket.was_missing:
             return GrantState.LOST
         if ticket.is_leaving:
             return GrantState.RELEASED
@@ -112,8 +112,8 @@ class _BaseGrant(Resident, shown="Grant"):
         And a process can be paused between this check and the step. Only the resource's own check
         of the token is proof against both. Raises `ForkedClient` in a forked child.
         """
-        if self._link.inherited:
-            self._link.check()
+        if self._engine.inherited:
+            self._engine.check()
         match self.state:
             case GrantState.LOST:
                 raise self._lost_error()
@@ -121,7 +121,7 @@ class _BaseGrant(Resident, shown="Grant"):
                 raise LockLost(self.name, self.token, "it was released")
 
     def _lost_error(self) -> LockLost:
-        if self._link.inherited:
+        if self._engine.inherited:
             reason = "it is the parent's, which forked"
         else:
             lost = self._ticket.lost
@@ -147,7 +147,7 @@ class _BaseGrant(Resident, shown="Grant"):
 
     def _abandon(self) -> None:
         """Withdraw, if that was not done, without waiting for the answer."""
-        if not self._link.inherited:
+        if not self._engine.inherited:
             self._ticket.withdraw()
 
     def _release(self, timeout: Duration | None = None) -> Steps[bool]:
@@ -158,16 +158,16 @@ class _BaseGrant(Resident, shown="Grant"):
         Ctrl-C or a cancellation ends this call. Called again, it repeats its answer. Raises
         `ForkedClient` in a forked child.
         """
-        if self._link.inherited:
-            self._link.check()
+        if self._engine.inherited:
+            self._engine.check()
         seconds = timeout_of("release", timeout)
         if seconds is None:
-            seconds = self._link.settings.request_timeout
+            seconds = self._engine.settings.request_timeout
         if not self._ticket.is_leaving:
             held = self._ticket.lost is None
             removal = self._ticket.withdraw()
             self._released = True
-            yield within(self._link.timers, removal, seconds if held else 0.0)
+            yield within(self._engine.timers, removal, seconds if held else 0.0)
         self._released = True
         return self.state is GrantState.RELEASED
 
@@ -188,13 +188,13 @@ class _BaseGrant(Resident, shown="Grant"):
         `InvalidKey`, `Unsupported`, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
         """
         service, me = self._guard()
-        check_key(key, self._link.settings.root, self.name)
+        check_key(key, self._engine.settings.root, self.name)
 
         def fetch() -> Future[Stored | None]:
             self.check()
             return service.fetch(me, key)
 
-        return (yield from self._guarded(self._link.ask(fetch)))
+        return (yield from self._guarded(self._engine.ask(fetch)))
 
     def _commit(self, operations: Sequence[Operation]) -> Steps[None]:
         service, me = self._guard()
@@ -203,12 +203,12 @@ class _BaseGrant(Resident, shown="Grant"):
     def _send(self, request: Callable[[], Future[None]]) -> Steps[None]:
         """Send ``request``, once."""
         self.check()
-        yield self._link.deadline(self._link.settings.request_timeout)
+        yield self._engine.deadline(self._engine.settings.request_timeout)
         try:
             yield request()
             return
         except DeadlineReached as late:
-            silent = self._link.silent(late)
+            silent = self._engine.silent(late)
         except BackendUnavailable as error:
             silent = error
         reason = f"{silent.reason}; the transaction may have been made, or may be yet"
@@ -216,7 +216,7 @@ class _BaseGrant(Resident, shown="Grant"):
 
     def _guard(self) -> tuple[Transactions, Contender]:
         """The service to ask, and the contender that guards the request."""
-        service, me = self._link.backend, self._ticket.contender
+        service, me = self._engine.backend, self._ticket.contender
         assert me is not None
         if not isinstance(service, Transactions):
             raise Unsupported(
@@ -255,8 +255,8 @@ class _BaseGrant(Resident, shown="Grant"):
         if self.__dict__.get("_released", True):
             return  # released, or never made
         # No state is asked for: it may end the session, and this may be any thread, at any step.
-        link, over = self._link, self._ticket.end.done()
-        if not (over or link.closed or link.inherited or sys.is_finalizing()):
+        engine, over = self._engine, self._ticket.end.done()
+        if not (over or engine.closed or engine.inherited or sys.is_finalizing()):
             kind, name = type(self).__name__, self.name
             warnings.warn(
                 f"{kind} {name!r} token={self.token} was dropped while it was held: the lock stays "
@@ -360,8 +360,8 @@ class Grant(_BaseGrant):
         It is called for a loss that has already happened, too, and not after a release. Its
         exceptions are logged.
         """
-        link = self._link
-        self._when_lost(lambda: link.call_back(lambda: callback(self)))
+        engine = self._engine
+        self._when_lost(lambda: engine.call_back(lambda: callback(self)))
 
     release = blocking(_BaseGrant._release)
     read = blocking(_BaseGrant._read)
@@ -378,7 +378,7 @@ class Grant(_BaseGrant):
         service keeps no data; its ``commit`` raises what else `read` does.
         """
         self._guard()  # where the backend keeps no data, that is to be said before any key is
-        return Transaction(self._link.settings.root, self.name, self._commit)
+        return Transaction(self._engine.settings.root, self.name, self._commit)
 
     def __enter__(self) -> Self:
         self._enter()
@@ -391,7 +391,7 @@ class Grant(_BaseGrant):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            has_lost = not (self._link.inherited or self._released or self.release())
+            has_lost = not (self._engine.inherited or self._released or self.release())
         finally:
             self._abandon()  # where Ctrl-C came before that: a block is left only once
         if has_lost:
@@ -487,7 +487,7 @@ class AsyncGrant(_BaseGrant):
         service keeps no data; its ``commit`` raises what else `read` does.
         """
         self._guard()  # where the backend keeps no data, that is to be said before any key is
-        return AsyncTransaction(self._link.settings.root, self.name, self._commit)
+        return AsyncTransaction(self._engine.settings.root, self.name, self._commit)
 
     async def __aenter__(self) -> Self:
         self._enter()
@@ -499,5 +499,5 @@ class AsyncGrant(_BaseGrant):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._link.inherited and not self._released and not await self.release():
+        if not self._engine.inherited and not self._released and not await self.release():
             self._chain(body)

@@ -15,17 +15,17 @@ from coordlock.bodies import Bodies
 from coordlock.errors import AcquireTimeout
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim
 from coordlock.model.names import check_name
+from coordlock.queue_view import QueueMember, queue_view
 from coordlock.runtime.caller import Caller, this_task, this_thread
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import Statement, is_known, known_by_statement, running
 from coordlock.settings import Duration, timeout_of
-from coordlock.standing import Standing, standings
 
 __all__ = ["DEFAULT", "AsyncLock", "Default", "Lock"]
 
@@ -63,11 +63,11 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
                     "statement that it ends: write a context manager that enters the lock"
                 )
 
-    def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
+    def __init__(self, engine: Engine, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         self.name: Final = check_name(name)
         self.claim: Final = claim
-        self.timeout: Final = self._seconds(timeout, link.settings.timeout)
-        self._link = link
+        self.timeout: Final = self._seconds(timeout, engine.settings.timeout)
+        self._engine = engine
         self._bodies: Bodies[G] = Bodies(name)
 
     @staticmethod
@@ -94,7 +94,9 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         `BackendUnavailable`.
         """
         seconds = self._seconds(timeout, self.timeout)
-        ticket = yield from acquisition(self._link, self.name, self.claim, seconds, self._caller())
+        ticket = yield from acquisition(
+            self._engine, self.name, self.claim, seconds, self._caller()
+        )
         try:
             return self._make(ticket)
         except BaseException:
@@ -120,12 +122,12 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         self._bodies.enter(grant, statement)
         return grant
 
-    def _contenders(self) -> Steps[tuple[Standing, ...]]:
+    def _contenders(self) -> Steps[tuple[QueueMember, ...]]:
         """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
-        return (yield from standings(self._link, self.name))
+        return (yield from queue_view(self._engine, self.name))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}: {self.claim} at {self._link.settings}>"
+        return f"<{type(self).__name__} {self.name!r}: {self.claim} at {self._engine.settings}>"
 
 
 class Lock(_BaseLock[Grant]):
@@ -144,7 +146,7 @@ class Lock(_BaseLock[Grant]):
     _caller = staticmethod(this_thread)
 
     def _make(self, ticket: Ticket) -> Grant:
-        return Grant(self._link, ticket)
+        return Grant(self._engine, ticket)
 
     acquire = blocking(_BaseLock[Grant]._acquire)
     try_acquire = blocking(_BaseLock[Grant]._try_acquire)
@@ -167,7 +169,7 @@ class Lock(_BaseLock[Grant]):
         traceback: TracebackType | None,
         statement: Statement | None = None,
     ) -> None:
-        if self._link.inherited:
+        if self._engine.inherited:
             return
         grants = self._bodies.leave(None if statement is None else statement.entered)
         if len(grants) == 1:
@@ -212,7 +214,7 @@ class AsyncLock(_BaseLock[AsyncGrant]):
     _caller = staticmethod(this_task)
 
     def _make(self, ticket: Ticket) -> AsyncGrant:
-        return AsyncGrant(self._link, ticket)
+        return AsyncGrant(self._engine, ticket)
 
     acquire = awaiting(_BaseLock[AsyncGrant]._acquire)
     try_acquire = awaiting(_BaseLock[AsyncGrant]._try_acquire)
@@ -230,7 +232,7 @@ class AsyncLock(_BaseLock[AsyncGrant]):
         traceback: TracebackType | None,
         statement: Statement | None = None,
     ) -> None:
-        if self._link.inherited:
+        if self._engine.inherited:
             return
         grants = self._bodies.leave(None if statement is None else statement.entered)
         if len(grants) == 1:

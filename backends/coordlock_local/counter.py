@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from coordlock.errors import BackendError
-from coordlock.runtime.smallfile import no_fork, overwrite, seal, unseal
+from coordlock.runtime.shared_file import no_fork, overwrite, seal, unseal
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import try_lock, unlock

@@ -16,7 +16,7 @@ from kazoo.protocol.states import KeeperState
 
 from coordlock.errors import ConfigurationError
 from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.runtime.errands import Errands
+from coordlock.runtime.worker import Worker
 
 __all__ = ["GivenClient", "check", "unblocked"]
 
@@ -135,7 +135,7 @@ def unblocked(client: Any) -> Any:
 
     What is returned shares the state of ``client``, which itself goes on as before.
     """
-    errands = Errands("coordlock-zookeeper-sender")
+    errands = Worker("coordlock-zookeeper-sender")
 
     def pass_on(request: Any, answer: Any) -> None:
         try:

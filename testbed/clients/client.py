@@ -135,18 +135,22 @@ class ClientProcess:
         Clients that were closed on a session that goes on look for more than a minute for what lost
         replies may have left in it. Nothing is on its way any more, so they do that now.
         """
-        links = self._client._link, self._async_client._link, *(one._link for one in self._visitors)
+        engines = (
+            self._client._engine,
+            self._async_client._engine,
+            *(one._engine for one in self._visitors),
+        )
         withdrawals = [
             ticket.withdraw()
-            for link in links
-            for ticket in list(link._tickets.values())
+            for engine in engines
+            for ticket in list(engine._tickets.values())
             if ticket.is_leaving
         ]
         await asyncio.gather(*map(completion, withdrawals))
-        for link in links:
-            if link.closed:
-                link.sessions.end()  # no more heartbeats
-                link.timers.close()
+        for engine in engines:
+            if engine.closed:
+                engine.sessions.end()  # no more heartbeats
+                engine.timers.close()
 
     def leave(self) -> None:
         """The run is over, or given up: the clients are going to be closed.

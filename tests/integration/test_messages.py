@@ -169,7 +169,7 @@ def test_a_crowd_whose_connection_broke_does_not_read_for_each(wire: Wire) -> No
             pass
 
     def in_order(client: coordlock.AsyncClient, contenders: list[Contender]) -> int:
-        return sum(is_told_in_order(client._link.backend, one) for one in contenders)
+        return sum(is_told_in_order(client._engine.backend, one) for one in contenders)
 
     def watches() -> int:
         sent = wire.proxy.counts().requests

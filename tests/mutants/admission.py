@@ -32,8 +32,8 @@ Blockers = tuple[Contender, ...]
 def _read_without_a_look(
     self: _Acquisition, ticket: Ticket, upto: Contender | None
 ) -> Steps[Snapshot]:
-    ask = lambda: ticket.unless_lost(self.link.backend.snapshot(self.queue, upto))  # noqa: E731
-    return (yield from retried(ask, self.link.timers))
+    ask = lambda: ticket.unless_lost(self.engine.backend.snapshot(self.queue, upto))  # noqa: E731
+    return (yield from retried(ask, self.engine.timers))
 
 
 @mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.runtime.promise import Promise
@@ -58,7 +58,7 @@ def leaves_the_deadline_to_its_timers() -> Changes:
 
 @mutant("A holder is not told that its session has ended.", simulated=(Contention,))
 def tells_no_holder_of_the_end_of_its_session() -> Changes:
-    return [(Link, "_session_ended", nothing)]
+    return [(Engine, "_session_ended", nothing)]
 
 
 @mutant(

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import coordlock.kernel.link
+import coordlock.kernel.engine
 import coordlock.kernel.removal
 from coordlock.errors import BackendUnavailable
 from coordlock.grant import AsyncGrant, Grant
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
@@ -62,7 +62,7 @@ def never_looks_for_what_came_late() -> Changes:
     Play(scenarios.a_visitor_leaves_during_an_outage, Unanswered, ("zookeeper",)),
 )
 def leaves_its_contenders_when_it_is_closed() -> Changes:
-    return [(Link, "_must_stay", lambda _: False)]
+    return [(Engine, "_must_stay", lambda _: False)]
 
 
 @mutant(
@@ -86,7 +86,7 @@ def sends_again_under_another_id() -> Changes:
     Play(scenarios.heartbeats_find_no_leader, Unanswered, ("zookeeper",)),
 )
 def keeps_its_place_when_it_counts_as_lost() -> Changes:
-    return [(coordlock.kernel.link, "_withdraw", nothing)]
+    return [(coordlock.kernel.engine, "_withdraw", nothing)]
 
 
 @mutant(

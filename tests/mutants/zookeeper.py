@@ -13,7 +13,7 @@ from coordlock_zookeeper.queues import Queues
 from coordlock_zookeeper.watches import Watches
 
 import coordlock
-from coordlock.kernel.ids import Ids
+from coordlock.kernel.entry_ids import EntryIds
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.contender import Contender
 from coordlock.runtime.promise import resolved
@@ -38,7 +38,7 @@ def orders_sequences_as_text() -> Changes:
 
 def _with_guids(numbers: Iterator[int]) -> tuple[object, str, object]:
     """In the place of random ones: ``numbers``, for all clients."""
-    return Ids, "__next__", lambda _: f"{next(numbers):032x}"
+    return EntryIds, "__next__", lambda _: f"{next(numbers):032x}"
 
 
 @mutant(

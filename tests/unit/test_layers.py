@@ -26,7 +26,7 @@ LAYERS: Final = {
     "model": {"model"},
     "contract": {"backend", "config", "options", "registry", "settings", "sources", "transaction"},
     "kernel": {"kernel"},
-    "api": {"bodies", "clearance", "client", "grant", "lock", "standing"},
+    "api": {"bodies", "clearance", "client", "grant", "lock", "queue_view"},
 }
 #: Beside the layers: which of them, and which other modules, the packages of the core import.
 BESIDE: Final = {

@@ -61,7 +61,7 @@ def test_to_acquire_and_to_release_starts_no_thread(
 
 def waits_in_order(client: coordlock.Client) -> bool:
     """Whether one waiter's watches are set, and its own is known to have caught up."""
-    backend = client._link.backend
+    backend = client._engine.backend
     assert isinstance(backend, EtcdBackend)
     watcher = backend._watcher
     with watcher._lock:

@@ -35,14 +35,14 @@ def world() -> World:
 @pytest.fixture
 def party(world: World) -> Party:
     party = world.party()
-    party.run(party.link.session())
+    party.run(party.engine.session())
     return party
 
 
 def ticket_of(party: Party) -> Ticket:
-    session = party.run(party.link.session())
+    session = party.run(party.engine.session())
     party.world.settle()
-    return party.link.ticket(session.result, "q", Mode.EX)
+    return party.engine.ticket(session.result, "q", Mode.EX)
 
 
 def enqueued(party: Party) -> tuple[Ticket, Snapshot]:
@@ -68,7 +68,7 @@ def behind_three(world: World, party: Party) -> tuple[Ticket, Snapshot]:
 
 
 def live_tickets(party: Party) -> int:
-    return len(party.link._tickets)
+    return len(party.engine._tickets)
 
 
 def test_a_ticket_that_was_never_sent_is_withdrawn_without_a_request(party: Party) -> None:
@@ -139,10 +139,10 @@ def test_a_ticket_whose_removal_fails_is_known_as_long_as_its_contender_stands(
     world: World, party: Party, queued: Ticket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = AuthenticationFailed("memory", "no right to delete")
-    monkeypatch.setattr(party.link.backend, "withdraw", lambda _: failed(refused))
+    monkeypatch.setattr(party.engine.backend, "withdraw", lambda _: failed(refused))
     assert queued.withdraw().exception(0) is refused
     [standing] = world.queue()
-    assert party.link.own(standing) is queued
+    assert party.engine.own(standing) is queued
     world.service.expire(queued.session.id)
     world.settle()
     assert live_tickets(party) == 0
@@ -489,7 +489,7 @@ def test_nothing_is_watched_after_the_client_was_closed(
     party.held()
     watched: list[object] = []
     monkeypatch.setattr(party.network, "watch", lambda *args: watched.append(args))
-    party.run(party.link.close())
+    party.run(party.engine.close())
     world.advance(5)
     assert watched == []
 
@@ -498,14 +498,14 @@ def test_a_removal_that_ctrl_c_ended_counts_though_its_repetition_finds_nothing(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grant = party.held()
-    withdraw = party.link.backend.withdraw
+    withdraw = party.engine.backend.withdraw
 
     def struck(entry: Any) -> Any:
         monkeypatch.undo()
         withdraw(entry)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(party.link.backend, "withdraw", struck)
+    monkeypatch.setattr(party.engine.backend, "withdraw", struck)
     with pytest.raises(KeyboardInterrupt):
         grant._ticket.withdraw()
     assert world.queue() == ()

@@ -8,10 +8,10 @@ import time
 from hashlib import blake2b
 from typing import Final
 
-__all__ = ["Ids"]
+__all__ = ["EntryIds"]
 
 
-class Ids:
+class EntryIds:
     """Names that are never made a second time, of 32 hexadecimal digits. Not for use in a fork.
 
     Asking the system for each would let go of the interpreter, for which other threads wait. The

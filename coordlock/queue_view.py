@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.model.admission import holders
 from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender, Owner, Snapshot
 from coordlock.runtime.driver import Steps
 
-__all__ = ["Standing", "standings"]
+__all__ = ["QueueMember", "queue_view"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueueMember:
     """One contender's place in a queue when the queue was read.
 
     Attributes:
@@ -40,16 +40,16 @@ class Standing:
     contender: Contender
 
 
-def standings(link: Link, queue: str) -> Steps[tuple[Standing, ...]]:
+def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueMember, ...]]:
     """Read ``queue`` with all owners and tokens, by a linearizable read."""
-    snapshot = yield from link.ask(lambda: link.backend.snapshot(queue, owners=True))
+    snapshot = yield from engine.ask(lambda: engine.backend.snapshot(queue, owners=True))
     return _rank(snapshot, time.time())
 
 
-def _rank(snapshot: Snapshot, now: float) -> tuple[Standing, ...]:
+def _rank(snapshot: Snapshot, now: float) -> tuple[QueueMember, ...]:
     holding = holders(snapshot)
     return tuple(
-        Standing(
+        QueueMember(
             position=position,
             holding=one.id in holding,
             claim=one.claim,

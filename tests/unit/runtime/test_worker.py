@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coordlock.runtime.errands import Errands
+from coordlock.runtime.worker import Worker
 from coordlock.testing.waiting import eventually
 from tests.unit.signals import Signal, interrupted
 
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 @pytest.fixture
-def errands() -> Errands:
-    return Errands("test-errands")
+def errands() -> Worker:
+    return Worker("test-errands")
 
 
 @pytest.fixture
-def blocked(errands: Errands) -> Iterator[threading.Event]:
+def blocked(errands: Worker) -> Iterator[threading.Event]:
     """The first call blocks until this is set."""
     goes_on, stands_still = threading.Event(), threading.Event()
 
@@ -38,7 +38,7 @@ def blocked(errands: Errands) -> Iterator[threading.Event]:
     goes_on.set()
 
 
-def test_calls_are_made_in_order_by_one_thread(errands: Errands) -> None:
+def test_calls_are_made_in_order_by_one_thread(errands: Worker) -> None:
     made: list[tuple[int, int]] = []
 
     def make(number: int) -> None:
@@ -53,7 +53,7 @@ def test_calls_are_made_in_order_by_one_thread(errands: Errands) -> None:
 
 
 def test_a_call_that_blocks_holds_up_nobody_but_later_calls(
-    errands: Errands, blocked: threading.Event
+    errands: Worker, blocked: threading.Event
 ) -> None:
     made: list[str] = []
     errands.run(lambda: made.append("after it"))
@@ -65,7 +65,7 @@ def test_a_call_that_blocks_holds_up_nobody_but_later_calls(
 
 
 def test_the_thread_ends_when_there_is_nothing_to_do_and_another_one_comes(
-    errands: Errands,
+    errands: Worker,
 ) -> None:
     for _ in range(2):
         errands.run(lambda: None)
@@ -75,7 +75,7 @@ def test_the_thread_ends_when_there_is_nothing_to_do_and_another_one_comes(
 
 
 def test_a_call_that_fails_does_not_keep_the_next_ones_from_being_made(
-    errands: Errands, blocked: threading.Event, monkeypatch: pytest.MonkeyPatch
+    errands: Worker, blocked: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", failures.append)
@@ -92,7 +92,7 @@ def test_a_call_that_fails_does_not_keep_the_next_ones_from_being_made(
     assert [failure.exc_type for failure in failures] == [ZeroDivisionError]
 
 
-def test_a_call_from_within_a_call_comes_last(errands: Errands, blocked: threading.Event) -> None:
+def test_a_call_from_within_a_call_comes_last(errands: Worker, blocked: threading.Event) -> None:
     made: list[str] = []
     errands.run(lambda: errands.run(lambda: made.append("from within")))
     errands.run(lambda: made.append("before"))
@@ -102,7 +102,7 @@ def test_a_call_from_within_a_call_comes_last(errands: Errands, blocked: threadi
 
 
 def test_where_no_thread_can_be_had_the_caller_makes_the_calls(
-    errands: Errands, monkeypatch: pytest.MonkeyPatch
+    errands: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the interpreter is exiting, or at a limit of threads."""
 
@@ -119,7 +119,7 @@ def test_where_no_thread_can_be_had_the_caller_makes_the_calls(
 
 def test_ctrl_c_at_any_moment_keeps_no_later_call_from_being_made() -> None:
     for number in itertools.count(1):
-        errands, made = Errands("test-errands"), list[str]()
+        errands, made = Worker("test-errands"), list[str]()
         came = interrupted(lambda: errands.run(lambda: made.append("struck")), number)  # noqa: B023
         errands.run(lambda: made.append("next"))  # noqa: B023
         assert errands.finish(BOUND)
@@ -131,7 +131,7 @@ def test_ctrl_c_at_any_moment_keeps_no_later_call_from_being_made() -> None:
 
 def test_a_signal_handler_may_have_calls_made_at_any_moment() -> None:
     for number in itertools.count(1):
-        errands, made = Errands("test-errands"), list[str]()
+        errands, made = Worker("test-errands"), list[str]()
         signal = Signal(number, lambda: errands.run(lambda: made.append("handler's")))  # noqa: B023
         with signal:
             errands.run(lambda: made.append("own"))  # noqa: B023

@@ -9,9 +9,9 @@ from typing import Final
 
 __all__ = ["no_fork", "overwrite", "seal", "unseal"]
 
-#: Held by every fork. Who holds it too can open a file and lock it, or note it, and no child comes
-#: in between: it would inherit the lock, and keep it when its parent is killed. Reentrant for
-#: signal handlers.
+#: Held by every fork. Code that holds it can open a file and lock it, or note it, and no child
+#: comes in between: it would inherit the lock, and keep it when its parent is killed. Reentrant
+#: for signal handlers.
 no_fork: Final = threading.RLock()
 
 if hasattr(os, "register_at_fork"):

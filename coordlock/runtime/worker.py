@@ -9,13 +9,13 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
-__all__ = ["Errands"]
+__all__ = ["Worker"]
 
 #: Seconds without calls after which the thread ends.
 _IDLE: Final = 0.1
 
 
-class Errands:
+class Worker:
     """Makes the calls of all threads in one daemon thread, in their order.
 
     It runs while there are some, and for a moment after that.
@@ -66,8 +66,8 @@ class Errands:
                     _make(self._calls.get(timeout=patience))
         finally:
             self._serving = False
-            # In this order: who puts a call and finds nobody serving starts another one, and whose
-            # call came before that is seen here. There are some left after SystemExit, too.
+            # In this order: a thread that puts a call and finds none serving starts another one,
+            # and a call that came before that is seen here. After SystemExit, some are left too.
             if not self._calls.empty():
                 self._start()
 

@@ -1,4 +1,4 @@
-"""One client's link to its service: the backend, the session of the moment, the live tickets."""
+"""One client at work: its backend, its sessions, its live tickets."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
+from coordlock.kernel.entry_ids import EntryIds
 from coordlock.kernel.events import Events, Left, Lost, SessionEnded
-from coordlock.kernel.ids import Ids
 from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
@@ -34,7 +34,7 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, settled
 from coordlock.settings import Settings
 
-__all__ = ["Link"]
+__all__ = ["Engine"]
 
 log = Log("coordlock")
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 _NOTICE: Final = 0.2
 
 
-class Link:
+class Engine:
     """What the locks and grants of one client share. Belongs to the process that made it."""
 
     def __init__(self, backend: Backend, settings: Settings, timers: Timers | None = None) -> None:
@@ -58,7 +58,7 @@ class Link:
         self.events: Final = Events(self.callbacks)
         self.recovery: Final = Recovery(self.timers)
         self._pid: Final = os.getpid()
-        self._ids: Final = Ids()
+        self._ids: Final = EntryIds()
         self._host: Final = socket.gethostname()
         # Reentrant, like the others': a signal handler, or a finalizer in a collection of garbage,
         # may release a lock between any two steps of this thread.
@@ -85,11 +85,11 @@ class Link:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is the child of a fork, and the link its parent's."""
+        """Whether this is the child of a fork, and the engine its parent's."""
         return os.getpid() != self._pid
 
     def check(self) -> None:
-        """Raise `ForkedClient` or `ClientClosed` where the link can no longer be used."""
+        """Raise `ForkedClient` or `ClientClosed` where the engine can no longer be used."""
         if self.inherited:
             raise ForkedClient(self._pid)
         if self.closed:

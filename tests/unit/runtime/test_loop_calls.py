@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from coordlock.runtime.driver import Steps, run_async
-from coordlock.runtime.mailbox import Mailbox
+from coordlock.runtime.loop_calls import LoopCalls
 from coordlock.runtime.promise import Promise
 
 
@@ -27,7 +27,7 @@ def turn(loop: asyncio.AbstractEventLoop) -> None:
 
 def test_a_loop_is_woken_once_for_all_that_came_meanwhile() -> None:
     loop, read = asyncio.new_event_loop(), list[int]()
-    mailbox = Mailbox.of(loop)
+    mailbox = LoopCalls.of(loop)
     wake = patch.object(loop, "call_soon_threadsafe", wraps=loop.call_soon_threadsafe)
     for turns in (1, 2):
         with wake as woken:
@@ -36,7 +36,7 @@ def test_a_loop_is_woken_once_for_all_that_came_meanwhile() -> None:
         turn(loop)
         assert read == [*range(5)] * turns
         assert woken.call_count == 1
-    assert Mailbox.of(loop) is mailbox
+    assert LoopCalls.of(loop) is mailbox
     loop.close()
 
 
@@ -44,7 +44,7 @@ def test_letters_from_many_threads_are_all_read() -> None:
     senders, each = 8, 2_000
 
     async def main() -> int:
-        mailbox, read, all_read = Mailbox.of(asyncio.get_running_loop()), 0, asyncio.Event()
+        mailbox, read, all_read = LoopCalls.of(asyncio.get_running_loop()), 0, asyncio.Event()
 
         def letter() -> None:
             nonlocal read
@@ -70,7 +70,7 @@ def test_letters_from_many_threads_are_all_read() -> None:
 
 def test_ctrl_c_while_a_loop_is_woken_keeps_nobody_from_waking_it() -> None:
     loop, read = asyncio.new_event_loop(), list[str]()
-    mailbox = Mailbox.of(loop)
+    mailbox = LoopCalls.of(loop)
     interrupted = patch.object(loop, "call_soon_threadsafe", side_effect=KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt), interrupted:
         mailbox.post(partial(read.append, "interrupted"))
@@ -82,7 +82,7 @@ def test_ctrl_c_while_a_loop_is_woken_keeps_nobody_from_waking_it() -> None:
 
 def test_what_comes_for_a_closed_loop_is_dropped() -> None:
     loop, read = asyncio.new_event_loop(), list[str]()
-    mailbox = Mailbox.of(loop)
+    mailbox = LoopCalls.of(loop)
     loop.close()
     for _ in range(2):
         in_a_thread(lambda: mailbox.post(partial(read.append, "late")))
@@ -112,7 +112,7 @@ def test_a_loop_is_not_kept_by_what_comes_after_it_has_ended(comes: bool) -> Non
 
 def test_ctrl_c_while_letters_are_read_leaves_the_others_to_be_read() -> None:
     loop, read = asyncio.new_event_loop(), list[str]()
-    mailbox = Mailbox.of(loop)
+    mailbox = LoopCalls.of(loop)
 
     def interrupt() -> None:
         raise KeyboardInterrupt
