@@ -112,7 +112,8 @@ class _Acquisition:
         withdrawal: see `_left`.
         """
         nearest = waiting_for[-1]
-        owns = tuple(map(self.engine.own, waiting_for))  # now: later they may be forgotten
+        # Now, because they may be forgotten later; the last one is the nearest's.
+        owns = tuple(map(self.engine.own, waiting_for))
         departure = ticket.departure(waiting_for, snapshot.revision)
         yield from self.report.on_time(departure, ticket)
         assert ticket.departures is not None

@@ -203,7 +203,8 @@ class Ticket:
             # news may come before its timers do, so the session looks at the clock.
             ended = self.session.ended
             self.lose(Evicted(self.entry.queue) if ended is None else copy(ended))
-            # A lease that was revoked looks like an eviction; the next heartbeat tells.
+            # The service is there. A lease that was revoked looks like an eviction: the heartbeat
+            # that this sends tells.
             self.session.recovered()
 
     def withdraw(self) -> Promise[bool]:
