@@ -1,4 +1,4 @@
-"""coordlock's log, which blocks nobody."""
+"""coordlock's log, which never blocks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
             return
         logger = self.logger
         exception = sys.exc_info() if kwargs.get("exc_info") else None
-        file, line, function, _ = logger.findCaller(stacklevel=2)  # who called `warning`
+        file, line, function, _ = logger.findCaller(stacklevel=2)  # the caller of `warning`
         record = logger.makeRecord(
             logger.name, level, file, line, f"{PREFIX}{msg}", args, exception, func=function
         )

@@ -51,7 +51,7 @@ def backend_for_client(client: object) -> type[Backend]:
 
 
 def _points(group: str) -> EntryPoints:
-    from importlib.metadata import entry_points  # not for those who only import coordlock
+    from importlib.metadata import entry_points  # not where coordlock is only imported
 
     return entry_points(group=group)
 

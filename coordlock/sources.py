@@ -92,7 +92,7 @@ def _user_files(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    import tomllib  # for those who have such a file
+    import tomllib  # only where there is such a file
 
     try:
         return tomllib.loads(file.read_text("utf-8-sig"))

@@ -83,8 +83,8 @@ def run_app() -> int:
 def _open_standard_files() -> None:
     """Occupy the standard descriptors that the caller closed, or a pipe of ours would be stdin.
 
-    The command finds them closed again. Here they are an empty input, and output for nobody, where
-    Python has left None.
+    The command finds them closed again. Here they are an empty input, and output that is dropped,
+    where Python has left None.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -102,7 +102,7 @@ def _run() -> int:
     try:
         result = coordlock.main(prog_name="coordlock", standalone_mode=False)
         # A command returns its status; click returns that of an early exit, and ends by itself,
-        # quietly and with 1, when whoever read the output has enough.
+        # quietly and with 1, when the reader of the output has enough.
         return result if isinstance(result, int) else Exit.OK
     except Interrupted as interrupted:
         return killed_by(interrupted.number)

@@ -54,7 +54,7 @@ class Child:
                 _become(self.command, orders, failure)
         for theirs in (orders, failure):
             os.close(theirs)
-        # Both sides set it, so that it is done whoever comes first.
+        # Both sides set it, so that it is done whichever comes first.
         with contextlib.suppress(OSError):
             os.setpgid(self.group, self.group)
         self.guard: Final = Guard(self.group)

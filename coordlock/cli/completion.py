@@ -13,7 +13,7 @@ from coordlock.model.claim import Mode
 
 __all__ = ["complete_command", "complete_mode", "complete_name"]
 
-#: Seconds: who presses Tab does not wait for longer.
+#: Seconds: a person at a shell does not wait for longer.
 _PATIENCE: Final = 1.0
 
 

@@ -1,4 +1,4 @@
-"""Connecting, with a word to the person who waits for it."""
+"""Connecting, with a word to the person at the terminal."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class _Warnings(logging.Handler):
 
 @contextmanager
 def _logged() -> Iterator[list[str]]:
-    """The warnings that the library logs meanwhile, such as that nobody asks for the password."""
+    """The warnings that the library logs meanwhile, such as that no password is asked for."""
     handler = _Warnings()
     logger = logging.getLogger("coordlock")
     logger.addHandler(handler)
@@ -168,7 +168,7 @@ def _service(client: Client) -> Iterator[Finding]:
 
 
 def _self_test(client: Client, settings: Settings) -> Iterator[Finding]:
-    """A lock on a name that nobody else uses: acquired, refused, released, acquired again."""
+    """A lock on a name that is not in use: acquired, refused, released, acquired again."""
     lock = client.lock(f"doctor-{uuid.uuid4().hex}")
     times = [_timed(lock.contenders) for _ in range(_SAMPLES)]
     median, slowest = statistics.median(times), max(times)

@@ -59,7 +59,7 @@ class Guard:
 def _serve(pipe: int, others: int, group: int) -> NoReturn:
     """The guard's process; signals that ask to end stay blocked. Never returns to the program."""
     try:
-        # Away from coordlock's group, so that who kills that group does not kill the guard too.
+        # Away from coordlock's group, so that a signal to that group does not kill the guard too.
         os.setsid()
         os.close(others)
         null = os.open(os.devnull, os.O_RDWR)

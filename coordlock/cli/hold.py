@@ -10,10 +10,10 @@ from typing import Final
 import click
 
 from coordlock.cli.exits import Exit, killed_by
+from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import acquire_options, as_json, name_argument, seconds
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.terminal import in_background
-from coordlock.cli.wanted import Wanted
 from coordlock.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
@@ -40,20 +40,20 @@ def hold(name: str, duration: float | None, as_json: bool, **options: object) ->
     Prints the fencing token, on a line of its own, as soon as the lock is held. The exit status is
     0, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was lost.
     """
-    wanted = Wanted(name=name, **options)  # type: ignore[arg-type]
+    request = LockRequest(name=name, **options)  # type: ignore[arg-type]
     if duration is None and os.path.samestat(os.fstat(0), os.stat(os.devnull)):
         # What a script starts with & has this stdin, and would go on without the lock.
         raise click.UsageError(
             "stdin is empty, so the lock would be released at once: add --for, or keep a pipe open"
         )
-    settings = wanted.settings()
-    with wanted.acquired(settings) as grant:
+    settings = request.settings()
+    with request.acquired(settings) as grant:
         inbox = Inbox(ENDING)
         line = {"name": name, "token": grant.token, "backend": settings.scheme}
         click.echo(json.dumps(line) if as_json else grant.token)
         number = _wait(grant, inbox, duration)
         if not grant.release():
-            wanted.warn(f"{wanted.what} is lost: {grant.lost.reason}")
+            request.warn(f"{request.what} is lost: {grant.lost.reason}")
             return Exit.LOST
         return killed_by(number) if number else Exit.OK
 
@@ -78,7 +78,7 @@ def _wait(grant: Grant, inbox: Inbox, duration: float | None) -> int:
 
 
 def _read() -> bytes:
-    """What came on stdin, which nobody needs; empty at its end."""
+    """What came on stdin, which is not needed; empty at its end."""
     with contextlib.suppress(OSError):
         return os.read(0, 65536)
     return b""

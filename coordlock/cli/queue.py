@@ -88,7 +88,7 @@ def ls(
 def show(
     name: str, url: str | None, connect_timeout: float | None, is_watch: bool, as_json: bool
 ) -> None:
-    """Show the queue of the lock NAME: who holds it, who waits."""
+    """Show the queue of the lock NAME: its holders and its waiters."""
     check_name(name)
 
     def look() -> tuple[QueueMember, ...]:

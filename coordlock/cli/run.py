@@ -10,10 +10,10 @@ import click
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.completion import complete_command
 from coordlock.cli.exits import Exit, complain
+from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import acquire_options, name_argument, seconds
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
-from coordlock.cli.wanted import Wanted
 
 __all__ = ["run"]
 
@@ -66,14 +66,14 @@ def run(name: str, command: tuple[str, ...], grace: float, **options: object) ->
     its environment. The exit status is COMMAND's, 128+N if signal N ended it, 75 if the lock was
     not acquired, 79 if it was lost: then COMMAND and what it started are ended first.
     """
-    wanted = Wanted(name=name, **options)  # type: ignore[arg-type]
+    request = LockRequest(name=name, **options)  # type: ignore[arg-type]
     # Before connecting, because that starts threads, and after that no fork is safe.
     child = Child(command)
     with contextlib.closing(child):
-        settings = wanted.settings(label=os.path.basename(command[0]))
+        settings = request.settings(label=os.path.basename(command[0]))
         # Closed twice, so that the command has ended before the lock is released.
-        with wanted.acquired(settings) as grant, contextlib.closing(child):
-            supervision = Supervision(child, grant, grace, Terminal.open(), wanted.warn)
+        with request.acquired(settings) as grant, contextlib.closing(child):
+            supervision = Supervision(child, grant, grace, Terminal.open(), request.warn)
             try:
                 status = supervision.run(
                     {
@@ -90,7 +90,7 @@ def run(name: str, command: tuple[str, ...], grace: float, **options: object) ->
                 return Exit.LOST
             if not released:
                 reason = grant.lost.reason
-                wanted.warn(f"{wanted.what} was lost before the command ended: {reason}")
+                request.warn(f"{request.what} was lost before the command ended: {reason}")
                 return Exit.LOST
-            wanted.say(f"released {wanted.what}, status {status}")
+            request.say(f"released {request.what}, status {status}")
             return status

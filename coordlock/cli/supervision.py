@@ -149,7 +149,7 @@ class Supervision:
                 "answered; ending the command"
             )
         self._child.send(signal.SIGTERM)
-        self._child.send(signal.SIGCONT)  # who is stopped gets no signal before
+        self._child.send(signal.SIGCONT)  # a stopped process gets no signal before
         until_kill = self._limits.until_kill(remaining)
         self._kill_at = now + until_kill
         self._extend(self._kill_at + self._limits.kill)
@@ -176,7 +176,7 @@ class Supervision:
             return
         had_it = terminal.foreground == child.group
         if not (had_it or for_terminal or by == signal.SIGTSTP):
-            return  # somebody stopped it from elsewhere, and will continue it
+            return  # it was stopped from elsewhere, and will be continued from there
         terminal.take_back(child.group)
         self._paused_with_terminal = had_it
         stop_myself()
@@ -185,7 +185,7 @@ class Supervision:
             self._continue()
 
     def _continue(self) -> None:
-        """Somebody continued this process (fg, bg): so go on with the command."""
+        """This process was continued (fg, bg): so go on with the command."""
         had_it, self._paused_with_terminal = self._paused_with_terminal, None
         if had_it is None:
             return

@@ -53,7 +53,7 @@ class Terminal:
         self._set(group)
 
     def take_back(self, group: int, *, repair: bool = False) -> None:
-        """Take it back from ``group``, unless somebody else took it meanwhile.
+        """Take it back from ``group``, unless another group has taken it meanwhile.
 
         ``repair`` restores the modes it had, for a program that was killed and left others.
         """
@@ -72,7 +72,7 @@ class Terminal:
 
 
 def alone_at_terminal() -> bool:
-    """Whether nobody shares the terminal by a pipeline: input and output are both its own.
+    """Whether no pipeline shares the terminal: input and output are both its own.
 
     In ``coordlock run x -- cmd | less`` the terminal must stay with the group that less is in.
     """
@@ -88,7 +88,7 @@ def in_background() -> bool:
 
 
 def stop_myself() -> None:
-    """Stop as Ctrl-Z does, until somebody continues this process.
+    """Stop as Ctrl-Z does, until this process is continued.
 
     Returns at once in an orphaned process group, which the kernel does not stop: there is no shell
     that could continue it.

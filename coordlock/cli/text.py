@@ -23,7 +23,7 @@ __all__ = [
     "terminal_width",
 ]
 
-#: As wide as anybody could want: a line of text stays one line.
+#: Wider than any terminal: a line of text stays one line.
 _UNBOUNDED: Final = 1_000_000
 
 
@@ -37,7 +37,7 @@ def coloured(text: str, colour: str, *, bold: bool = False) -> str:
 def printable(text: str) -> str:
     """``text`` with control characters escaped.
 
-    Names and labels come from whoever writes to the service, and must not steer the terminal.
+    Any program may write names and labels to the service, and must not steer the terminal.
     """
     if text.isprintable():
         return text
@@ -69,7 +69,7 @@ def folded(text: str, width: int, *, taken: int = 0, indent: int = 0) -> list[st
     That is ``taken`` columns of the first line, and ``indent`` of the others.
     """
     heads = " " * taken, " " * indent
-    # Narrower than this nobody reads it, and textwrap would put each letter on a line of its own.
+    # A narrower text is not readable, and textwrap would put each letter on a line of its own.
     width = max(width, max(taken, indent) + 10)
     wrapper = textwrap.TextWrapper(
         width, initial_indent=heads[0], subsequent_indent=heads[1], break_on_hyphens=False

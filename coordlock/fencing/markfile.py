@@ -81,7 +81,7 @@ class MarkFile:
             _open.add(self)
 
     def lock(self) -> None:
-        """Wait until nobody else has it locked. Signal handlers run meanwhile, and may raise."""
+        """Wait until nothing else has it locked. Signal handlers run meanwhile, and may raise."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self._inside = threading.get_ident()
 

@@ -15,7 +15,7 @@ class Message:
 
     Attributes:
         kind: what is counted and waited for: the name of the request, ``create2`` or ``Txn``. A
-            reply is of its request's kind; what nobody asked for is an ``event``.
+            reply is of its request's kind; what was not asked for is an ``event``.
         number: ties a reply to its request; None where any reply is taken for the answer.
         payload: the message as sent, without the protocol's own header.
     """

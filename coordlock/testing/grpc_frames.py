@@ -32,7 +32,7 @@ class GrpcFrames:
     """
 
     def __init__(self) -> None:
-        from hpack import Decoder  # here, because only those who look into gRPC need it
+        from hpack import Decoder  # here, because only looking into gRPC needs it
 
         self._methods: dict[int, str] = {}
         self._requests = _Cutter(self._methods, Decoder(), _PREFACE)

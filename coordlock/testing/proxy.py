@@ -91,7 +91,7 @@ class FaultProxy:
         return self._relay.port
 
     def black_hole(self) -> None:
-        """Hold back everything in both directions: a partition that nobody is told of."""
+        """Hold back everything in both directions: a partition of which neither side is told."""
         self.requests.black_hole()
         self.replies.black_hole()
 

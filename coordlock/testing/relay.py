@@ -25,7 +25,7 @@ class Relay:
 
     ``met`` is called there with each new connection, before anything passes: to choose its faults.
     A server that refuses is dialled again for ``patience`` seconds, before the client is reset: he
-    was accepted, and many who would try again where they are refused do not where they are reset.
+    was accepted, and many clients try again where they are refused, but not where they are reset.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Relay:
         """Refuse new connections."""
         if self._is_listening():
             self._close()
-            # Bound but not listening: the kernel refuses connections and gives the port to nobody.
+            # Bound but not listening: the kernel refuses connections and keeps the port.
             self._listener = _bind(self.port)
 
     def listen(self) -> None:

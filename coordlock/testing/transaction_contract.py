@@ -68,7 +68,7 @@ Start = Callable[..., Future[Any]]
 
 
 def evict_all(client: Any, name: str = "orders") -> None:
-    """Remove whoever holds or waits, as an operator does."""
+    """Remove all holders and waiters, as an operator does."""
     for standing in client.contenders(name):
         assert client.evict(standing)
 

@@ -178,7 +178,7 @@ class _Story(Story):
         return wrong + self._left_over()
 
     def _let_go_on(self) -> None:
-        """The last rounds wait for the freeze, so that somebody writes during it."""
+        """The last rounds wait for the freeze, so that another worker writes during it."""
         while self.counts["frozen"] and self._waiting:
             self._crew.order(self._waiting.pop())
 

@@ -39,7 +39,7 @@ class Crew:
     def __init__(self, url: str | None) -> None:
         self._environment = dict(os.environ)
         if url is not None:
-            # Not on the command line, where everybody on the machine could read a password.
+            # Not on the command line, where every user of the machine could read a password.
             self._environment["COORDLOCK_URL"] = url
         self._processes: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
         self._events, self._report = os.pipe()

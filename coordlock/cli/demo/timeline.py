@@ -88,7 +88,7 @@ def hang(head: str, text: str, paint: Paint, width: int, margin: int) -> None:
 
 
 def in_words(event: Event, name: int = 0) -> tuple[str, Paint]:
-    """Who did what, and the colours of that; the worker's name takes ``name`` columns at least."""
+    """A line of the timeline, and its colours; the worker's name takes ``name`` columns or more."""
     worker = f"{event['worker']:<{name}}"
 
     def paint(line: str, number: int) -> str:

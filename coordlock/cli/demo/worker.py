@@ -81,7 +81,7 @@ class _Worker:
             _wait_for_order()
             for number in range(1, task.rounds + 1):
                 if number == task.rounds and not task.halt:
-                    # Somebody must be left to write while another one is frozen.
+                    # A worker must be left to write while another one is frozen.
                     self.tell("last")
                     _wait_for_order()
                 if not self._round(client, halt=number == task.halt):

@@ -1,7 +1,7 @@
 """The history of a run with faults, and the checkers that say whether the lock kept its promises.
 
-Whoever runs clients, a resource and faults writes down what they do (`Journal`, with the events of
-`coordlock.testing.faults.events`); everything here is a pure function of what was written::
+A program that runs clients, a resource and faults writes down what they do (`Journal`, with the
+events of `coordlock.testing.faults.events`); all else here are pure functions of what was written::
 
     import tempfile
     from pathlib import Path
@@ -24,7 +24,7 @@ Whoever runs clients, a resource and faults writes down what they do (`Journal`,
         journal.log(events.ReleaseSent, attempt)
         journal.log(events.ReleaseAcknowledged, attempt, grant.release())
 
-        # and so on, as the table below has it, by everybody who takes part, into files of their own
+        # and so on, as the table below has it, by all processes, into files of their own
 
         journal.log(events.Quiesced)
         journal.log(events.RunEnded)

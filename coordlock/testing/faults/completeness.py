@@ -31,7 +31,7 @@ def completeness(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Viol
 
     * The run begins, quiesces and ends, once each and in this order; something was granted.
     * Every event follows from others as `coordlock.testing.faults.events` has it, and is whole.
-    * Nobody acquires or releases after it was seen dead.
+    * No process acquires or releases after it was seen dead.
     * Every fault is healed before the run quiesces, and none begins after that; nor does an
       attempt or an operation.
     * Ground truth that was promised is surveyed after that.

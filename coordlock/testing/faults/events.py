@@ -1,11 +1,11 @@
-"""What happens in a run with faults: the events, who writes each of them, and exactly when.
+"""What happens in a run with faults: the events, their writers, and exactly when each is written.
 
 Every event has ``at``, nanoseconds on the machine's CLOCK_MONOTONIC, and ``process``, the name of
-who writes it. Names are never used again: a process that is restarted gets a new one.
+its writer. Names are never used again: a process that is restarted gets a new one.
 
 The checkers take the times literally, so what is claimed of an interval is only as good as its
-ends. One rule gives them all: **what somebody is about to do is logged before it is done, what
-somebody was told is logged after it was told.**
+ends. One rule gives them all: **an action is logged before it is done, and an answer
+after it was given.**
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Event:
 
     Attributes:
         at: when, in nanoseconds on CLOCK_MONOTONIC.
-        process: who writes it.
+        process: the one that writes it.
     """
 
     at: int
     process: str
 
 
-# The run: written by whoever runs it.
+# The run: written by the program that runs it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class RunBegan(Event):
 class Quiesced(Event):
     """All faults are healed, everything is answered, and clients begin nothing any more.
 
-    Nobody waits. Who still holds does so until the end; those are the live tickets.
+    No call waits. A lock that is still held is so until the end; those are the live tickets.
     """
 
 
@@ -123,7 +123,7 @@ class AcquireInvoked(Event):
 
 @dataclass(frozen=True, slots=True)
 class Enqueued(Event):
-    """After the service has acknowledged the contender, where somebody can see that. Optional.
+    """After the service has acknowledged the contender, where that can be seen. Optional.
 
     It makes known the tokens of those that wait or give up, which nothing else does.
     """
@@ -158,7 +158,7 @@ class AcquireFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn(Event):
-    """Before somebody cancels ``acquire``. Not for its own timeout, which nobody sees coming."""
+    """Before ``acquire`` is cancelled. Not for its own timeout, which is not seen coming."""
 
     attempt: str
 
@@ -292,7 +292,7 @@ class Reach(Enum):
     PAUSED = "client paused"
     KILLED = "client killed"  #: a client process is gone for good, whether killed or crashed
     CLOCKS = "wall clocks"  #: and nothing may come of it: all that matters is on CLOCK_MONOTONIC
-    OPERATOR = "operator"  #: somebody removes contenders or sessions that are not his
+    OPERATOR = "operator"  #: contenders or sessions are removed by another than their owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,7 @@ class ContenderAppeared(Event):
 
 @dataclass(frozen=True, slots=True)
 class ContenderDisappeared(Event):
-    """A contender was deleted, whoever did it."""
+    """A contender was deleted, by its owner or another."""
 
     key: str
     revision: int

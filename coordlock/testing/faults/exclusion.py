@@ -1,4 +1,4 @@
-"""Exclusion: who counts as a holder at the same time as who."""
+"""Exclusion: which holders overlap."""
 
 from __future__ import annotations
 

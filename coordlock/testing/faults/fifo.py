@@ -49,13 +49,13 @@ class _Contender:
 def fifo(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
     """Grants follow the order of tokens among conflicting contenders, under all faults.
 
-    * Nobody is granted while an earlier conflicting contender is in the queue (on a semaphore of n:
+    * None is granted while an earlier conflicting contender is in the queue (on a semaphore of n:
       while n earlier ones are). That one was there is proven by its own grant later on, unless it
       may have been removed before that, because its process was paused or an operator at it while
       it waited; or, by the ground truth, by its removal after the creation of another contender
       that was asked for later than the grant.
     * By the ground truth, without any clock: for every grant there was a revision at which its
-      contender was in the queue, and all those were gone that it must wait for. So nobody is
+      contender was in the queue, and all those were gone that it must wait for. So none is
       granted whose own contender was gone before its turn came.
 
     Contenders that were withdrawn or had expired are not overtaken: the ground truth tells when
@@ -160,7 +160,7 @@ class _Earlier:
                 heapq.heappop(latest)
 
     def free_for(self, claim: Claim) -> tuple[int, list[_Contender]]:
-        """When ``claim`` is next, and who is in its way until then; 0 where nobody is."""
+        """When ``claim`` is next, and what is in its way until then; 0 where nothing is."""
         if isinstance(claim, Permit):
             latest = self._permits[claim.of]
             if len(latest) < claim.of:

@@ -44,7 +44,7 @@ class Summary:
         faults: how many were made, by kind.
         overlaps: conflicting grants held together and excused by a fault; the longest such time.
         slowest_recovery: the longest time from the end of a fault, when there was no other one, to
-            the next grant of somebody who waited then; None where nobody waited.
+            the next grant of a call that waited then; None where none waited.
         longest_wait: the longest time from invocation to grant.
         latest_signal: the longest time from a deadline to the signal of the loss, of processes that
             were not paused then.
@@ -165,7 +165,7 @@ def _table(counts: dict[str, int]) -> str:
 
 
 def _slowest_recovery(history: History) -> int | None:
-    """The longest time from the end of all faults to the grant of somebody who waited then."""
+    """The longest time from the end of all faults to the grant of a call that waited then."""
     grants = sorted((one.granted.at, one.invoked.at) for one in history.granted if one.granted)
     slowest: int | None = None
     for healed, until in history.faults.calm(history.end):

@@ -1,7 +1,7 @@
 """The file in which a run writes its history down: appending to it, and reading it back.
 
 Every process appends to a file of its own, and reading merges them. A line is one write(2) to a
-file opened with O_APPEND, so that threads and forks don't mix theirs, and who is killed leaves
+file opened with O_APPEND, so that threads and forks don't mix theirs, and a killed process leaves
 whole lines but for the last, in case that was just being written.
 """
 

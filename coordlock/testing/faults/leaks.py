@@ -16,12 +16,12 @@ __all__ = ["Leaked", "Missing", "leaks"]
 
 @dataclass(frozen=True, slots=True)
 class Leaked(Violation):
-    """Something is left that nobody holds."""
+    """Something is left that no live grant holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing(Violation):
-    """Somebody holds what the service does not have."""
+    """A grant holds what the service does not have."""
 
 
 def leaks(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
@@ -29,7 +29,7 @@ def leaks(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
 
     * By the ground truth, the service's contenders are exactly those of the grants that were held
       when it was surveyed: neither released nor lost, of a process that lives. Those that had been
-      lost for less than ``bounds.signal`` may be there: whoever holds is told 0.2 s before they
+      lost for less than ``bounds.signal`` may be there: a holder is told 0.2 s before they
       are withdrawn.
     * Of everything that was counted there is no more than there was at the baseline, by the same
       process. What was counted only once is a violation, too, unless that process was killed.

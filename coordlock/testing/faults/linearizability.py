@@ -28,7 +28,7 @@ class Undecided(Violation):
 
 
 def decides(history: History) -> bool:
-    """Whether the promise is made for this history: no client stood still, nobody was evicted.
+    """Whether the promise is made for this history: no client stood still, none was evicted.
 
     Where that happens, grants overlap, and no mutex explains that.
     """
@@ -84,12 +84,12 @@ def _of_lock(bounds: Bounds, lock: str, attempts: list[Attempt]) -> Iterator[Vio
 def _calls(attempt: Attempt) -> Iterator[Call[Acquire | Release]]:
     """The calls of an attempt that was granted.
 
-    Others need no place in the order. Who was refused has changed nothing; and who was not answered
+    Others need no place in the order. A refused call has changed nothing; and one without an answer
     may have become a holder, but that would only be in others' way: if there is an order with it,
     there is one without it.
 
-    For the same reason an end that nobody has acknowledged, and that may come at any time or never,
-    is taken for one that comes at once: who holds for longer only is in others' way for longer.
+    For the same reason an end that was not acknowledged, and that may come at any time or never,
+    is taken for one that comes at once: a longer hold only is in others' way for longer.
     """
     granted, end = attempt.granted, attempt.end
     if granted is None:
@@ -98,6 +98,6 @@ def _calls(attempt: Attempt) -> Iterator[Call[Acquire | Release]]:
     yield Call(attempt.invoked.at, granted.at, acquire)
     if end is not None:
         answer = attempt.release_answer
-        at = max(end.at, granted.at)  # who is being killed may still be granted
+        at = max(end.at, granted.at)  # a process that is being killed may still be granted
         told = isinstance(end, ReleaseSent) and isinstance(answer, ReleaseAcknowledged)
         yield Call(at, answer.at if told and answer else at, Release(attempt.name))

@@ -1,4 +1,4 @@
-"""Liveness: after the faults, everybody is answered."""
+"""Liveness: after the faults, every call is answered."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Unanswered", "liveness"]
 
 @dataclass(frozen=True, slots=True)
 class Unanswered(Violation):
-    """Somebody waited for too long, though there was no fault any more, or to the end."""
+    """A call waited for too long, though there was no fault any more, or to the end."""
 
 
 def liveness(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
-    """Everybody is answered within ``bounds.recovery`` from when all faults are healed.
+    """Every call is answered within ``bounds.recovery`` from when all faults are healed.
 
     Every acquire is granted or raises, and every release returns or raises, no later than that
     after the later of its call and the end of the last fault: not only after the very last one,
@@ -30,7 +30,7 @@ def liveness(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violatio
     end. Processes that were killed are owed nothing.
 
     That is a promise of coordlock only where holders release: ``bounds.recovery`` must be more than
-    what a dead holder's time-to-live takes, and all those together who hold before the waiter.
+    what a dead holder's time-to-live takes, and all holders before the waiter together.
     """
     calm = history.faults.calm(history.end)
     found = (

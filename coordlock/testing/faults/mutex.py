@@ -1,4 +1,4 @@
-"""The fenced mutex: who holds, and the newest token of each mode."""
+"""The fenced mutex: its holders, and the newest token of each mode."""
 
 from __future__ import annotations
 

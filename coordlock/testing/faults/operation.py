@@ -19,7 +19,7 @@ __all__ = ["Operation", "Resource"]
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """The events of one operation; None for what did not happen, or nobody knows of."""
+    """The events of one operation; None for what did not happen, or is not known."""
 
     offered: OperationOffered
     accepted: OperationAccepted | None = None

@@ -64,7 +64,7 @@ def overlaps(history: History, bounds: Bounds) -> Iterator[Overlap]:
 def _on_one_lock(
     history: History, bounds: Bounds, holds: list[tuple[int, Attempt]]
 ) -> Iterator[Overlap]:
-    # A sweep: whoever holds when one more comes. Claims are few, so only overlaps cost more.
+    # A sweep: all holders when one more comes. Claims are few, so only overlaps cost more.
     holding: dict[Claim, dict[str, tuple[int, Attempt]]] = {}
     ends: list[tuple[int, str, Claim]] = []
     for start, one in holds:
@@ -87,7 +87,7 @@ def _crowd(
     history: History, bounds: Bounds, start: int, room: int, crowd: list[tuple[int, Attempt]]
 ) -> Overlap:
     """The overlap of a ``crowd`` of (end, attempt), of whom only ``room`` may hold."""
-    # Who was killed while it was granted has ended before it began.
+    # A process killed while it was granted has ended before it began.
     over = max(start, min(sorted(end for end, _ in crowd)[len(crowd) - room - 1], history.end))
     holders = sorted((one for _, one in crowd), key=lambda one: one.token or 0)
     # Contenders are served in the order of tokens, so it is never the last one that is stale.
@@ -106,7 +106,7 @@ def _excuse(history: History, bounds: Bounds, stale: Attempt, start: int, end: i
 
     A pause that goes on after the local deadline explains it, until the process has had its time
     for the signal; and an eviction until the holder must have been told. Never a fault of servers
-    or network: against those the local deadline stands; nor of wall clocks, which nobody asks.
+    or network: against those the local deadline stands; nor of wall clocks, which are not asked.
     """
     faults, process = history.faults, stale.process
     pause = faults.pause(process, start - bounds.signal, start)

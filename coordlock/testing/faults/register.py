@@ -28,12 +28,12 @@ class LostAdd(Violation):
 
 @dataclass(frozen=True, slots=True)
 class PhantomAdd(Violation):
-    """The resource holds what nobody added, or what it had refused."""
+    """The resource holds what was never added, or what it had refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnjustRefusal(Violation):
-    """An operation was refused, and nobody had come with the newer token that was named."""
+    """An operation was refused, and the newer token that was named had not come."""
 
 
 def register(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
@@ -44,10 +44,10 @@ def register(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violatio
     * Every acknowledged add is in the final set, and nothing is that was refused or never offered.
       Where the resource keeps a sum, it is at least that of the acknowledged adds, and at most that
       of all but the refused ones.
-    * Whoever was refused was refused because of a newer token that somebody had come with. (The
-      fence keeps out nobody who holds.)
+    * An operation was refused only because of a newer token that had come before. (The fence keeps
+      out no holder.)
 
-    What is accepted of a holder of the past, before anybody newer has come, is no violation: the
+    What is accepted of a holder of the past, before a newer one has come, is no violation: the
     newer one reads it. Adds with unknown outcome may be there or not.
     """
     resources = history.resources.values()

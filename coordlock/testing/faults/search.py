@@ -1,4 +1,4 @@
-"""The search for a linearization: one order that explains what everybody was told.
+"""The search for a linearization: one order that explains all answers.
 
 Wing and Gong, "Testing and verifying concurrent objects", 1993: of the calls that no other one
 precedes, take one whose answer fits, and go on; go back where none fits. Lowe, "Testing for

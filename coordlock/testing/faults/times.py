@@ -1,7 +1,7 @@
 """When the service's revisions were made: what can be proven from what clients and observers saw.
 
 The service's record has an order and no time that compares with the clients'. But a contender was
-not created before its acquire was invoked, and nothing happened later than somebody was told of it.
+not created before its acquire was invoked, and nothing happened later than it was told.
 Both carry over to other revisions, because those follow each other in time: what came after the
 creation came after that invocation, too.
 """

@@ -37,8 +37,8 @@ def tokens(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]
     Also across restarts of the cluster, and deletions of the queue.
 
     * No two contenders of a lock have the same token; each is from 1 to 2**63 - 1.
-    * Who was acknowledged (`Enqueued`, or else `Granted`) before another's acquire was invoked has
-      a smaller token than that one.
+    * An attempt that was acknowledged (`Enqueued`, or else `Granted`) before another's acquire was
+      invoked has a smaller token than that one.
     * By the ground truth: every token is that of a contender of this lock with this claim, and the
       service's own grow with its revisions.
     """

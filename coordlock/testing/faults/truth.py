@@ -47,7 +47,7 @@ class Truth:
 
     Attributes:
         lives: in the order of their creation.
-        surveyed: up to where they are all; None when nobody says so.
+        surveyed: up to where they are all; None where that is not known.
         strays: what contradicts the rest.
     """
 

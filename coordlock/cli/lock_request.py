@@ -22,14 +22,14 @@ from coordlock.model.claim import Mode
 from coordlock.model.names import check_name
 from coordlock.settings import Settings
 
-__all__ = ["Wanted"]
+__all__ = ["LockRequest"]
 
 #: However short the timeout, in seconds: a busy lock is to be told from a dead service.
 _CONNECT_AT_LEAST: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LockRequest:
     """What the options of `coordlock.cli.options.acquire_options` say; their names are theirs."""
 
     name: str
