@@ -91,7 +91,7 @@ class MemoryService:
                 found = self._add(id, entry, token)
             snapshot = self.snapshot(entry.queue, found)
         if gone is not None:
-            self._tell_departures([gone])
+            self._tell_departure(*gone)
         if self._state.observers:
             self._tell([("queue", entry.queue)])
         return snapshot
@@ -104,11 +104,12 @@ class MemoryService:
             found = [one for one in there if one is not None and one.session == id]
             gone = []
             if len(found) < len(entries):
-                gone = [self._take(one) for one in there if one is not None]
+                gone = self._take_all(there)
                 self._revision = token = next(self._revisions)
                 found = [self._add(id, entry, token) for entry in entries]
             snapshots = tuple(map(self.snapshot, (entry.queue for entry in entries), found))
-        self._tell_departures(gone)
+        for departure in gone:
+            self._tell_departure(*departure)
         self._tell([("queue", entry.queue) for entry in entries])
         return snapshots
 
@@ -130,10 +131,12 @@ class MemoryService:
     def snapshot(self, queue: str, upto: Contender | None = None) -> Snapshot:
         """The queue, or no more of it before ``upto`` than the contract asks for."""
         with self._lock:
-            contenders = tuple(self._state.queues.get(queue, {}).values())
+            present = self._state.queues.get(queue, {})
+            contenders = tuple(present.values())
             if upto is not None:
-                contenders = tuple(one for one in contenders if one.order <= upto.order)
-                window = upto.claim.window + self._holds(upto)
+                contenders = tuple([one for one in contenders if one.order <= upto.order])
+                same = present.get(upto.key)
+                window = upto.claim.window + (same is not None and same.order == upto.order)
                 omitted = max(0, len(contenders) - window)
                 return Snapshot(queue, contenders[omitted:], self._revision, omitted)
             return Snapshot(queue, contenders, self._revision)
@@ -182,18 +185,18 @@ class MemoryService:
         """Remove the entries' contenders in one step; whether all of them were there."""
         with self._lock:
             there = [self._find(entry.queue, entry.id) for entry in entries]
-            gone = [self._take(one) for one in there if one is not None]
-        self._tell_departures(gone)
+            gone = self._take_all(there)
+        for departure in gone:
+            self._tell_departure(*departure)
         return len(gone) == len(entries)
 
     def remove(self, contender: Contender) -> bool:
         """Remove a contender and tell its watchers; whether it was there."""
         with self._lock:
-            queue = contender.key.rpartition("/")[0]
-            if contender.key not in self._state.queues.get(queue, {}):
-                return False
             gone = self._take(contender)
-        self._tell_departures([gone])
+        if gone is None:
+            return False
+        self._tell_departure(*gone)
         return True
 
     def fetch(self, contender: Contender, key: str) -> Stored | None:
@@ -312,22 +315,27 @@ class MemoryService:
         self._state.queues.setdefault(entry.queue, {})[made.key] = made
         return made
 
-    def _take(self, contender: Contender) -> _Departure:
-        """Remove a contender that is there; the lock is held."""
+    def _take(self, contender: Contender) -> _Departure | None:
+        """Remove a contender, if it is there; the lock is held."""
         queue = contender.key.rpartition("/")[0]
-        contenders = self._state.queues[queue]
-        del contenders[contender.key]
+        contenders = self._state.queues.get(queue, {})
+        if contenders.pop(contender.key, None) is None:
+            return None
         if not contenders:
             del self._state.queues[queue]
         self._revision = next(self._revisions)
         return queue, self._state.watches.pop(contender.key, {})
 
-    def _tell_departures(self, departures: Sequence[_Departure]) -> None:
-        for _, watches in departures:
-            for departed in watches.values():
-                departed()
+    def _take_all(self, contenders: Iterable[Contender | None]) -> list[_Departure]:
+        """Remove those that are there; the lock is held."""
+        taken = (self._take(one) for one in contenders if one is not None)
+        return [departure for departure in taken if departure is not None]
+
+    def _tell_departure(self, queue: str, watches: dict[int, Callable[[], None]]) -> None:
+        for departed in watches.values():
+            departed()
         if self._state.observers:
-            self._tell([("queue", queue) for queue, _ in departures])
+            self._tell([("queue", queue)])
 
     def _tell(self, places: Iterable[_Place]) -> None:
         """Tell the observers of ``places``."""
@@ -345,8 +353,10 @@ class MemoryService:
             raise Evicted(contender.key.rpartition("/")[0])
 
     def _find(self, queue: str, id: str) -> Contender | None:
-        contenders = self._state.queues.get(queue, {}).values()
-        return next((one for one in contenders if one.id == id), None)
+        for one in self._state.queues.get(queue, {}).values():
+            if one.id == id:
+                return one
+        return None
 
 
 def _version(stored: Stored | None) -> int:
