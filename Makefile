@@ -79,7 +79,7 @@ test-compose: setup ## Run the contract suite against compose/'s containers; ARG
 	@WORKERS=$(WORKERS) $(python) scripts/test_compose.py $(ARGS)
 
 soak: setup servers ## Clients at work under faults for MINUTES (10) on each backend; ARGS=--help
-	@$(python) -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
+	@$(python) -m testbed.soak --minutes $(MINUTES) $(ARGS)
 
 bench: setup servers ## Measure coordlock beside its peers, into build/bench; ARGS=--help
 	@$(python) -m bench $(ARGS)

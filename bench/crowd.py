@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import coordlock
 from coordlock.kernel.ticket import Ticket
-from tests.integration.order import is_told_in_order
+from testbed.order import is_told_in_order
 
 __all__ = ["Crowd"]
 
@@ -182,7 +182,7 @@ class Crowd:
         what is measured: a ticket has a contender when the service has answered that it stands
         there, and keeps it until it is withdrawn or lost.
         """
-        link = self._client._link
+        link = self._client._engine
         standing, took = 0, 0.0
         while standing < len(waiters):
             await asyncio.sleep(max(0.02, 20 * took))
@@ -200,7 +200,7 @@ class Crowd:
 
         All but one, or one in a hundred: what shows it of the last may be yet to come.
         """
-        link = self._client._link
+        link = self._client._engine
         for _ in range(600):
             with link._lock:
                 tickets = [one for one in link._tickets.values() if one.entry.queue == name]

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import rpc
 from coordlock_etcd.backend import EtcdBackend
-from coordlock_etcd.connection import Connection
+from coordlock_etcd.transport import Connection
 from kazoo.client import KazooClient
 
 import coordlock
@@ -35,11 +35,11 @@ from coordlock.fencing.files import FileFence
 from coordlock.fencing.http import FencingMiddleware, fenced
 from coordlock.fencing.redis import RedisFence
 from coordlock.fencing.sql import SQLFence, create_fence_table
-from tests.servers.etcd import EtcdServer
-from tests.servers.http import asgi_server
-from tests.servers.postgres import PostgresServer
-from tests.servers.redis import RedisServer
-from tests.servers.zookeeper import ZooKeeperServer
+from testbed.servers.etcd import EtcdServer
+from testbed.servers.http import asgi_server
+from testbed.servers.postgres import PostgresServer
+from testbed.servers.redis import RedisServer
+from testbed.servers.zookeeper import ZooKeeperServer
 
 TOKEN: Final = 2**40
 Call = Callable[[], object]
@@ -109,7 +109,7 @@ def redis(directory: Path) -> Iterator[Pair]:
 @contextmanager
 def etcd(directory: Path) -> Iterator[Pair]:
     with EtcdServer(directory) as server, coordlock.connect(server.url) as client:
-        backend = client._link.backend
+        backend = client._engine.backend
         assert isinstance(backend, EtcdBackend)
         connection: Connection = backend._connection
         put = pb.TxnRequest(

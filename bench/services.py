@@ -13,8 +13,8 @@ from coordlock.testing.frames import Framer
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from tests.servers.etcd import EtcdServer
-from tests.servers.zookeeper import ZooKeeperServer
+from testbed.servers.etcd import EtcdServer
+from testbed.servers.zookeeper import ZooKeeperServer
 
 __all__ = ["HEARTBEATS", "SERVICES", "Service", "service"]
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, Self
 
 from bench.environments import OURS, Environment
-from tests.servers.guard import guarded
+from testbed.servers.guard import guarded
 
 __all__ = ["Worker", "WorkerFailed"]
 

@@ -44,8 +44,8 @@ from coordlock.held import AsyncHeld, Held
 from coordlock.lock import DEFAULT, AsyncLock, Lock
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.model.contender import Contender, Owner
+from coordlock.queue_view import QueueMember
 from coordlock.settings import Settings
-from coordlock.standing import Standing
 from coordlock.transaction import AsyncTransaction, Transaction
 
 if _TYPE_CHECKING:
@@ -100,12 +100,12 @@ __all__ = [
     "Mode",
     "Owner",
     "Permit",
+    "QueueMember",
     "QueueMismatch",
     "ServiceInfo",
     "SessionLost",
     "Settings",
     "StaleToken",
-    "Standing",
     "Stored",
     "Transaction",
     "Unfenceable",

@@ -26,36 +26,32 @@ class Bodies(Generic[G]):
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._entered: list[tuple[G, ref[Statement] | None]] = []
+        #: In the order in which they were entered, by the identity of the grant.
+        self._entered: dict[int, tuple[G, ref[Statement] | None]] = {}
         self._waiting = 0  # left by hand, without a release so far
         # Reentrant, because the garbage collector may close a generator in here.
         self._mutex = threading.RLock()
 
-    def enter(self, grant: G, statement: ref[Statement] | None) -> G:
+    def enter(self, grant: G, statement: ref[Statement] | None) -> None:
         """Note that ``statement`` has entered with ``grant``, or a call by hand."""
-        with self._mutex:
-            self._entered.append((grant, statement))
-        return grant
+        self._entered[id(grant)] = grant, statement
 
-    def leave(self, statement: Statement | None) -> list[G]:
-        """The grants to release now: one, or none yet, or all of those entered by hand.
+    def leave(self, grant: G | None) -> list[G]:
+        """The grants to release now: ``grant``, which a statement leaves that entered with it.
 
-        Raises RuntimeError where nothing is entered.
+        By hand, None of them yet, or all of those entered by hand. Raises RuntimeError where
+        nothing is entered.
         """
+        if grant is not None and self._entered.pop(id(grant), None) is not None:
+            return [grant]
         with self._mutex:
-            leaving = [one for one in self._entered if one[1] and one[1]() is statement]
-            if statement is None or not leaving:
-                leaving = self._by_hand()
-                self._waiting += 1
-                if self._waiting < len(leaving):
-                    leaving = []
-                else:
-                    self._waiting = 0
-            for one in leaving:
-                self._entered.remove(one)
-        if not leaving:
-            log.warning("lock %r was left by hand, and is held until all have left", self._name)
-        return [grant for grant, _ in leaving]
+            leaving = self._by_hand()
+            self._waiting += 1
+            if self._waiting < len(leaving):
+                log.warning("lock %r was left by hand, and is held until all have left", self._name)
+                return []
+            self._waiting = 0
+            return [one for one in leaving if self._entered.pop(id(one), None) is not None]
 
     def ambiguous(self, count: int) -> RuntimeError:
         """What the last of ``count`` bodies raises, beside the release of all."""
@@ -65,9 +61,10 @@ class Bodies(Generic[G]):
             "leave what acquire() gives"
         )
 
-    def _by_hand(self) -> list[tuple[G, ref[Statement] | None]]:
+    def _by_hand(self) -> list[G]:
         """The entered that no statement will leave; all, where each has its statement."""
-        if not self._entered:
+        entered = list(self._entered.values())
+        if not entered:
             raise RuntimeError(f"lock {self._name!r} was left where it was not entered")
-        by_hand = [one for one in self._entered if one[1] is None or one[1]() is None]
-        return by_hand or self._entered.copy()
+        by_hand = [grant for grant, statement in entered if statement is None or not statement()]
+        return by_hand or [grant for grant, _ in entered]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
+from coordlock.queue_view import QueueMember, queue_view
 from coordlock.runtime.driver import Steps
-from coordlock.standing import Standing, standings
 
 __all__ = ["cleared"]
 
@@ -15,7 +15,7 @@ __all__ = ["cleared"]
 _LOOKS: Final = 20
 
 
-def cleared(link: Link, queue: str) -> Steps[tuple[Standing, ...]]:
+def cleared(engine: Engine, queue: str) -> Steps[tuple[QueueMember, ...]]:
     """Evict all contenders of ``queue``; those that were there to be evicted, in its order.
 
     A contender waits only for earlier ones, so the last leaves first, and its removal is
@@ -26,13 +26,13 @@ def cleared(link: Link, queue: str) -> Steps[tuple[Standing, ...]]:
     Contenders that come meanwhile are evicted too, where a later look finds them. If they come
     faster than they can be evicted, the last look decides, and what came after it stays.
     """
-    evicted: list[Standing] = []
+    evicted: list[QueueMember] = []
     for left in reversed(range(_LOOKS)):
-        seen = yield from standings(link, queue)
+        seen = yield from queue_view(engine, queue)
         waiting = tuple(one for one in seen if not one.holding)
         is_last = not waiting or not left
         for one in reversed(seen if is_last else waiting):
-            was_there = yield from link.remove(partial(link.backend.evict, one.contender))
+            was_there = yield from engine.remove(partial(engine.backend.evict, one.contender))
             evicted += [one] * was_there
         if is_last:
             break

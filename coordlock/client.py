@@ -13,20 +13,20 @@ from coordlock.backend import ServiceInfo
 from coordlock.clearance import cleared
 from coordlock.config import Target, configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.lock import DEFAULT, AsyncLock, Lock, Timeout
 from coordlock.log import Log
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.model.contender import Contender
 from coordlock.model.names import check_name
 from coordlock.options import Options
+from coordlock.queue_view import QueueMember, queue_view
 from coordlock.registry import backend_for_client, backend_for_scheme
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Settings
-from coordlock.standing import Standing, standings
 
 __all__ = ["AsyncClient", "Client", "Connecting", "connect", "connect_async"]
 
@@ -51,24 +51,25 @@ def connect(target: Target = None, *, client: object = None, **options: Unpack[O
     not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no session within
     the option ``connect_timeout``.
     """
-    link = _link(target, client, options)
-    run(_opening(link))
-    return Client(link)
+    engine = _engine(target, client, options)
+    run(_opening(engine))
+    return Client(engine)
 
 
 def connect_async(
     target: Target = None, *, client: object = None, **options: Unpack[Options]
 ) -> Connecting:
     """Connect as `connect` does, for asyncio: await the result, or enter it with ``async with``."""
-    return Connecting(_link(target, client, options))
+    return Connecting(_engine(target, client, options))
 
 
 class Connecting:
     """An `AsyncClient` to be: awaitable, and an async context manager."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._client: AsyncClient | None = None
+        self._begun = False
 
     def __await__(self) -> Generator[Any, None, AsyncClient]:
         return self._connect().__await__()
@@ -87,8 +88,11 @@ class Connecting:
         await self._client.close()
 
     async def _connect(self) -> AsyncClient:
-        await run_async(_opening(self._link))
-        return AsyncClient(self._link)
+        if self._begun:
+            raise RuntimeError("this was awaited already: call connect_async() once more")
+        self._begun = True
+        await run_async(_opening(self._engine))
+        return AsyncClient(self._engine)
 
 
 class _BaseClient(Resident, Generic[L], shown="Client"):
@@ -96,14 +100,14 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
 
     _instead = "pass its settings on, or a URL, and connect there"
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        _open_links.add(link)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        _open_engines.add(engine)
 
     @property
     def settings(self) -> Settings:
         """The configuration in use."""
-        return self._link.settings
+        return self._engine.settings
 
     def lock(self, name: str, *, mode: Mode = Mode.EX, timeout: Timeout = DEFAULT) -> L:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
@@ -135,36 +139,36 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
 
     def _queues(self) -> Steps[list[str]]:
         """The names that are in use under the root, sorted. Raises `BackendUnavailable`."""
-        names = yield from self._link.ask(self._link.backend.queues)
+        names = yield from self._engine.ask(self._engine.backend.queues)
         return sorted(names)
 
-    def _contenders(self, name: str) -> Steps[tuple[Standing, ...]]:
+    def _contenders(self, name: str) -> Steps[tuple[QueueMember, ...]]:
         """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
-        return (yield from standings(self._link, check_name(name)))
+        return (yield from queue_view(self._engine, check_name(name)))
 
-    def _evict(self, contender: Standing | Contender) -> Steps[bool]:
+    def _evict(self, contender: QueueMember | Contender) -> Steps[bool]:
         """Remove any client's contender from its queue; whether it was there. For operators.
 
         Its owner is told that the lock is lost, but may still be at work: evict only what is
         stuck. Raises `BackendUnavailable`.
         """
-        target = contender.contender if isinstance(contender, Standing) else contender
+        target = contender.contender if isinstance(contender, QueueMember) else contender
         if not isinstance(target, Contender):
             raise TypeError(f"evict takes what contenders() gives, not {contender!r}")
-        return (yield from self._link.remove(lambda: self._link.backend.evict(target)))
+        return (yield from self._engine.remove(lambda: self._engine.backend.evict(target)))
 
-    def _evict_all(self, name: str) -> Steps[tuple[Standing, ...]]:
+    def _evict_all(self, name: str) -> Steps[tuple[QueueMember, ...]]:
         """Remove all contenders of ``name``, and return those that were there. For operators.
 
         From the end, so that no waiter is granted meanwhile; holders come last, once no waiter is
         left. Contenders that come meanwhile are evicted too; if they come faster than they can be
         evicted, the newest stay. Raises `BackendUnavailable`.
         """
-        return (yield from cleared(self._link, check_name(name)))
+        return (yield from cleared(self._engine, check_name(name)))
 
     def _describe(self) -> Steps[ServiceInfo]:
         """The service, its version and warnings about it. Raises `BackendUnavailable`."""
-        return (yield from self._link.ask(self._link.backend.describe))
+        return (yield from self._engine.ask(self._engine.backend.describe))
 
     def _close(self) -> Steps[None]:
         """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
@@ -174,12 +178,12 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         the background, as soon as the service answers. Done at the interpreter's exit for clients
         that were not closed.
         """
-        _open_links.discard(self._link)
-        yield from self._link.close()
+        _open_engines.discard(self._engine)
+        yield from self._engine.close()
 
     def __repr__(self) -> str:
-        closed = " closed" if self._link.closed else ""
-        return f"<{type(self).__name__} {self._link.settings}{closed}>"
+        closed = " closed" if self._engine.closed else ""
+        return f"<{type(self).__name__} {self._engine.settings}{closed}>"
 
 
 class Client(_BaseClient[Lock]):
@@ -189,7 +193,7 @@ class Client(_BaseClient[Lock]):
     """
 
     def _make(self, name: str, claim: Claim, timeout: Timeout) -> Lock:
-        return Lock(self._link, name, claim, timeout)
+        return Lock(self._engine, name, claim, timeout)
 
     queues = blocking(_BaseClient[Lock]._queues)
     contenders = blocking(_BaseClient[Lock]._contenders)
@@ -218,7 +222,7 @@ class AsyncClient(_BaseClient[AsyncLock]):
     """
 
     def _make(self, name: str, claim: Claim, timeout: Timeout) -> AsyncLock:
-        return AsyncLock(self._link, name, claim, timeout)
+        return AsyncLock(self._engine, name, claim, timeout)
 
     queues = awaiting(_BaseClient[AsyncLock]._queues)
     contenders = awaiting(_BaseClient[AsyncLock]._contenders)
@@ -239,17 +243,17 @@ class AsyncClient(_BaseClient[AsyncLock]):
         await self.close()
 
 
-def _link(target: Target, client: object, options: Options) -> Link:
+def _engine(target: Target, client: object, options: Options) -> Engine:
     if client is None:
         settings = configure(target, dict(options))
         if target is None:
             warn_unless_chosen(settings, _warn_once)
-        return Link(backend_for_scheme(settings.scheme).configure(settings), settings)
+        return Engine(backend_for_scheme(settings.scheme).configure(settings), settings)
     backend = backend_for_client(client)
     settings = configure({"backend": backend.scheme} if target is None else target, dict(options))
     if settings.scheme != backend.scheme:
         raise ConfigurationError(f"client is for {backend.scheme}://, not {settings.scheme}://")
-    return Link(backend.configure(settings, client), settings)
+    return Engine(backend.configure(settings, client), settings)
 
 
 @cache
@@ -257,27 +261,27 @@ def _warn_once(text: str) -> None:
     log.warning(text)
 
 
-def _opening(link: Link) -> Steps[None]:
-    """Open the first session, or close ``link``: also where Ctrl-C or a cancellation comes."""
-    yield link.deadline(link.settings.connect_timeout)
+def _opening(engine: Engine) -> Steps[None]:
+    """Open the first session, or close ``engine``: also where Ctrl-C or a cancellation comes."""
+    yield engine.deadline(engine.settings.connect_timeout)
     is_open = False
     try:
-        yield from link.session()
+        yield from engine.session()
         is_open = True
     except DeadlineReached as late:
-        raise link.silent(late) from None
+        raise engine.silent(late) from None
     finally:
         if not is_open:
-            run_in_background(link.close())
+            run_in_background(engine.close())
 
 
 #: Closed at the interpreter's exit, so that no waiter waits for the sessions' time-to-live. Until
 #: then they live, even if the program has dropped them: no held lock is lost to garbage collection.
-_open_links: Final[set[Link]] = set()
+_open_engines: Final[set[Engine]] = set()
 
 
 @atexit.register
 def _close_all() -> None:
-    for link in list(_open_links):
+    for engine in list(_open_engines):
         with suppress(Exception):
-            run(link.close(2.0))
+            run(engine.close(2.0))

@@ -23,7 +23,7 @@ from coordlock.errors import (
     SessionLost,
     Unsupported,
 )
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender
@@ -38,6 +38,9 @@ from coordlock.transaction import AsyncTransaction, Transaction, check_key
 __all__ = ["AsyncGrant", "AsyncLossSignal", "Grant", "GrantState", "LossSignal"]
 
 T = TypeVar("T")
+
+#: What is kept for each event loop.
+_PerLoop = dict[asyncio.AbstractEventLoop, T]
 
 
 class GrantState(Enum):
@@ -54,7 +57,7 @@ class _BaseGrant(Resident, shown="Grant"):
 
     _instead = "pass its token on"
 
-    def __init__(self, link: Link, ticket: Ticket) -> None:
+    def __init__(self, engine: Engine, ticket: Ticket) -> None:
         assert ticket.contender is not None
         assert ticket.contender.token is not None
         #: The lock's name.
@@ -63,20 +66,22 @@ class _BaseGrant(Resident, shown="Grant"):
         self.claim: Final[Claim] = ticket.entry.claim
         #: The fencing token, 1 to 2**63 - 1: greater than that of every grant this one waited for.
         self.token: Final[int] = ticket.contender.token
-        self._link = link
+        self._engine = engine
         self._ticket = ticket
+        #: Whether a block was entered that releases it.
+        self._is_entered = False
         #: Whether `release` was called, and so has told its caller of a loss.
         self._released = False
         self._finished: threading.Event | None = None
-        self._finished_in: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
-        self._scopes_in: dict[asyncio.AbstractEventLoop, set[Callable[[], None]]] = {}
+        self._finished_in: _PerLoop[asyncio.Future[None]] = {}
+        self._scopes_in: _PerLoop[set[Callable[[], None]]] = {}
 
     @property
     def state(self) -> GrantState:
         """The state now. Cheap: it looks at the clock and does not ask the service."""
         ticket = self._ticket
         # In a forked child it is the parent's.
-        if self._link.inherited or ticket.lost is not None or ticket.was_missing:
+        if self._engine.inherited or ticket.lost is not None or ticket.was_missing:
             return GrantState.LOST
         if ticket.is_leaving:
             return GrantState.RELEASED
@@ -101,8 +106,8 @@ class _BaseGrant(Resident, shown="Grant"):
         And a process can be paused between this check and the step. Only the resource's own check
         of the token is proof against both. Raises `ForkedClient` in a forked child.
         """
-        if self._link.inherited:
-            self._link.check()
+        if self._engine.inherited:
+            self._engine.check()
         match self.state:
             case GrantState.LOST:
                 raise self._lost_error()
@@ -110,7 +115,7 @@ class _BaseGrant(Resident, shown="Grant"):
                 raise LockLost(self.name, self.token, "it was released")
 
     def _lost_error(self) -> LockLost:
-        if self._link.inherited:
+        if self._engine.inherited:
             reason = "it is the parent's, which forked"
         else:
             lost = self._ticket.lost
@@ -124,9 +129,20 @@ class _BaseGrant(Resident, shown="Grant"):
         """Raise what `check` does, so that no body runs without the lock."""
         try:
             self.check()
-        except LockLost:
-            self._ticket.withdraw()  # no body means no exit that would do it
+        except BaseException:
+            self._abandon()  # no body means no exit that would do it, after Ctrl-C neither
             raise
+        if self._is_entered:
+            raise RuntimeError(
+                f"the grant of {self.name!r} is entered already, and is released when that block "
+                "ends: do not enter it again inside"
+            )
+        self._is_entered = True
+
+    def _abandon(self) -> None:
+        """Withdraw, if that was not done, without waiting for the answer."""
+        if not self._engine.inherited:
+            self._ticket.withdraw()
 
     def _release(self, timeout: Duration | None = None) -> Steps[bool]:
         """Release the lock; whether it was still held.
@@ -136,16 +152,17 @@ class _BaseGrant(Resident, shown="Grant"):
         Ctrl-C or a cancellation ends this call. Called again, it repeats its answer. Raises
         `ForkedClient` in a forked child.
         """
-        if self._link.inherited:
-            self._link.check()
+        if self._engine.inherited:
+            self._engine.check()
         seconds = timeout_of("release", timeout)
         if seconds is None:
-            seconds = self._link.settings.request_timeout
-        self._released = True
+            seconds = self._engine.settings.request_timeout
         if not self._ticket.is_leaving:
             held = self._ticket.lost is None
             removal = self._ticket.withdraw()
-            yield within(self._link.timers, removal, seconds if held else 0.0)
+            self._released = True
+            yield within(self._engine.timers, removal, seconds if held else 0.0)
+        self._released = True
         return self.state is GrantState.RELEASED
 
     def _when_lost(self, tell: Callable[[], None]) -> None:
@@ -165,13 +182,13 @@ class _BaseGrant(Resident, shown="Grant"):
         `InvalidKey`, `Unsupported`, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
         """
         service, me = self._guard()
-        check_key(key, self._link.settings.root, self.name)
+        check_key(key, self._engine.settings.root, self.name)
 
         def fetch() -> Future[Stored | None]:
             self.check()
             return service.fetch(me, key)
 
-        return (yield from self._guarded(self._link.ask(fetch)))
+        return (yield from self._guarded(self._engine.ask(fetch)))
 
     def _commit(self, operations: Sequence[Operation]) -> Steps[None]:
         service, me = self._guard()
@@ -180,12 +197,12 @@ class _BaseGrant(Resident, shown="Grant"):
     def _send(self, request: Callable[[], Future[None]]) -> Steps[None]:
         """Send ``request``, once."""
         self.check()
-        yield self._link.deadline(self._link.settings.request_timeout)
+        yield self._engine.deadline(self._engine.settings.request_timeout)
         try:
             yield request()
             return
         except DeadlineReached as late:
-            silent = self._link.silent(late)
+            silent = self._engine.silent(late)
         except BackendUnavailable as error:
             silent = error
         reason = f"{silent.reason}; the transaction may have been made, or may be yet"
@@ -193,7 +210,7 @@ class _BaseGrant(Resident, shown="Grant"):
 
     def _guard(self) -> tuple[Transactions, Contender]:
         """The service to ask, and the contender that guards the request."""
-        service, me = self._link.backend, self._ticket.contender
+        service, me = self._engine.backend, self._ticket.contender
         assert me is not None
         if not isinstance(service, Transactions):
             raise Unsupported(
@@ -224,17 +241,16 @@ class _BaseGrant(Resident, shown="Grant"):
         lost = self._lost_error()
         if body is None:
             raise lost
-        if not isinstance(body, LockLost):
-            while body.__context__ is not None:
-                body = body.__context__
-            body.__context__ = lost
+        if isinstance(body, LockLost) and (body.name, body.token) == (lost.name, lost.token):
+            return
+        _go_under(body, lost)
 
     def __del__(self) -> None:
         if self.__dict__.get("_released", True):
             return  # released, or never made
         # No state is asked for: it may end the session, and this may be any thread, at any step.
-        link, over = self._link, self._ticket.end.done()
-        if not (over or link.closed or link.inherited or sys.is_finalizing()):
+        engine, over = self._engine, self._ticket.end.done()
+        if not (over or engine.closed or engine.inherited or sys.is_finalizing()):
             kind, name = type(self).__name__, self.name
             warnings.warn(
                 f"{kind} {name!r} token={self.token} was dropped while it was held: the lock stays "
@@ -247,6 +263,25 @@ class _BaseGrant(Resident, shown="Grant"):
     def __repr__(self) -> str:
         state = self.state.value
         return f"<{type(self).__name__} {self.name!r} token={self.token} {state}>"
+
+
+def _go_under(error: BaseException, lost: LockLost) -> None:
+    """Let ``lost`` be the first context of ``error``, and a note where no traceback shows that."""
+    is_shown, seen = True, {id(error)}
+    last = error
+    while (before := last.__context__) is not None and id(before) not in seen:
+        is_shown = is_shown and (not last.__suppress_context__ or last.__cause__ is before)
+        seen.add(id(before))
+        last = before
+    if before is None:  # else they make a circle
+        last.__context__ = lost
+    if before is not None or last.__suppress_context__ or not is_shown:
+        error.add_note(str(lost))
+
+
+def _forget_closed(kept: _PerLoop[T]) -> None:
+    for loop in [one for one in kept if one.is_closed()]:
+        del kept[loop]
 
 
 class _Signal:
@@ -279,7 +314,7 @@ class LossSignal(_Signal):
             hold._ticket.end.add_done_callback(lambda _: finished.set())
             hold._finished = finished
         if not self.is_set():  # a forked child has lost it, and is not told
-            hold._finished.wait(bound)
+            hold._finished.wait(None if bound is None else min(bound, threading.TIMEOUT_MAX))
         return self.is_set()
 
 
@@ -295,6 +330,7 @@ class AsyncLossSignal(_Signal):
         loop = asyncio.get_running_loop()
         finished = self._hold._finished_in
         if loop not in finished:
+            _forget_closed(finished)
             finished[loop] = completion(self._hold._ticket.end)
         await asyncio.wait([finished[loop]])
         return self.is_set()
@@ -318,8 +354,8 @@ class Grant(_BaseGrant):
         It is called for a loss that has already happened, too, and not after a release. Its
         exceptions are logged.
         """
-        link = self._link
-        self._when_lost(lambda: link.call_back(lambda: callback(self)))
+        engine = self._engine
+        self._when_lost(lambda: engine.call_back(lambda: callback(self)))
 
     release = blocking(_BaseGrant._release)
     read = blocking(_BaseGrant._read)
@@ -336,7 +372,7 @@ class Grant(_BaseGrant):
         service keeps no data; its ``commit`` raises what else `read` does.
         """
         self._guard()  # where the backend keeps no data, that is to be said before any key is
-        return Transaction(self._link.settings.root, self.name, self._commit)
+        return Transaction(self._engine.settings.root, self.name, self._commit)
 
     def __enter__(self) -> Self:
         self._enter()
@@ -348,13 +384,11 @@ class Grant(_BaseGrant):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._link.inherited or self._released:
-            return
         try:
-            held = self.release()
+            has_lost = not (self._engine.inherited or self._released or self.release())
         finally:
-            self._ticket.withdraw()  # where Ctrl-C came before that: the grant is left only once
-        if not held:
+            self._abandon()  # where Ctrl-C came before that: a block is left only once
+        if has_lost:
             self._chain(body)
 
 
@@ -420,6 +454,7 @@ class AsyncGrant(_BaseGrant):
         """What cancels the bodies in the running loop; a loss finds those that are in it then."""
         loop = asyncio.get_running_loop()
         if (scopes := self._scopes_in.get(loop)) is None:
+            _forget_closed(self._scopes_in)
             entered: set[Callable[[], None]] = set()
             scopes = self._scopes_in[loop] = entered
 
@@ -446,7 +481,7 @@ class AsyncGrant(_BaseGrant):
         service keeps no data; its ``commit`` raises what else `read` does.
         """
         self._guard()  # where the backend keeps no data, that is to be said before any key is
-        return AsyncTransaction(self._link.settings.root, self.name, self._commit)
+        return AsyncTransaction(self._engine.settings.root, self.name, self._commit)
 
     async def __aenter__(self) -> Self:
         self._enter()
@@ -458,5 +493,5 @@ class AsyncGrant(_BaseGrant):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._link.inherited and not self._released and not await self.release():
+        if not self._engine.inherited and not self._released and not await self.release():
             self._chain(body)

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, ExitStack
 from enum import Enum
 from types import TracebackType
-from typing import Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+from weakref import ref
 
 from coordlock.bodies import Bodies
 from coordlock.errors import AcquireTimeout
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim
 from coordlock.model.names import check_name
+from coordlock.queue_view import QueueMember, queue_view
 from coordlock.runtime.caller import Caller, this_task, this_thread
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import Statement, known_by_statement, running
+from coordlock.runtime.statement import Statement, is_known, known_by_statement, running
 from coordlock.settings import Duration, timeout_of
-from coordlock.standing import Standing, standings
 
 __all__ = ["DEFAULT", "AsyncLock", "Default", "Lock"]
 
@@ -53,20 +54,26 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
 
     _instead = "pass its name on, and make it anew with a client there"
 
-    def __init__(self, link: Link, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
+    def __init_subclass__(cls, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        for name in ("__exit__", "__aexit__"):
+            if name in vars(cls) and not is_known(vars(cls)[name]):
+                raise TypeError(
+                    f"{cls.__name__}.{name} cannot replace the lock's own, which knows the "
+                    "statement that it ends: write a context manager that enters the lock"
+                )
+
+    def __init__(self, engine: Engine, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         self.name: Final = check_name(name)
         self.claim: Final = claim
-        self.timeout: Final = self._seconds(timeout, link.settings.timeout)
-        self._link = link
+        self.timeout: Final = self._seconds(timeout, engine.settings.timeout)
+        self._engine = engine
         self._bodies: Bodies[G] = Bodies(name)
 
     @staticmethod
     def _seconds(timeout: Timeout, default: float | None) -> float | None:
         given = default if isinstance(timeout, Default) else timeout
-        seconds = timeout_of("acquire", given)
-        if seconds is not None and not seconds >= 0:  # nor is NaN
-            raise ValueError(f"timeout of acquire: {given!r} is not None or 0 or more")
-        return seconds
+        return timeout_of("acquire", given)
 
     def _make(self, ticket: Ticket) -> G:
         """The grant of ``ticket``."""
@@ -87,7 +94,9 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         `BackendUnavailable`.
         """
         seconds = self._seconds(timeout, self.timeout)
-        ticket = yield from acquisition(self._link, self.name, self.claim, seconds, self._caller())
+        ticket = yield from acquisition(
+            self._engine, self.name, self.claim, seconds, self._caller()
+        )
         try:
             return self._make(ticket)
         except BaseException:
@@ -105,12 +114,20 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         except AcquireTimeout:
             return None
 
-    def _contenders(self) -> Steps[tuple[Standing, ...]]:
+    def _entered(self, grant: G, statement: ref[Statement] | None) -> G:
+        """Note that ``statement`` has entered with ``grant``, or a call by hand."""
+        grant._is_entered = True
+        if statement is not None and (entering := statement()) is not None:
+            entering.entered = grant
+        self._bodies.enter(grant, statement)
+        return grant
+
+    def _contenders(self) -> Steps[tuple[QueueMember, ...]]:
         """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
-        return (yield from standings(self._link, self.name))
+        return (yield from queue_view(self._engine, self.name))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}: {self.claim} at {self._link.settings}>"
+        return f"<{type(self).__name__} {self.name!r}: {self.claim} at {self._engine.settings}>"
 
 
 class Lock(_BaseLock[Grant]):
@@ -129,7 +146,7 @@ class Lock(_BaseLock[Grant]):
     _caller = staticmethod(this_thread)
 
     def _make(self, ticket: Ticket) -> Grant:
-        return Grant(self._link, ticket)
+        return Grant(self._engine, ticket)
 
     acquire = blocking(_BaseLock[Grant]._acquire)
     try_acquire = blocking(_BaseLock[Grant]._try_acquire)
@@ -139,9 +156,9 @@ class Lock(_BaseLock[Grant]):
         statement = running(self)
         grant = self.acquire()
         try:
-            return self._bodies.enter(grant, statement)
+            return self._entered(grant, statement)
         except BaseException:
-            grant.release(0)  # Ctrl-C: no exit follows where nothing was entered
+            grant._abandon()  # Ctrl-C: no exit follows where nothing was entered
             raise
 
     @known_by_statement
@@ -152,7 +169,9 @@ class Lock(_BaseLock[Grant]):
         traceback: TracebackType | None,
         statement: Statement | None = None,
     ) -> None:
-        grants = self._bodies.leave(statement)
+        if self._engine.inherited:
+            return
+        grants = self._bodies.leave(None if statement is None else statement.entered)
         if len(grants) == 1:
             grants[0].__exit__(kind, body, traceback)
         elif grants:
@@ -162,16 +181,24 @@ class Lock(_BaseLock[Grant]):
                 raise self._bodies.ambiguous(len(grants))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate ``function``: hold the lock during each call."""
-        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function!r} is async: decorate it with a lock of connect_async()")
-        if inspect.isgeneratorfunction(function):
-            raise TypeError(f"{function!r} is a generator: take the lock inside of it")
+        """Decorate ``function``: hold the lock during each call.
+
+        Raises TypeError for what runs after its call has returned: coroutine functions, which a
+        lock of `connect_async` decorates, and generators.
+        """
+        given: object = function
+        if not callable(given) or isinstance(given, type):
+            raise TypeError(f"{function!r} is not a function: a lock decorates functions")
+        if (kind := _lazy_kind(function)) is not None:
+            raise _too_late(function, kind)
 
         @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self.acquire():
-                return function(*args, **kwargs)
+            with self:
+                result = function(*args, **kwargs)
+                if (kind := _kind_of_result(result)) is not None:
+                    raise _too_late(function, kind)
+                return result
 
         return locked
 
@@ -187,7 +214,7 @@ class AsyncLock(_BaseLock[AsyncGrant]):
     _caller = staticmethod(this_task)
 
     def _make(self, ticket: Ticket) -> AsyncGrant:
-        return AsyncGrant(self._link, ticket)
+        return AsyncGrant(self._engine, ticket)
 
     acquire = awaiting(_BaseLock[AsyncGrant]._acquire)
     try_acquire = awaiting(_BaseLock[AsyncGrant]._try_acquire)
@@ -195,7 +222,7 @@ class AsyncLock(_BaseLock[AsyncGrant]):
 
     async def __aenter__(self) -> AsyncGrant:
         statement = running(self)
-        return self._bodies.enter(await self.acquire(), statement)
+        return self._entered(await self.acquire(), statement)
 
     @known_by_statement
     async def __aexit__(
@@ -205,7 +232,9 @@ class AsyncLock(_BaseLock[AsyncGrant]):
         traceback: TracebackType | None,
         statement: Statement | None = None,
     ) -> None:
-        grants = self._bodies.leave(statement)
+        if self._engine.inherited:
+            return
+        grants = self._bodies.leave(None if statement is None else statement.entered)
         if len(grants) == 1:
             await grants[0].__aexit__(kind, body, traceback)
         elif grants:
@@ -214,16 +243,53 @@ class AsyncLock(_BaseLock[AsyncGrant]):
                     all_of_them.push_async_exit(grant)
                 raise self._bodies.ambiguous(len(grants))
 
-    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-        """Decorate the coroutine function ``function``: hold the lock during each call."""
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]]
+    ) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Decorate the coroutine function ``function``: hold the lock during each call.
+
+        Raises TypeError for other functions, which a lock of `connect` decorates, and generators.
+        """
         if not inspect.iscoroutinefunction(function):
+            if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+                raise _too_late(function, "a generator")
             raise TypeError(
-                f"{function!r} is not a coroutine function: decorate it with connect()'s"
+                f"{function!r} is not a coroutine function: decorate it with a lock of connect()"
             )
 
         @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with await self.acquire():
+            async with self:
                 return await function(*args, **kwargs)
 
         return locked
+
+
+def _lazy_kind(function: Callable[..., object]) -> str | None:
+    """What a call of ``function`` returns before its body has run, if it does."""
+    if inspect.iscoroutinefunction(function):
+        return "a coroutine"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "a generator"
+    return None
+
+
+def _kind_of_result(result: object) -> str | None:
+    """The same, of its result: a wrapper hides what the function is."""
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that it was never awaited
+        return "a coroutine"
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        return "a generator"
+    return None
+
+
+def _too_late(function: object, kind: str) -> TypeError:
+    what_to_do = (
+        "decorate it with a lock of connect_async()"
+        if kind == "a coroutine"
+        else "take the lock inside of it"
+    )
+    return TypeError(
+        f"{function!r} makes {kind}, whose body would run without the lock: {what_to_do}"
+    )

@@ -10,7 +10,7 @@ from contextvars import copy_context
 from functools import cache, partial
 from typing import Any, Final
 
-from coordlock.runtime.errands import Errands
+from coordlock.runtime.worker import Worker
 
 __all__ = ["PREFIX", "Log", "flush"]
 
@@ -20,7 +20,7 @@ _AT_EXIT: Final = 1.0
 #: Begins each message: without a configured log, Python prints nothing else.
 PREFIX: Final = "coordlock: "
 
-_errands = Errands("coordlock-log")
+_worker = Worker("coordlock-log")
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):
@@ -45,12 +45,12 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         )
         _prepare_exit()
         # Filters may look at the context: for the id of a request, say.
-        _errands.run(partial(copy_context().run, logger.handle, record))
+        _worker.run(partial(copy_context().run, logger.handle, record))
 
 
 def flush(patience: float = _AT_EXIT) -> bool:
     """Wait up to ``patience`` seconds for what was logged to be written; whether it is."""
-    return _errands.finish(patience)
+    return _worker.finish(patience)
 
 
 @cache
@@ -62,8 +62,8 @@ def _prepare_exit() -> None:
 
 def _renew() -> None:
     """In a forked child, which has no thread for it, and whose parent writes what was logged."""
-    global _errands
-    _errands = Errands("coordlock-log")
+    global _worker
+    _worker = Worker("coordlock-log")
     _prepare_exit.cache_clear()
 
 

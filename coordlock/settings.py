@@ -97,6 +97,8 @@ def timeout_of(call: str, value: object) -> float | None:
         seconds = math.inf if value is None else seconds_of(value)
     except ValueError as error:
         raise ValueError(f"timeout of {call}: {value!r} is not None or {error}") from None
+    if not seconds >= 0:  # nor is NaN
+        raise ValueError(f"timeout of {call}: {value!r} is not None or 0 or more")
     return None if seconds == math.inf else seconds
 
 

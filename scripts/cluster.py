@@ -16,8 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.servers.etcd import EtcdCluster, etcd_is_installed
-from tests.servers.zookeeper import ZooKeeperEnsemble, zookeeper_is_installed
+from testbed.servers.etcd import EtcdCluster, etcd_is_installed
+from testbed.servers.zookeeper import ZooKeeperEnsemble, zookeeper_is_installed
 
 Cluster = EtcdCluster | ZooKeeperEnsemble
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.servers.etcd import EtcdServer
-from tests.servers.redis import RedisServer
-from tests.servers.zookeeper import ZooKeeperServer
+from testbed.servers.etcd import EtcdServer
+from testbed.servers.redis import RedisServer
+from testbed.servers.zookeeper import ZooKeeperServer
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOGS: Final = ROOT / "build" / "install-matrix"

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from coordlock.testing.waiting import eventually
-from tests.servers.endpoint import Endpoint
-from tests.servers.ports import free_port
+from testbed.servers.endpoint import Endpoint
+from testbed.servers.ports import free_port
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 #: Seconds for a stack whose images are there.

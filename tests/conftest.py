@@ -21,25 +21,25 @@ import pytest
 from hypothesis import settings
 
 from coordlock.testing.waiting import eventually
-from tests.servers.certificates import Certificates
-from tests.servers.curator import curator_is_installed
-from tests.servers.etcd import Etcd, EtcdServer, ExternalEtcd, etcd_is_installed
-from tests.servers.postgres import (
+from testbed.servers.certificates import Certificates
+from testbed.servers.curator import curator_is_installed
+from testbed.servers.etcd import Etcd, EtcdServer, ExternalEtcd, etcd_is_installed
+from testbed.servers.postgres import (
     ExternalPostgres,
     Postgres,
     PostgresServer,
     postgres_is_installed,
 )
-from tests.servers.redis import ExternalRedis, Redis, RedisServer, redis_is_installed
-from tests.servers.zookeeper import (
+from testbed.servers.redis import ExternalRedis, Redis, RedisServer, redis_is_installed
+from testbed.servers.zookeeper import (
     ExternalZooKeeper,
     ZooKeeper,
     ZooKeeperServer,
     zookeeper_is_installed,
 )
 
-#: All of it has the marker ``faults``.
-FAULTS: Final = Path(__file__).with_name("faults")
+#: All of them have the marker ``faults``.
+FAULTS: Final = {Path(__file__).with_name(name) for name in ("faults", "testbed")}
 IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
     "curator": curator_is_installed,
     "etcd": etcd_is_installed,
@@ -91,7 +91,7 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
     for item in items:
-        if FAULTS in item.path.parents:
+        if not FAULTS.isdisjoint(item.path.parents):
             item.add_marker("faults")
         for name in IS_INSTALLED:
             if name in getattr(item, "fixturenames", ()):

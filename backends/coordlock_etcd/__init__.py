@@ -3,20 +3,18 @@
 ::
 
     backend       the contract, put together from the parts below
+    watcher       departures, over one stream for all
+    watch         one watch: its contender, and its callbacks
+    progress      in which order departures are told; pure
+    transactions  data that a contender guards
+    status        the members, and their versions
+    versions      known bugs of servers; pure
+    transport     how requests reach the cluster, and answers the caller
     requests      what is asked of etcd, and what its answers mean; pure
     keys          where contenders live; pure
-    watcher       departures, over one stream for all
-    watch         one of them: on whom, and who is told
-    progress      in which order they are told; pure
-    connection    logins, failover, and what calls share
-    call          one call, with a deadline, over several attempts
-    starter       the threads that make calls
-    endpoints     the channels to the hosts
-    tls           certificates
-    interpreter   its end
     errors        etcd's errors as coordlock's; pure
-    versions      known bugs of servers; pure
-    messages      the part of etcd's API that is spoken here
+    rpc           the methods of etcd's API that are called here
+    messages      their messages
 
 The service must be etcd 3.4 or later.
 """

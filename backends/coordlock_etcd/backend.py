@@ -9,8 +9,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import ClassVar, Self
 
-import grpc
-
 from coordlock.backend import (
     Backend,
     Capabilities,
@@ -21,35 +19,35 @@ from coordlock.backend import (
     Stored,
     Transactions,
 )
-from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
+from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.log import Log
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests, rpc
-from coordlock_etcd.batches import Batches
-from coordlock_etcd.connection import Connection
-from coordlock_etcd.endpoints import Endpoint, Endpoints
 from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
-from coordlock_etcd.greenlets import Room, prepare
-from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.status import status
-from coordlock_etcd.tls import channel_credentials
 from coordlock_etcd.transactions import GuardedData
-from coordlock_etcd.turns import Turns
+from coordlock_etcd.transport import (
+    Batches,
+    Connection,
+    GeventRoom,
+    Limiter,
+    can_start_threads,
+)
 from coordlock_etcd.watcher import Watcher
 
 __all__ = ["EtcdBackend"]
 
 log = Log("coordlock")
 
-#: How many contenders a reading of a queue's part lists at least, so that it rarely takes another
-#: request to count the others.
+#: How many contenders a reading of a part of a queue lists at least. So counting the others rarely
+#: takes another request.
 _LISTED = 16
-#: How many contenders may be on their way to a queue at once. More of them make no queue longer any
-#: sooner: etcd takes one after another.
+#: How many contenders may be on their way to a queue at once. More would not join it any sooner:
+#: etcd takes one after another.
 _COMING = 16
 
 
@@ -77,12 +75,12 @@ class EtcdBackend(Backend, Transactions):
         # etcd counts in whole seconds.
         self._ttl = math.ceil(ttl)
         self._guarded = GuardedData(connection)
-        self._room = Room(len(connection.endpoints.all))
-        self._turns: Turns[Snapshot] = Turns(_COMING)
+        self._room = GeventRoom(len(connection.cluster.endpoints.all))
+        self._limiter: Limiter[Snapshot] = Limiter(_COMING)
         self._enqueues: Batches[Snapshot] = Batches(connection, rpc.TXN)
         self._withdrawals: Batches[bool] = Batches(connection, rpc.DELETE_RANGE)
         self._watcher = Watcher(connection, self)
-        connection.moved = self._watcher.restart
+        connection.cluster.moved = self._watcher.restart
         # Re-entrant, because a call may be answered before `call` returns.
         self._lock = threading.RLock()
         self._lease = 0
@@ -97,28 +95,9 @@ class EtcdBackend(Backend, Transactions):
         ``client`` is an ``etcd3.Etcd3Client``: its channel is used and its token, unless the
         settings name a user. Neither is closed.
         """
-        prepare(has_channel=client is not None)
-        if client is None:
-            credentials = channel_credentials(settings.options)
-            # All hosts get their chance within one request.
-            connect_within = settings.request_timeout / (len(settings.hosts) + 1)
-            endpoints = [Endpoint(host, credentials, connect_within) for host in settings.hosts]
-        else:
-            endpoints = [Endpoint("the given client", given=_channel(client))]
-        if not endpoints:
-            raise ConfigurationError("etcd needs a host: etcd://host:2379")
         slash = settings.options["leading_slash"]
         layout = Layout.below(settings.root, leading_slash=slash)
-        login = None
-        if settings.username is not None:
-            login = (settings.username, settings.password or "")
-        connection = Connection(
-            Endpoints(endpoints),
-            settings.request_timeout,
-            login,
-            partial(_token, client),
-            prefix=layout.prefix,
-        )
+        connection = Connection.configure(settings, layout.prefix, client)
         return cls(layout, connection, settings.ttl)
 
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
@@ -127,8 +106,8 @@ class EtcdBackend(Backend, Transactions):
                 return failed(_closed())
             self._watcher.reset()
             # A cluster that was restored from a backup starts from there.
-            self._connection.revision = 0
-            # What it left behind would otherwise stand in queues until it expires.
+            self._connection.cluster.revision = 0
+            # Contenders of the session before would stand in queues until it expires.
             forsaken, self._lease = self._lease, 0
             self._listener = None
             if forsaken:
@@ -143,7 +122,7 @@ class EtcdBackend(Backend, Transactions):
             return failed(_no_session())
         self._watcher.recheck_when_due()
         request = pb.LeaseKeepAliveRequest(ID=lease)
-        # A member that hangs is left in time for another one to be asked.
+        # A member that hangs is left in time to ask another.
         timeout = min(self._connection.timeout, self._ttl / 3)
         beaten = partial(self._beaten, lease)
         return self._connection.call(rpc.LEASE_KEEP_ALIVE, request, beaten, timeout=timeout)
@@ -151,7 +130,7 @@ class EtcdBackend(Backend, Transactions):
     def enqueue(self, entry: Entry) -> Future[Snapshot]:
         if not (lease := self._session):
             return failed(_no_session())
-        answer = self._turns.take(entry.queue, partial(self._enqueue, entry, lease))
+        answer = self._limiter.submit(entry.queue, partial(self._enqueue, entry, lease))
         answer.add_done_callback(partial(self._notice_loss, lease))
         return answer
 
@@ -206,7 +185,7 @@ class EtcdBackend(Backend, Transactions):
             closing = self._closing = Promise()
             self._listener = None
         self._watcher.close()
-        if starts_threads():
+        if can_start_threads():
             threading.Thread(
                 target=self._shut_down, name="coordlock-etcd-close", daemon=True
             ).start()
@@ -220,7 +199,7 @@ class EtcdBackend(Backend, Transactions):
         return 0 if self._closing is not None else self._lease
 
     def _enqueue(self, entry: Entry, lease: int) -> Future[Snapshot]:
-        if self._session != lease:  # it was lost while this waited for its turn
+        if self._session != lease:  # it was lost while the request waited for its turn
             return failed(_no_session())
         request = requests.enqueue(self._layout, entry, lease)
         return self._enqueues.call(entry.queue, request, partial(self._enqueued, entry, lease))
@@ -277,10 +256,10 @@ class EtcdBackend(Backend, Transactions):
             return requests.enqueued(self._layout, entry, found, revision)
         mine = reply.responses[0].response_range.kvs[0]
         if mine.lease != lease:
-            # An attempt of an earlier session: it dies with that session, so it can't be adopted.
+            # An attempt of an earlier session dies with that session, so it can't be adopted.
             removal = requests.delete_created(mine.key, mine.create_revision)
             return self._connection.call(rpc.TXN, removal, _refuse_other_lease)
-        # Others may stand behind it by now, so the end of the queue is not what is wanted.
+        # Others may stand behind it by now, so the end of the queue may not show it.
         me = requests.snapshot(self._layout, entry.queue, [mine], revision).contenders[0]
         return self.snapshot(entry.queue, me)
 
@@ -295,7 +274,7 @@ class EtcdBackend(Backend, Transactions):
         described = partial(requests.snapshot, self._layout, queue, reply.kvs, revision, me=known)
         if upto is None or not reply.more:
             return described()
-        # The count has no upper bound, so it includes those that stand behind.
+        # The count has no upper bound, so it includes the contenders that stand behind.
         request = requests.behind(self._layout.queue(queue), upto.order, revision)
         return self._connection.call(
             rpc.RANGE,
@@ -320,7 +299,7 @@ class EtcdBackend(Backend, Transactions):
         except Exception as error:
             log.warning("etcd: a lease was not revoked and will expire: %r", error)
         finally:
-            self._connection.cancel()
+            self._connection.cluster.cancel()
             assert self._closing is not None
             self._closing.resolve(None)
 
@@ -355,18 +334,3 @@ def _has_deleted(reply: pb.DeleteRangeResponse) -> bool:
 
 def _refuse_other_lease(_: pb.TxnResponse) -> Snapshot:
     raise SessionLost(SERVICE, "the contender was made in an earlier session")
-
-
-def _channel(client: object) -> grpc.Channel:
-    channel = getattr(client, "channel", None)
-    if not isinstance(channel, grpc.Channel):
-        raise ConfigurationError(
-            f"client must be an etcd3.Etcd3Client, not {type(client).__qualname__}"
-        )
-    return channel
-
-
-def _token(client: object | None) -> str | None:
-    """The token with which an ``etcd3.Etcd3Client`` is logged in, if it is."""
-    metadata: Sequence[tuple[str, str]] = getattr(client, "metadata", None) or ()
-    return dict(metadata).get("token")

@@ -43,7 +43,7 @@ _HINTS: Final = (
     ("connection reset", "is this an etcd endpoint, and does it want tls=true?"),
     ("http", "is this an etcd endpoint, and does it want tls=true?"),
 )
-#: Limits of the server's, which refuses whatever exceeds them and does nothing of it.
+#: Limits of the server, which refuses a request that exceeds them, and does nothing of it.
 _LIMITS: Final = (
     ("too many operations", "do less in one transaction, or raise the servers' --max-txn-ops"),
     ("request is too large", "write less at once, or raise the servers' --max-request-bytes"),
@@ -62,7 +62,7 @@ _SILENT_CODES: Final = frozenset(
 
 
 def had_no_effect(code: StatusCode, details: str) -> bool:
-    """Whether the request certainly reached no etcd, so that any may be sent to another host."""
+    """Whether the request certainly reached no etcd, so that it may be sent to another host."""
     return code is StatusCode.UNIMPLEMENTED or (
         code is StatusCode.UNAVAILABLE and details.lower().startswith(_UNSENT)
     )
@@ -86,11 +86,11 @@ def needs_login(code: StatusCode, details: str) -> bool:
 
 
 class NoSpace(BackendError):
-    """The database is full. The transaction that filled it gets this too, although it was made."""
+    """The database is full. The transaction that filled it fails so too, although it was made."""
 
 
 class TooLarge(BackendError):
-    """The request exceeds a limit of the server's, which did nothing of it."""
+    """The request exceeds a limit of the server, which did nothing of it."""
 
 
 class NotPermitted(AuthenticationFailed):
@@ -114,7 +114,7 @@ def translate(code: StatusCode, details: str, host: str = "") -> BackendError:
     if code is StatusCode.UNIMPLEMENTED:
         return BackendUnavailable(SERVICE, f"{at}{text}; is this an etcd endpoint of 3.4 or later?")
     if "required revision has been compacted" in text:
-        # Between the two requests of one reading. Another reading shows a newer state.
+        # It happened between the two requests of one reading. Another reading is newer.
         return BackendUnavailable(SERVICE, at + text)
     for said, advice in _LIMITS:
         if said in text:
@@ -122,7 +122,7 @@ def translate(code: StatusCode, details: str, host: str = "") -> BackendError:
     if code is StatusCode.RESOURCE_EXHAUSTED:
         return _exhausted(at, text)
     if code in _SILENT_CODES or "not supported for learner" in text:
-        # gRPC reports on the one address that was tried in the words of one of many.
+        # gRPC reports on a single address, too, as the last of many.
         return BackendUnavailable(SERVICE, at + text.rpartition("last error: ")[2] + _hint(text))
     return BackendError(SERVICE, f"{at}{text} ({code.name})")
 

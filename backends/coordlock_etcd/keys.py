@@ -41,7 +41,7 @@ class Layout:
     """The keys of all queues: those that start with ``prefix``, which is empty or ends in a slash.
 
     To etcd a key is just bytes. So ``/orders/`` and ``orders/`` are two queues: `etcdctl lock
-    /orders` is in the one, `etcdctl lock orders` in the other.
+    /orders` is in the first, `etcdctl lock orders` in the second.
     """
 
     prefix: bytes
@@ -64,12 +64,12 @@ class Layout:
         return self.queue(entry.queue) + f"{entry.claim.marker}-{entry.id}".encode()
 
     def name(self, key: bytes) -> str | None:
-        """The name of the queue that ``key`` is in, or None when it is in none."""
+        """The name of the queue that ``key`` is in, or None if it is in no queue."""
         component, slash, _ = key.removeprefix(self.prefix).partition(b"/")
         return unescape(component.decode("utf-8", "replace")) if slash else None
 
     def contender(self, queue: str, key: bytes) -> tuple[str, Claim]:
-        """The id and the claim of the contender at ``key``; other programs' count as exclusive."""
+        """The contender's id and claim, from its ``key``; other programs' count as exclusive."""
         rest = key.removeprefix(self.queue(queue)).decode("utf-8", "backslashreplace")
         if match := _OWN.fullmatch(rest):
             return match[2], parse_marker(match[1])

@@ -1,24 +1,23 @@
 """Which of the own watches are told in order. No I/O.
 
-A waiter is granted by the departure of another, without a reading, only if its own departure would
-have been told before. etcd tells all watches of a stream that have caught up with the store what
-happens in the order in which it happens. A watch that begins in the past catches up within a tenth
-of a second, at no certain moment; until then it may be told last of what happened first. So the
-own watches have to have caught up; those on others may be told late, which delays a grant and
-proves nothing wrong. Two things show that an own watch has caught up:
+The departure of another contender grants a waiter without a reading only if the waiter's own
+departure would have been told before that. etcd tells all watches of a stream that have caught up
+with the store what happens, in the order in which it happens. A watch that begins in the past
+catches up within a tenth of a second, at no certain moment; until then it may be told last of what
+happened first. So the own watches must have caught up. Watches on other contenders may be told
+late, which delays a grant and proves nothing wrong. What shows that an own watch has caught up:
 
 - The answer to the creation of a LATER watch carries a revision before the own watch's start. etcd
   files the watches of a stream one after another and looks at the store before it files each. So
   the own watch was filed when nothing had happened yet that it would have to catch up with. The
   answer to its own creation would not do: something may happen between the look and the filing.
-- An event of its own. Where others write to etcd, the first seldom holds. Then it is created anew
-  from the contender's creation on, with that included: the first it is told is that creation, at
-  the moment at which it catches up.
+- An event of the own watch. Where other programs write to etcd, the first proof seldom holds. Then
+  the watch is created anew from the contender's creation on, with that included: the first event is
+  that creation, told at the moment at which the watch catches up.
 
-Nothing shows in which order the deletions of one transaction are told, nor that etcd's buffer of
-128 answers for a stream was full, after which it goes on in any order: because a client is slow, or
-because so much happens at once. So that this is not of our own making, the watcher has only a few
-watches created anew at a time.
+Nothing shows in which order the deletions of one transaction are told. Nor does anything show that
+etcd's buffer of 128 answers for a stream was full, after which etcd goes on in any order: because a
+client is slow, or much happens at once. So the watcher creates only a few watches anew at a time.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ class Progress:
 
     def __init__(self) -> None:
         self._behind: set[Watch] = set()
-        #: Sent and not yet known to have been filed in time, by id, and so in order of sending.
+        #: Watches that were sent and may not have been filed in time, by id: in order of sending.
         self._sent: dict[int, Watch] = {}
-        # The newest ids: of all that were sent, that were filed, and of one after which nobody may
-        # be about to send another.
+        # The newest ids: of the watches sent, of the watches filed, and of a watch after which
+        # perhaps no other is sent.
         self._newest = self._filed = self._alone = 0
 
     def __contains__(self, watch: Watch) -> bool:
@@ -52,10 +51,10 @@ class Progress:
                 self._sent[watch.id] = watch
 
     def created(self, id: int, revision: int) -> list[Watch]:
-        """The watch ``id`` is filed; the earlier ones that may have been filed too late.
+        """The watch ``id`` is filed; the earlier watches that may have been filed too late.
 
-        ``revision`` is what etcd found the store at before it filed ``id``. Those who are returned
-        must begin at their creation to be known to have caught up.
+        ``revision`` is where etcd found the store before it filed ``id``. The returned watches must
+        begin at their contenders' creation to be known to have caught up.
         """
         late = []
         while self._sent and (first := next(iter(self._sent))) < id:
@@ -68,28 +67,28 @@ class Progress:
         return late
 
     def joined(self, shared: Watch) -> None:
-        """Somebody waits for ``shared``, which was sent before.
+        """Another waiter shares ``shared``, which was sent before.
 
-        So it may be that no watch is sent after that on the waiter's own contender.
+        So perhaps no watch is sent after the one on the waiter's own contender.
         """
         if self._sent.get(self._newest) is not shared:
             self._alone = self._newest
 
     def resent(self) -> None:
-        """What was sent last had been sent before, so it may be that nothing is sent after it."""
+        """The last watch sent had been sent before, so perhaps no other is sent after it."""
         self._alone = self._newest
 
     def alone(self) -> Watch | None:
-        """An own watch that has been filed, and none after it that could show that it is in time.
+        """An own watch that has been filed, and no later watch could show that it was in time.
 
-        Then one must be sent for that alone; see `witness`.
+        Then a watch must be sent for that alone; see `witness`.
         """
         if self._alone == self._newest <= self._filed:
             return self._sent.get(self._alone)
         return None
 
     def witness(self, id: int) -> None:
-        """A watch is on its way, as ``id``, for what the answer to its creation shows."""
+        """A watch is on its way, as ``id``, only for the answer to its creation."""
         self._newest = id
 
     def told(self, watch: Watch) -> None:

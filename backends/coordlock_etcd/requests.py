@@ -32,8 +32,8 @@ __all__ = [
     "watch",
 ]
 
-#: What may be asked `together` with others. These transactions do nothing but look when a condition
-#: does not hold.
+#: A request that may go `together` with others. Such a transaction only reads if a condition does
+#: not hold.
 Request = pb.TxnRequest | pb.DeleteRangeRequest
 
 #: How many operations one transaction may hold, by etcd's default (--max-txn-ops).
@@ -41,10 +41,10 @@ MAX_OPERATIONS: Final = 128
 
 
 def enqueue(layout: Layout, entry: Entry, lease: int) -> pb.TxnRequest:
-    """Create the contender and read the queue's end; where it is there already, read only it.
+    """Create the contender and read the queue's end; if it is there already, read only it.
 
     The creation revision says whether the key exists. The range comes after the put and so shows
-    it: it is the newest, and the ``window`` before it are the nearest.
+    the contender: it is the newest, and the ``window`` before it are the nearest.
     """
     key = layout.key(entry)
     put = pb.PutRequest(key=key, value=entry.owner.encode(), lease=lease)
@@ -91,7 +91,7 @@ def keys_under(prefix: bytes) -> pb.RangeRequest:
 
 
 def together(asked: Sequence[Request]) -> pb.TxnRequest:
-    """Do all that is ``asked`` if all conditions hold, one after another; else nothing."""
+    """Do all requests of ``asked``, in order, if all their conditions hold; else nothing."""
     return pb.TxnRequest(
         compare=[one for request in asked for one in _conditions(request)],
         success=[one for request in asked for one in _operations(request)],
@@ -101,9 +101,9 @@ def together(asked: Sequence[Request]) -> pb.TxnRequest:
 def apart(
     asked: Sequence[Request], reply: pb.TxnResponse
 ) -> Iterator[pb.TxnResponse | pb.DeleteRangeResponse]:
-    """The answer to each that was ``asked``, from the one to all of them `together`.
+    """The answer to each request of ``asked``, from the answer to all of them `together`.
 
-    All have its revision.
+    All have the revision of that answer.
     """
     header, start = reply.header, 0
     for request in asked:
@@ -120,7 +120,7 @@ def apart(
 
 
 def delete_created(key: bytes, order: int) -> pb.TxnRequest:
-    """Delete ``key`` if it is the one created at ``order``, not a later one of that name."""
+    """Delete ``key`` if it was created at ``order``, and not anew since."""
     delete = pb.DeleteRangeRequest(key=key)
     return pb.TxnRequest(
         compare=[_created(key, order)], success=[pb.RequestOp(request_delete_range=delete)]
@@ -169,14 +169,14 @@ def guarded_read(me: bytes, order: int, key: str) -> pb.TxnRequest:
 def guarded_writes(me: bytes, order: int, operations: Sequence[Operation]) -> pb.TxnRequest:
     """Do ``operations`` if the contender ``me``, created at ``order``, is in its queue.
 
-    Else read what the conditions were about: ``me`` and each key that a version is expected of, in
-    their order, without values.
+    Else read the keys of the conditions: ``me`` and each key with an expected version, in their
+    order, without values.
     """
     expected = [one for one in operations if isinstance(one, Expect)]
     writes = [_write(one) for one in operations if not isinstance(one, Expect)]
     if not writes:
         # A transaction that only reads is no entry of the log, and would be answered like a read.
-        # This key is nobody's.
+        # This key does not exist.
         writes = [_delete(me + b"\0")]
     looks = (pb.RangeRequest(key=key, keys_only=True) for key in (me, *map(_key, expected)))
     return pb.TxnRequest(

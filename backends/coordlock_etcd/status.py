@@ -1,4 +1,4 @@
-"""Who the cluster is: every member is asked, and one answer is enough."""
+"""The members of the cluster: all are asked, and one answer is enough."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from concurrent.futures import Future
 from coordlock.backend import ServiceInfo
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.connection import Connection
-from coordlock_etcd.endpoints import Endpoint
 from coordlock_etcd.errors import NotPermitted
 from coordlock_etcd.rpc import STATUS
+from coordlock_etcd.transport import Connection
 from coordlock_etcd.versions import warnings
 
 __all__ = ["status"]
 
-_Answers = list[tuple[Endpoint, Future[pb.StatusResponse]]]
+#: By host.
+_Answers = list[tuple[str, Future[pb.StatusResponse]]]
 
 
 def status(connection: Connection) -> Promise[ServiceInfo]:
     """Ask all endpoints for their status; fails when none answers."""
     answers: _Answers = [
-        (endpoint, connection.call(STATUS, pb.StatusRequest(), _whole, at=endpoint))
-        for endpoint in connection.endpoints.all
+        (endpoint.host, connection.call(STATUS, pb.StatusRequest(), _whole, at=endpoint))
+        for endpoint in connection.cluster.endpoints.all
     ]
     promise: Promise[ServiceInfo] = Promise()
 
     def done(_: Future[pb.StatusResponse]) -> None:
-        # The last ones may see it complete at the same time; the promise is kept once.
+        # The last answers may come at the same time; the promise takes the first result.
         if all(answer.done() for _, answer in answers):
             try:
                 promise.resolve(_describe(answers))
@@ -50,21 +50,21 @@ def _describe(answers: _Answers) -> ServiceInfo:
     endpoints: list[str] = []
     versions: set[str] = set()
     notes: list[str] = []
-    for endpoint, answer in answers:
+    for host, answer in answers:
         error = answer.exception()
         if isinstance(error, NotPermitted):
-            endpoints.append(endpoint.host)
+            endpoints.append(host)
             continue
         if error is not None:
-            endpoints.append(f"{endpoint.host} (no answer)")
+            endpoints.append(f"{host} (no answer)")
             notes.append(str(error))
             continue
         reply = answer.result()
         leads = reply.leader == reply.header.member_id
-        endpoints.append(f"{endpoint.host} ({'leader' if leads else 'follower'})")
+        endpoints.append(f"{host} ({'leader' if leads else 'follower'})")
         versions.add(reply.version)
         if not reply.leader:
-            notes.append(f"{endpoint.host} knows no leader: its cluster has no majority")
+            notes.append(f"{host} knows no leader: its cluster has no majority")
     known = sorted(versions)
     if not known:
         notes.append("the version is not known: etcd tells it to users with the role root only")

@@ -1,11 +1,11 @@
 """Data guarded by a contender: one etcd transaction for a read, one for a commit.
 
-Why a read shows all that was written before. Every conflicting grant that came before ours was seen
-to have ended, by an event or an answer of some revision, and its writes have smaller ones: each was
-made while its contender was there. So a read at that revision or a later one shows them. etcd's
-reads are linearizable, which says as much, but servers before 3.4.42, 3.5.28 and 3.6.9 may show the
-past after a pause (etcd #20418). To make the read an entry of the log would help, at the price of a
-write to the disks of a majority; looking at the revision of the answer is as good, for nothing.
+Why a read shows all that was written before. Every conflicting grant before ours was seen to have
+ended, by an event or an answer of some revision. Its writes have smaller revisions: each was made
+while its contender was there. So a read at that revision or a later one shows them. etcd's reads
+are linearizable, which says as much, but servers before 3.4.42, 3.5.28 and 3.6.9 may show the past
+after a pause (etcd #20418). To make the read an entry of the log would help, at the price of a
+write to the disks of a majority. The revision of the answer is as good a proof, and costs nothing.
 
 A commit is never sent twice, unless the first attempt certainly reached no etcd.
 """
@@ -22,9 +22,9 @@ from coordlock.model.contender import Contender
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
-from coordlock_etcd.connection import Connection
 from coordlock_etcd.errors import SERVICE, NoSpace
 from coordlock_etcd.rpc import TXN
+from coordlock_etcd.transport import Connection
 
 __all__ = ["GuardedData"]
 
@@ -38,7 +38,7 @@ class GuardedData:
     def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
         """See `Transactions.fetch`."""
         request = requests.guarded_read(_key(contender), contender.order, key)
-        seen = self._connection.revision
+        seen = self._connection.cluster.revision
         return self._connection.call(TXN, request, partial(_fetched, contender, seen))
 
     def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:

@@ -10,8 +10,8 @@ __all__ = ["OLDEST", "warnings"]
 #: The oldest release that this backend works with: the first with watch ids chosen by the client.
 OLDEST: Final = (3, 4)
 
-#: A bug, what became of it, and per release line the first patch with that. Lines before the first
-#: are affected, lines after the last are not.
+#: A bug, what became of it, and the first patch with that in each release line. Lines before the
+#: first are affected, lines after the last are not.
 _BUGS: Final = (
     (
         "leases may be revoked in spite of good keep-alives when a paused leader resumes"
@@ -43,7 +43,7 @@ def warnings(version: str) -> tuple[str, ...]:
         return (f"etcd {version} is too old: coordlock needs 3.4 or later",)
     found = []
     for bug, became, fixes in _BUGS:
-        # A line that no fix is known for has the bug when it is older than all that were fixed.
+        # A line without a known fix has the bug if it is older than all fixed lines.
         fixed = fixes.get(line, patch + 1 if line < min(fixes) else 0)
         if patch < fixed:
             good = ", ".join(f"{a}.{b}.{c}" for (a, b), c in fixes.items())

@@ -1,4 +1,4 @@
-"""One watch: whom it is on, where it stands, and whom it tells."""
+"""One watch: its contender, where it stands, and its callbacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Callback", "Watch"]
 
 @dataclass(eq=False, slots=True)
 class Callback:
-    """Whom to tell of a departure, and on whose behalf. Calling it cancels that."""
+    """What to call at a departure, and for which waiter. Calling this cancels it."""
 
     departed: Callable[[bool], None]
     waiter: Contender | None
@@ -25,16 +25,16 @@ class Callback:
 
 @dataclass(eq=False, slots=True)
 class Watch:
-    """One contender's watch, shared by all who wait for it.
+    """One contender's watch, shared by all waiters for it.
 
     Attributes:
-        contender: who is watched.
-        own: whether it is of this client's own contenders, which have to be there when others go.
+        contender: the contender that is watched.
+        own: whether it is this client's own contender, which must be there when others depart.
         start: the revision from which it is watched when it is next sent: the contender was there
             just before.
-        id: its id on the current stream; 0 while it is on none.
+        id: its id on the current stream; 0 while it is on no stream.
         sent: the revision from which it was sent on the current stream.
-        callbacks: who is told of the departure; few, so a list is smallest.
+        callbacks: what to call at the departure; few, so a list is smallest.
     """
 
     contender: Contender

@@ -1,13 +1,13 @@
-"""Departures: one stream carries the watches of all contenders and outlives its connections.
+"""Departures: one stream carries the watches of all contenders, and is reopened when it breaks.
 
 Why no departure is missed. A watch starts at the revision after the one at which its contender was
-seen, wherever the stream is opened and however often: etcd replays the deletions since. Where it
+seen, wherever the stream is opened and however often: etcd replays the deletions since. If it
 cannot, because that history is compacted, the key itself is read. The contender has departed if
 and only if no key with its creation revision is there. Since servers have lost watch events, all
 watched keys are also read after every reconnect and now and then.
 
-In which order they are told: see `progress`. What no event has told, but a reading finds, is told
-as out of order.
+In which order departures are told: see `progress`. A departure that a reading finds, and no event
+has told, is told as out of order.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from coordlock.log import Log
 from coordlock.model.contender import Contender
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
-from coordlock_etcd.connection import Connection
 from coordlock_etcd.errors import SERVICE
-from coordlock_etcd.interpreter import starts_threads
 from coordlock_etcd.progress import Progress
 from coordlock_etcd.rpc import TXN
-from coordlock_etcd.stream import Stream
+from coordlock_etcd.transport import Connection, Stream, can_start_threads
 from coordlock_etcd.watch import Callback, Watch
 
 __all__ = ["Observer", "Watcher"]
@@ -39,14 +37,14 @@ log = Log("coordlock")
 
 #: Seconds between attempts to open a stream: the first doubles up to the last.
 _BACKOFF: Final = (0.1, 2.0)
-#: Seconds after which the watched keys are read, whatever the stream says.
+#: Seconds after which the watched keys are read, even if the stream is well.
 _RECHECK: Final = 60.0
 #: So many own watches are replayed at a time.
 _REPLAYS: Final = 32
 
 
 class Observer(Protocol):
-    """Who is told how the stream is; called from the watcher's thread, and gRPC's."""
+    """Is told how the stream is; called from the watcher's thread, and gRPC's."""
 
     def suspect(self, reason: str) -> None:
         """The stream is broken."""
@@ -67,7 +65,7 @@ class Watcher:
         self._watches: dict[tuple[str, int], Watch] = {}
         self._by_id: dict[int, Watch] = {}
         self._progress = Progress()
-        #: Own watches that are to be replayed, in order, and those that are.
+        #: Own watches that are to be replayed, in order, and watches that are being replayed.
         self._late: dict[Watch, None] = {}
         self._replayed: set[Watch] = set()
         #: Before this revision, history is known to be gone.
@@ -114,11 +112,11 @@ class Watcher:
                     target=self._run, name="coordlock-etcd-watch", daemon=True
                 )
                 thread.start()
-                self._thread = thread  # only now: without the thread nobody is told
+                self._thread = thread  # only now: without the thread no departure is told
         return callback
 
     def told_in_order(self, contender: Contender) -> bool:
-        """Whether the watch on ``contender``, one of our own, is known to have caught up."""
+        """Whether the watch on ``contender``, an own one, is known to have caught up."""
         with self._lock:
             watch = self._watches.get((contender.key, contender.order))
             return watch is not None and watch in self._progress
@@ -181,10 +179,10 @@ class Watcher:
             self._stream.send(requests.watch(watch.id, watch.key, watch.sent))
 
     def _replay(self, watches: Sequence[Watch]) -> None:
-        """Watch them anew from their creation on, which they will be told when they catch up.
+        """Watch anew from the contenders' creation on, which is told when a watch catches up.
 
-        A few at a time: etcd keeps no more than 128 answers for a stream, and what does not fit is
-        told later, in any order.
+        A few at a time: etcd keeps no more than 128 answers for a stream, and tells the others
+        later, in any order.
         """
         self._late.update(dict.fromkeys(watches))
         while self._late and len(self._replayed) < _REPLAYS:
@@ -247,8 +245,8 @@ class Watcher:
             except CoordlockError as error:
                 self._break(str(error))
             except Exception as error:
-                # Whatever it is, waiters depend on this thread.
-                if not self._closed and starts_threads():
+                # Waiters depend on this thread, so it goes on after any error.
+                if not self._closed and can_start_threads():
                     log.exception("etcd: the watch stream failed")
                 self._break(repr(error))
             with self._lock:
@@ -261,8 +259,7 @@ class Watcher:
             return not self._closed
 
     def _serve(self) -> None:
-        token = self._connection.token().result()
-        stream = Stream(self._connection, self._connection.endpoints.current, token)
+        stream = self._connection.open_stream()
         try:
             with self._lock:
                 if self._closed:
@@ -273,8 +270,8 @@ class Watcher:
                     self._send(watch)
                 if again:
                     self._progress.resent()
-            if stream.channel is not self._connection.endpoints.current.channel:
-                # `restart` came before there was a stream to cancel. Nothing was told by this one,
+            if not stream.is_current():
+                # `restart` came before there was a stream to cancel. This stream has told nothing,
                 # and all watches count as behind until they are created on the next.
                 return
             for response in stream.responses():
@@ -321,25 +318,25 @@ class Watcher:
             watch = self._by_id.get(response.watch_id)
             if watch is None:
                 return  # cancelled meanwhile
-            if response.events and not deletions:  # else it ends, and must not vouch before
+            if response.events and not deletions:  # else it ends, and must prove nothing before
                 self._progress.told(watch)
                 self._replays_no_more(watch)
             if response.canceled:
                 self._compacted = max(self._compacted, response.compact_revision)
                 self._unsent(watch)
-                # etcd 3.4 keeps what a compaction has cancelled until it is told, or to the
-                # stream's end.
+                # etcd 3.4 keeps a watch that a compaction has cancelled until it is told to end
+                # it, or to the stream's end.
                 stream.send(requests.unwatch(response.watch_id))
         if response.canceled:
             self._recheck([watch])
         elif deletions:
-            self._connection.saw(deletions[-1].mod_revision)
+            self._connection.cluster.saw(deletions[-1].mod_revision)
             self._depart(watch)
 
     def _depart(self, watch: Watch, *, in_order: bool = True) -> None:
         with self._lock:
             callbacks = watch.callbacks if self._is_live(watch) else []
-            watch.callbacks = []  # who cancels now has nothing to look for
+            watch.callbacks = []  # a callback cancelled from now on finds nothing
             self._remove(watch)
         for callback in callbacks:
             waiter = callback.waiter
@@ -348,7 +345,7 @@ class Watcher:
                 callback.departed(in_order and waiter is not None and self.told_in_order(waiter))
             except Exception:
                 log.exception("etcd: the callback of a watch failed")
-        # Not before: gRPC's thread for requests would want the interpreter while others are told.
+        # Only now: gRPC's thread for requests would compete with the callbacks for the interpreter.
         with self._lock:
             self._unwatch(watch)
 

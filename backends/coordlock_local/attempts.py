@@ -94,7 +94,7 @@ class Attempts:
                 self._waiting.clear()
                 promise.fail(BackendUnavailable(SERVICE, str(error)))
             else:
-                self._thread = thread  # only now: without the thread nobody serves
+                self._thread = thread  # only now: without the thread nothing is served
 
     def _serve(self) -> None:
         with self._lock:
@@ -141,7 +141,7 @@ class Attempts:
             who = f"process {pid}" if pid else "a process"
             reason = f"{who} keeps {self._path} locked; if it is stopped, continue or kill it"
             failure = BackendUnavailable(SERVICE, reason)
-        except Exception as error:  # whatever it is, who waits must hear of it
+        except Exception as error:  # whatever it is, the promise must fail with it
             failure = error
         promise.fail(failure)
         return True

@@ -28,7 +28,7 @@ from coordlock_local.directory import Directory, default_root
 from coordlock_local.errors import SERVICE, translated
 from coordlock_local.notices import Polling
 from coordlock_local.queue import Queue, queue_names, remove, sweep
-from coordlock_local.session import Session
+from coordlock_local.session import LocalSession
 from coordlock_local.watcher import Watcher, notices
 
 __all__ = ["LocalBackend"]
@@ -63,7 +63,7 @@ class LocalBackend(Backend):
         self._directory: Directory | None = None
         self._attempts = Attempts(os.path.join(root, "counter"))
         self._listener: SessionListener | None = None
-        self._session: Session | None = None
+        self._session: LocalSession | None = None
         self._watcher: Watcher | None = None
         self._paths: dict[str, str] = {}  # by entry id, the files of this session's contenders
         self._closed = False
@@ -101,7 +101,7 @@ class LocalBackend(Backend):
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
     ) -> Future[Snapshot]:
-        return self._ask(lambda: Queue(self._place(), queue).snapshot(upto, owners=owners))
+        return self._ask(lambda: Queue(self._prepared(), queue).snapshot(upto, owners=owners))
 
     def watch(
         self,
@@ -127,7 +127,7 @@ class LocalBackend(Backend):
         return self._ask(partial(self._withdraw, entry))
 
     def queues(self) -> Future[list[str]]:
-        return self._ask(lambda: queue_names(self._place()))
+        return self._ask(lambda: queue_names(self._prepared()))
 
     def evict(self, contender: Contender) -> Future[bool]:
         return self._ask(partial(remove, contender.key))
@@ -171,14 +171,14 @@ class LocalBackend(Backend):
             return SessionLost(SERVICE, f"it belongs to process {self._pid}, which forked")
         return SessionLost(SERVICE, "the client was closed") if self._closed else None
 
-    def _place(self) -> Directory:
+    def _prepared(self) -> Directory:
         if self._directory is None:
             self._directory = Directory.prepare(self.root)
         return self._directory
 
     def _open(self, listener: SessionListener) -> SessionInfo:
         self._directory = directory = Directory.prepare(self.root)
-        session = Session(directory)
+        session = LocalSession(directory)
         others = session.start()
         with self._lock:
             closed = self._closed
@@ -189,7 +189,7 @@ class LocalBackend(Backend):
             raise SessionLost(SERVICE, "the client was closed")
         try:
             dead = sweep(directory, others)
-        except OSError as error:  # whoever opens next tries again
+        except OSError as error:  # the next `open` tries again
             log.debug("cannot sweep %s: %s", self.root, error)
         else:
             log.debug("removed %d dead session(s) from %s", len(dead), self.root)
@@ -219,19 +219,19 @@ class LocalBackend(Backend):
         return snapshot
 
     def _withdraw(self, entry: Entry) -> bool:
-        queue = Queue(self._place(), entry.queue)
+        queue = Queue(self._prepared(), entry.queue)
         path = self._paths.pop(entry.id, None)
         try:
             if path is not None and remove(path):
                 return True
-            # Interrupted between two steps, or removed by somebody, or never there.
+            # Interrupted between two steps, or removed by another program, or never there.
             removed = [remove(path) for path in queue.find(entry.id)]
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.
             raise BackendUnavailable(SERVICE, translated(error).reason) from error
         return any(removed)
 
-    def _lose(self, session: Session | None) -> SessionLost:
+    def _lose(self, session: LocalSession | None) -> SessionLost:
         """End a session whose file was removed: to the others it is dead."""
         lost = SessionLost(SERVICE, f"its file in {self.root} was removed")
         with self._lock:
@@ -248,7 +248,7 @@ class LocalBackend(Backend):
         return lost
 
     def _describe(self) -> ServiceInfo:
-        directory = self._place()
+        directory = self._prepared()
         system = os.uname()
         warnings = []
         if directory.shared:

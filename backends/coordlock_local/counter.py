@@ -1,8 +1,8 @@
 """The counter file: tokens that never repeat, and the lock that makes taking one exclusive.
 
-Whoever holds the lock takes the next token and adds its contender, so a queue's order is the order
+The holder of the lock takes the next token and adds its contender, so a queue's order is the order
 in which its contenders appeared. The lock is held for some system calls; it is the kernel's, so
-that a process that dies inside leaves no trace but, at most, a token that nobody got.
+that a process that dies inside leaves no trace but, at most, a token that is never used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from coordlock.errors import BackendError
-from coordlock.runtime.smallfile import no_fork, overwrite, seal, unseal
+from coordlock.runtime.shared_file import no_fork, overwrite, seal, unseal
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import try_lock, unlock
@@ -47,7 +47,7 @@ class Counter:
 
     @contextmanager
     def held(self) -> Iterator[Tokens]:
-        """Exclude all others; raises `Busy` at once when somebody is inside."""
+        """Exclude all others; raises `Busy` at once when another holds it."""
         # Held with the file's lock, which no child must inherit.
         if not no_fork.acquire(timeout=_PATIENCE):
             raise Busy

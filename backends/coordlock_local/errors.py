@@ -1,4 +1,4 @@
-"""What the operating system's refusals mean for who uses the locks."""
+"""What the operating system's refusals mean for users of the locks."""
 
 from __future__ import annotations
 

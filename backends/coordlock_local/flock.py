@@ -31,9 +31,9 @@ def unlock(descriptor: int) -> None:
 
 
 def is_locked(descriptor: int) -> bool:
-    """Whether somebody has locked the file, through another descriptor.
+    """Whether the file is locked through another descriptor.
 
-    Where nobody has, this one has a shared lock until it is closed, which other probes ignore.
+    Where it is not, this one has a shared lock until it is closed, which other probes ignore.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

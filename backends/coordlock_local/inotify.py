@@ -14,7 +14,7 @@ from typing import Final
 __all__ = ["Inotify"]
 
 _CLOSE_WRITE: Final = 0x8
-_ATTRIB: Final = 0x4  # the link count is an attribute: removed, though somebody has it open
+_ATTRIB: Final = 0x4  # the link count is an attribute: removed, though a process has it open
 _DELETE_SELF: Final = 0x400
 _MOVE_SELF: Final = 0x800
 _IGNORED: Final = 0x8000
@@ -24,10 +24,10 @@ _HEADER: Final = struct.Struct("iIII")
 
 
 class Inotify:
-    """One inotify instance, and an eventfd that wakes who waits for it.
+    """One inotify instance, and an eventfd that wakes the thread in `wait`.
 
     An entry that leaves is unlinked. A session that ends is unlinked, or its process has ended and
-    the kernel closes it. Nobody else opens a session for writing.
+    the kernel closes it. Only that process opens a session for writing.
     """
 
     #: Notices are trusted, and yet checked: a forked child of the holder may keep a file open.

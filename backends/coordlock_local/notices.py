@@ -14,7 +14,7 @@ class Notices(Protocol):
 
     @property
     def interval(self) -> float:
-        """How often whoever waits must look for himself, in seconds."""
+        """How often a caller of `wait` must look at the files itself, in seconds."""
 
     def add(self, path: str) -> None:
         """Tell of changes of ``path`` from now on; OSError where that's impossible."""
@@ -36,7 +36,7 @@ class Notices(Protocol):
 
 
 class Polling:
-    """Never tells: who waits looks every 50 ms. For systems without inotify, or with none left."""
+    """Never tells: its caller looks every 50 ms. For systems without inotify, or with none left."""
 
     interval: Final = 0.05
 

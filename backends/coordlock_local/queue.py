@@ -2,7 +2,7 @@
 
 ``<token, 19 digits>-<marker>-<entry id>-<session id>`` tells all that decides; the content is for
 people. An entry appears complete, by renaming, while the counter is held. It goes by unlinking, for
-which nothing needs to be held, so nobody can keep others from leaving.
+which nothing needs to be held, so no process can keep another's contender from leaving.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.model.names import escape, unescape
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
-from coordlock_local.session import Session, is_alive
+from coordlock_local.session import LocalSession, is_alive
 
 __all__ = ["Queue", "queue_names", "remove", "sweep"]
 
@@ -41,7 +41,9 @@ class Queue:
         self.path: Final = directory.queue(name)
         self._directory = directory
 
-    def add(self, entry: Entry, session: Session, note: Callable[[str], None]) -> Contender | None:
+    def add(
+        self, entry: Entry, session: LocalSession, note: Callable[[str], None]
+    ) -> Contender | None:
         """Add a contender; None when the session has died meanwhile.
 
         ``note`` is told each path before there is a file, so that a file is never forgotten.
@@ -76,10 +78,10 @@ class Queue:
         raise BackendUnavailable(SERVICE, f"{self.path} is removed again and again")
 
     def snapshot(self, upto: Contender | None = None, *, owners: bool = False) -> Snapshot:
-        """The queue, or its nearest part up to ``upto``, without the dead, who are removed.
+        """The queue, or its nearest part up to ``upto``, without the dead ones, which it removes.
 
-        A directory is not read in one step, but who is before a contender only leaves: whoever is
-        in the queue all the time is listed. With ``owners`` it is read until two readings agree.
+        A directory is not read in one step. But contenders before ``upto`` only leave, so one that
+        is in the queue all the time is listed. With ``owners`` it is read until two readings agree.
         Entries are never made again, so the queue was like that at a moment between the two
         (Afek et al., "Atomic snapshots of shared memory", 1993).
         """
@@ -105,7 +107,7 @@ class Queue:
         ]
 
     def contender(self, key: str, *, owners: bool = False) -> Contender | None:
-        """The contender whose file is ``key``; None for other files, and who left meanwhile."""
+        """The contender of the file ``key``; None for other files, and for one that has left."""
         match = _ENTRY.fullmatch(os.path.basename(key))
         if match is None:
             return None
@@ -191,7 +193,7 @@ def queue_names(directory: Directory) -> list[str]:
 def sweep(directory: Directory, sessions: Iterable[str]) -> list[str]:
     """Remove what dead ones among ``sessions`` left, and them; the ids of the dead.
 
-    A session's file goes last, so that whoever opens next sweeps again what was not finished.
+    A session's file goes last, so that the next `open` sweeps again what was not finished.
     """
     dead = [id for id in sessions if not is_alive(directory, id)]
     if not dead:
@@ -202,7 +204,7 @@ def sweep(directory: Directory, sessions: Iterable[str]) -> list[str]:
             for name in os.listdir(path):
                 if name.rpartition("-")[2] in dead:
                     remove(os.path.join(path, name))
-        with suppress(OSError):  # left empty by one who died between two steps
+        with suppress(OSError):  # left empty by a process that died between two steps
             os.rmdir(path)
     for id in dead:
         with suppress(FileNotFoundError):

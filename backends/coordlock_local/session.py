@@ -1,4 +1,4 @@
-"""Sessions: a process's life, as the operating system tells it to the others.
+"""Sessions: a process's life, as the operating system tells it to other processes.
 
 A session is a file that its process keeps open and locked. The kernel drops the lock when the
 process ends, however it ends, so no clock and no process id, which may be reused, is involved. The
@@ -17,13 +17,13 @@ from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.flock import is_locked, try_lock
 
-__all__ = ["Session", "is_alive"]
+__all__ = ["LocalSession", "is_alive"]
 
 # Those of this process, so that a forked child can close its copies, which keep the lock.
-_open: Final[set[Session]] = set()
+_open: Final[set[LocalSession]] = set()
 
 
-class Session:
+class LocalSession:
     """This process's session ``id`` in a directory."""
 
     def __init__(self, directory: Directory) -> None:
@@ -36,8 +36,8 @@ class Session:
     def start(self) -> list[str]:
         """Make the file and lock it; the ids of the sessions that were there before.
 
-        Both happen while the counter is held, so whoever holds it sees no file that is made and
-        not yet locked: who is not locked is dead. Raises `Busy`.
+        Both happen while the counter is held. So a holder of the counter sees no file that is made
+        and not yet locked: a session that is not locked is dead. Raises `Busy`.
         """
         with self.counter.held():
             others = os.listdir(self.directory.sessions)
@@ -52,7 +52,7 @@ class Session:
         return others
 
     def is_alive(self) -> bool:
-        """Whether the others find it alive: nobody removed its file meanwhile."""
+        """Whether other processes find it alive: its file was not removed meanwhile."""
         return is_alive(self.directory, self.id)
 
     def end(self) -> None:
@@ -78,7 +78,7 @@ def is_alive(directory: Directory, id: str) -> bool:
     except FileNotFoundError:
         return False
     except PermissionError:
-        return True  # not known: then nobody's contenders are removed
+        return True  # not known: then no contenders are removed
     try:
         return is_locked(descriptor)
     finally:

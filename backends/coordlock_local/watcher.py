@@ -21,8 +21,8 @@ __all__ = ["Watcher", "notices"]
 
 log = Log("coordlock.local")
 
-#: The kernel tells that a dying process's file is closed an instant before it drops the lock. Who
-#: is told and finds nobody gone looks again after so many seconds, then after twice as many, etc.
+#: The kernel tells that a dying process's file is closed an instant before it drops the lock. A
+#: watcher that is told and finds none gone looks again after so many seconds, then twice as many.
 _SOON: Final = 0.001
 #: Looking at everything takes at most this share of one processor.
 _SHARE: Final = 0.02
@@ -59,8 +59,8 @@ class _Watched:
 class Watcher:
     """Watches contenders of a directory, each by its entry and by its session's file.
 
-    A notice only says where to look. Whether somebody has left is always read from the directory
-    and the lock, and is looked up for everybody now and then, so no lost notice loses a departure.
+    A notice only says where to look. Whether a contender has left is always read from the directory
+    and the lock. Now and then all contenders are looked at, so no lost notice loses a departure.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Watcher:
 
         Raises RuntimeError where no thread can be started.
         """
-        ticket = object()
+        registration = object()
         key = contender.key
 
         def cancel() -> None:
@@ -94,7 +94,7 @@ class Watcher:
                 watched = self._watched.get(key)
                 if watched is None:
                     return
-                told = watched.watchers.pop(ticket, None)
+                told = watched.watchers.pop(registration, None)
                 if told is not None and not watched.watchers:
                     self._drop(key)
 
@@ -108,7 +108,7 @@ class Watcher:
                 watched = self._watched[key] = _Watched(contender)
                 for path in self._paths(contender):
                     self._add(path, key)
-            watched.watchers[ticket] = departed
+            watched.watchers[registration] = departed
         # After the notices are ordered, so that nothing falls between. A later watcher of the same
         # contender is told by them.
         if is_new and self._has_left(contender, {}):
@@ -116,7 +116,7 @@ class Watcher:
         return cancel
 
     def close(self) -> None:
-        """Tell nobody any more, and end the thread."""
+        """Call nothing any more, and end the thread."""
         with self._lock:
             thread = self._thread
             if not self._closed and self._notices is not None:
@@ -128,7 +128,7 @@ class Watcher:
             thread.join()
 
     def forget(self) -> None:
-        """In a forked child: there is no thread, and the lock may be held by one that is not."""
+        """In a forked child: its threads are gone, and one of them may have held the lock."""
         self._lock = threading.RLock()
         self._closed = True
         self._watched = {}
@@ -161,7 +161,7 @@ class Watcher:
         try:
             self._notices.add(path)
         except FileNotFoundError:
-            pass  # who has left is seen in a moment
+            pass  # that the contender has left is seen in a moment
         except OSError as error:
             if self._interval > Polling.interval:
                 _warn(error)
@@ -211,7 +211,7 @@ class Watcher:
         source.close()
 
     def _look(self, changed: Collection[str] | None) -> bool:
-        """Tell of those who have left, among all or those whose files changed; whether all have."""
+        """Tell of the contenders that have left, of all or of changed files; whether all have."""
         with self._lock:
             keys = set(self._watched)
             if changed is not None:

@@ -1,7 +1,7 @@
 """The in-process reference model: for users' unit tests, contract tests and simulation.
 
-``coordlock.connect("memory://name")`` coordinates the threads and tasks of one process: all who
-connect to the same name share a `MemoryService`. Under `VirtualTime` nothing waits, and `Faults`
+``coordlock.connect("memory://name")`` coordinates the threads and tasks of one process: all clients
+of the same name share a `MemoryService`. Under `VirtualTime` nothing waits, and `Faults`
 make the network lose, delay and reorder what it is told to.
 """
 

@@ -89,7 +89,7 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
             return SessionInfo(id, self._ttl)
 
         def opened(answer: Future[SessionInfo]) -> None:
-            # Not before: a session that was opened late, or without a reply, is nobody's.
+            # Not before: a session that was opened late, or without a reply, belongs to no client.
             if answer.exception() is None:
                 self._session, self._listener = answer.result().id, listener
 

@@ -1,4 +1,4 @@
-"""The service: sessions that expire, queues in order, and who wants to know of departures."""
+"""The service: sessions that expire, queues in order, and watches of departures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Departure = tuple[str, dict[int, Callable[[], None]]]
 
 
 @dataclass
-class _Session:
+class _SessionRecord:
     id: str
     ttl: float
     on_loss: Callable[[str], object]
@@ -35,7 +35,7 @@ class _Session:
 class _State:
     """All that the service knows. Contenders are in ascending order by construction."""
 
-    sessions: dict[str, _Session] = field(default_factory=dict)
+    sessions: dict[str, _SessionRecord] = field(default_factory=dict)
     queues: dict[str, dict[str, Contender]] = field(default_factory=dict)
     watches: dict[str, dict[int, Callable[[], None]]] = field(default_factory=dict)
     data: dict[str, Stored] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class MemoryService:
     """
 
     def __init__(self, timers: Timers | None = None) -> None:
-        self._given = timers
+        self._given_timers = timers
         self._timers = timers or SystemTimers("coordlock-memory")
         self._lock = threading.RLock()
         self._state = _State()
@@ -64,9 +64,9 @@ class MemoryService:
         ``on_loss`` is called with the reason when it expires.
         """
         with self._lock:
-            if not self._state.sessions and self._given is None:
+            if not self._state.sessions and self._given_timers is None:
                 self._timers = SystemTimers("coordlock-memory")
-            session = _Session(f"memory-{next(self._numbers)}", ttl, on_loss)
+            session = _SessionRecord(f"memory-{next(self._numbers)}", ttl, on_loss)
             self._state.sessions[session.id] = session
             self._extend(session)
         return session.id
@@ -261,35 +261,35 @@ class MemoryService:
         if session is not None:
             self._clear(session)
 
-    def _end(self, id: str) -> _Session | None:
+    def _end(self, id: str) -> _SessionRecord | None:
         with self._lock:
             session = self._state.sessions.pop(id, None)
             if session is not None and session.expiry is not None:
                 session.expiry.cancel()
-            idle = self._timers if not self._state.sessions and self._given is None else None
+            idle = self._timers if not self._state.sessions and self._given_timers is None else None
         if idle is not None:
             idle.close()
         return session
 
-    def _clear(self, session: _Session) -> None:
+    def _clear(self, session: _SessionRecord) -> None:
         with self._lock:
             queues = list(self._state.queues.values())
             contenders = [c for queue in queues for c in queue.values() if c.session == session.id]
         for contender in contenders:
             self.remove(contender)
 
-    def _session(self, id: str) -> _Session:
+    def _session(self, id: str) -> _SessionRecord:
         session = self._state.sessions.get(id)
         if session is None or self._timers.clock.now() >= session.deadline:
             raise SessionLost("memory", "it expired")
         return session
 
-    def _extend(self, session: _Session) -> None:
+    def _extend(self, session: _SessionRecord) -> None:
         session.deadline = self._timers.clock.now() + session.ttl
         if session.expiry is None:
             session.expiry = self._timers.call_at(session.deadline, lambda: self._expire(session))
 
-    def _expire(self, session: _Session) -> None:
+    def _expire(self, session: _SessionRecord) -> None:
         with self._lock:
             late = self._timers.clock.now() >= session.deadline
             if not late:

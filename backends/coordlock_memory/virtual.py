@@ -13,7 +13,7 @@ __all__ = ["VirtualTime", "VirtualTimers"]
 
 
 class VirtualTime:
-    """A clock and the timers of all who share it. For one thread."""
+    """A clock, and the timers of all parties that share it. For one thread."""
 
     def __init__(self) -> None:
         self._now = 0.0

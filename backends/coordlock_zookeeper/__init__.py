@@ -2,26 +2,27 @@
 
 ::
 
-    backend       the contract, put together from the parts below
-    session       one session: from connecting to its end
-    queues        the requests by which contenders come, are seen, and go
-    nodes         contenders as names, and their order; pure
-    listings      lists of queues, shared by those who want one at once
-    watches       departures, one watch for each path
-    transactions  what a grant writes in ZooKeeper itself
-    container     the request for a node that goes when it is empty
-    touches       up to when a session certainly lives; pure
-    connection    the kazoo client under a session, our own or a given one
-    sender        what keeps a given one from blocking
-    handler       its threads and sockets, put together from the next three
-    tap           a socket that is read ahead
-    wakeups       what wakes the I/O thread
-    completions   what is to be done with answers
-    answers       kazoo's answers as promises
-    access        hosts, credentials and certificates
-    describe      what kind of service it is
-    errors        kazoo's errors as coordlock's; pure
-    versions      known bugs of servers; pure
+    backend          the contract, put together from the parts below
+    session          one session: from connecting to its end
+    queues           the requests by which contenders come, are seen, and go
+    nodes            contenders as names, and their order; pure
+    child_lists      the children of queues' nodes, read once for requests that come together
+    watches          departures, one watch for each path
+    transactions     what a grant writes in ZooKeeper itself
+    container        the request for a node that goes when it is empty
+    lifetime         up to when a session certainly lives; pure
+    connection       what a session needs of the kazoo client under it
+    own_client       the usual one: made by the backend, for one session
+    given_client     the rare one: an application's, whose session is shared
+    handler          the own client's threads and sockets, put together from the next three
+    buffered_socket  a socket that reads ahead, and tells what the handshake granted
+    wakeups          what wakes the I/O thread
+    completions      the callbacks for answers, called by the I/O thread itself
+    answers          kazoo's answers as promises
+    access           hosts, credentials and certificates
+    describe         what kind of service it is
+    errors           kazoo's errors as coordlock's; pure
+    versions         known bugs of servers; pure
 """
 
 from coordlock.errors import MissingExtra

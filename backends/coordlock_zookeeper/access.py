@@ -1,4 +1,4 @@
-"""How a client reaches its servers and who it says it is, from the settings. No I/O but files."""
+"""How a client reaches its servers and proves its identity, from the settings. I/O: files only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Access:
 
     @property
     def identified(self) -> bool:
-        """Whether the servers learn who the client is, so that an ACL can name it."""
+        """Whether the client presents credentials, so that an ACL can name it."""
         return self.digest is not None or self.sasl is not None
 
     @classmethod

@@ -7,9 +7,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
-from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.states import KeeperState
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from coordlock.backend import (
@@ -28,15 +25,15 @@ from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
-from coordlock_zookeeper import nodes
+from coordlock_zookeeper import given_client, nodes
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.answers import promise_of
-from coordlock_zookeeper.connection import Connection, Given, Owned
+from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.describe import describe
 from coordlock_zookeeper.errors import SERVICE
+from coordlock_zookeeper.own_client import OwnClient
 from coordlock_zookeeper.queues import Queues
-from coordlock_zookeeper.sender import unblocked
-from coordlock_zookeeper.session import Session
+from coordlock_zookeeper.session import ZookeeperSession
 from coordlock_zookeeper.transactions import GuardedData
 
 __all__ = ["ZookeeperBackend"]
@@ -47,7 +44,7 @@ T = TypeVar("T")
 class _Opened(NamedTuple):
     """A session and what is done in it."""
 
-    session: Session
+    session: ZookeeperSession
     queues: Queues
     data: GuardedData
 
@@ -103,18 +100,18 @@ class ZookeeperBackend(Backend, Transactions):
         """As the contract says; ``client`` is a started `KazooClient` with its usual threads."""
         acl = {"creator": CREATOR_ALL_ACL, "open": OPEN_ACL_UNSAFE}.get(settings.options["acl"])
         if client is not None:
-            _check(client)
-            shared = unblocked(client)
-            return cls(settings, lambda: Given(shared), acl)
+            given_client.check(client)
+            shared = given_client.unblocked(client)
+            return cls(settings, lambda: given_client.GivenClient(shared), acl)
         access = Access.of(settings)
         if settings.options["acl"] == "creator" and not access.identified:
             raise ConfigurationError("option 'acl': creator needs a user name and a password")
         if acl is None and access.identified:
             acl = CREATOR_ALL_ACL
-        return cls(settings, lambda: Owned(access), acl)
+        return cls(settings, lambda: OwnClient(access), acl)
 
     def open(self, listener: SessionListener) -> Future[SessionInfo]:
-        session = Session(self._connect(), listener)
+        session = ZookeeperSession(self._connect(), listener)
         queues = Queues(session, self._root, self._acl, self._token, self._style, self._unwanted)
         opened = _Opened(session, queues, GuardedData(session, queues.acl))
         with self._lock:
@@ -124,9 +121,9 @@ class ZookeeperBackend(Backend, Transactions):
             self._stopping.add(session.stopped)
         session.stopped.add_done_callback(self._stopping.discard)
         if previous is not None:
-            # Whoever opens another one has given it up, though the server may not know yet, and a
-            # given client may even go on with it. So what is under way has no answer, and a
-            # withdrawal is sent again.
+            # Its caller has given the previous session up, though the server may not know yet, and
+            # a given client may even go on with it. So what is under way fails without an answer,
+            # and a withdrawal is sent again.
             previous.session.end(BackendUnavailable(SERVICE, "a new session was opened"))
         session.open()
         return session.opened
@@ -134,7 +131,7 @@ class ZookeeperBackend(Backend, Transactions):
     def heartbeat(self) -> Future[float]:
         sent = SYSTEM_CLOCK.now()
 
-        def beat(session: Session, queues: Queues) -> Steps[float]:
+        def beat(session: ZookeeperSession, queues: Queues) -> Steps[float]:
             session.watches.rearm(broken=True)
             queues.sweep()
             # `sync` is answered by the leader. A follower that is cut off from it answers reads for
@@ -228,15 +225,6 @@ class ZookeeperBackend(Backend, Transactions):
             lambda: steps(current),
             None if unwanted is None else lambda result: unwanted(current.queues, result),
         )
-
-
-def _check(client: object) -> None:
-    if not isinstance(client, KazooClient):
-        raise ConfigurationError(f"client must be a KazooClient, not a {type(client).__name__}")
-    if not isinstance(client.handler, SequentialThreadingHandler):
-        raise ConfigurationError("client must use kazoo's threading handler")
-    if client.client_state == KeeperState.CLOSED:
-        raise ConfigurationError("client is not started: call its start() before")
 
 
 def _closed() -> BackendUnavailable:

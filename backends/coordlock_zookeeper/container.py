@@ -38,7 +38,7 @@ class CreateContainer:
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> bool:
-        """The reply holds the path and the stat, which nobody needs."""
+        """The reply holds the path and the stat, which are not needed."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""Asks servers who they are, by the four-letter word that needs no session."""
+"""Asks servers for their version, by the four-letter word that needs no session."""
 
 from __future__ import annotations
 

@@ -55,23 +55,23 @@ _SASL_REQUIRED: Final = -124
 
 
 class NoNode(BackendError):
-    """The node does not exist. Expected, and handled, by whoever can meet it."""
+    """The node does not exist. The code that can meet this handles it."""
 
 
 class NodeExists(BackendError):
-    """The node exists already. Expected, and handled, by whoever can meet it."""
+    """The node exists already. The code that can meet this handles it."""
 
 
 class BadVersion(BackendError):
-    """The node is at another version. Expected, and handled, by whoever can meet it."""
+    """The node is at another version. The code that can meet this handles it."""
 
 
 class NotEmpty(BackendError):
-    """The node has children. Expected, and handled, by whoever can meet it."""
+    """The node has children. The code that can meet this handles it."""
 
 
 class Unsupported(BackendError):
-    """The server does not know the request. Expected, and handled, by whoever can meet it."""
+    """The server does not know the request. The code that can meet this handles it."""
 
 
 _EXPECTED: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = (

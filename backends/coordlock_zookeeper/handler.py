@@ -2,7 +2,8 @@
 
 kazoo takes a handler object for its I/O; this one is the usual threading handler and also
 
-* tells the session timeout that the server granted, which kazoo keeps to itself (see `Tap`),
+* tells the session timeout that the server granted, which kazoo keeps to itself
+  (see `BufferedSocket`),
 * never lets a caller block (see `Wakeups`), and spares system calls and turns of threads,
 * tells why connecting failed, and can be aborted at any moment,
 * verifies TLS with the host name, and serves responses that TLS has already decrypted.
@@ -22,8 +23,8 @@ from typing import Any, Final
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.completions import Completions
-from coordlock_zookeeper.tap import Tap
 from coordlock_zookeeper.wakeups import Wakeups
 
 __all__ = ["Handler"]
@@ -93,12 +94,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             current = self._socket
         if current is not None:
             with contextlib.suppress(OSError):  # it was not connected any more
-                # Not TLS's own, which would pull the rug from under who reads.
+                # Not TLS's own, which would pull the rug from under the reading thread.
                 socket.socket.shutdown(current, socket.SHUT_RDWR)
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, **_: Any
-    ) -> Tap:
+    ) -> BufferedSocket:
         """A connection to ``address``, an IP address and a port; raises OSError."""
         self._completions.complete()  # of the connection before
         self.dialled = SYSTEM_CLOCK.now()
@@ -114,7 +115,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             f"{where} accepts connections but does not answer as ZooKeeper does; "
             f"is it the right port, and does it speak {'TLS' if self._context else 'plain TCP'}?"
         )
-        return Tap(connection, self._greeted)
+        return BufferedSocket(connection, self._greeted)
 
     def dial(
         self, address: tuple[str, int], hostname: str, timeout: float, *, track: bool = False
@@ -168,14 +169,14 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """Like ``select``, where a socket that was read ahead is readable."""
         if rlist:
             self._completions.complete()
-        taps = [one for one in rlist if isinstance(one, Tap)]
-        ready = [one for one in taps if one.pending() > 0]
-        if any(not one.greeted for one in taps) and timeout is not None:
+        buffered = [one for one in rlist if isinstance(one, BufferedSocket)]
+        ready = [one for one in buffered if one.pending() > 0]
+        if any(not one.greeted for one in buffered) and timeout is not None:
             # A server that starts or hangs may never answer the handshake; kazoo would wait for
             # the session timeout, and the session would be over.
             timeout = min(timeout, self._timeout)
         readable, writable = _poll(rlist, wlist, 0 if ready else timeout)
-        for one in taps:
+        for one in buffered:
             if one in readable and one not in ready:
                 one.read_ahead()
         return ready + [one for one in readable if one not in ready], writable, []

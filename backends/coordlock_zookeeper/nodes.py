@@ -5,7 +5,7 @@ its claim in one of three styles, because each recipe of another library looks f
 right before the sequence:
 
 ========== =========================== =======================================
-style      stem of a protected write   whom it is made for
+style      stem of a protected write   made for the recipes
 ========== =========================== =======================================
 kazoo      ``<id>__pw__lock__``        kazoo's Lock, ReadLock, WriteLock
 curator    ``_c_<id>-pw-lock-``        Curator's InterProcessMutex
@@ -137,8 +137,8 @@ def order_of(sequence: int) -> int:
 def is_spent(sequence: int) -> bool:
     """Whether a parent's counter has reached its end, so that the sequence tells no order any more.
 
-    A ZooKeeper 3.8 that has given out 2147483647 gives it out again, to everybody, or negative ones
-    to creates that overlap. Only smaller sequences stand for places in a queue.
+    A ZooKeeper 3.8 that has given out 2147483647 gives it out again, to every later create, or
+    negative ones to creates that overlap. Only smaller sequences stand for places in a queue.
     """
     return not 0 <= sequence < 2**31 - 1
 

@@ -17,16 +17,16 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, settled
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.child_lists import ChildList, ChildLists
 from coordlock_zookeeper.container import CreateContainer
 from coordlock_zookeeper.errors import SERVICE, NodeExists, NoNode, NotEmpty, Unsupported
-from coordlock_zookeeper.listings import Listing, Listings
-from coordlock_zookeeper.session import Session, session_name
+from coordlock_zookeeper.session import ZookeeperSession, session_name
 
 __all__ = ["Queues"]
 
 log = Log("coordlock.zookeeper")
 
-# How often a contender's parents are made before somebody else's deletions win.
+# How often a contender's parents are made before the deletions of other programs win.
 _ATTEMPTS: Final = 5
 _KNOWN: Final = 10_000
 # A child that keeps the server from removing a queue's node, and its sequence with it, though
@@ -52,7 +52,7 @@ class Queues:
 
     def __init__(
         self,
-        session: Session,
+        session: ZookeeperSession,
         root: str,
         acl: Sequence[Any] | None,
         token: Literal["czxid", "sequence"],
@@ -72,7 +72,7 @@ class Queues:
         self._unwanted = unwanted
         #: The queues' nodes that exist, as far as known, and "" for the root.
         self._known: set[str] = set()
-        self._listings = Listings(self._client)
+        self._child_lists = ChildLists(self._client)
         #: The entries that were sent, with the path of the contender where it is known.
         self._sent: dict[str, str | None] = {}
 
@@ -112,13 +112,13 @@ class Queues:
                 include_data=True,
             )
         )
-        listed = self._listings.ask(parent)
+        listed = self._child_lists.ask(parent)
         try:
             path, stat = yield created
         except NoNode:
             yield settled(listed)
             self._known -= {"", parent}
-            yield from self._blame(parents)
+            yield from self._raise_cause(parents)
             return None
         self._remember(parent)
         if stat.ephemeralOwner != self._session.number:
@@ -127,13 +127,13 @@ class Queues:
             raise SessionLost(SERVICE, "the server expired the session")
         self._sent[entry.id] = path
         try:
-            listing = yield listed
+            child_list = yield listed
         except NoNode:
-            return None  # somebody deleted the contender and its queue
-        return (yield from self._enqueued(entry, path, stat, listing, again))
+            return None  # another program deleted the contender and its queue
+        return (yield from self._enqueued(entry, path, stat, child_list, again))
 
     def _enqueued(
-        self, entry: Entry, path: str, stat: Any, listing: Listing, again: bool
+        self, entry: Entry, path: str, stat: Any, child_list: ChildList, again: bool
     ) -> Steps[Snapshot | None]:
         """The snapshot with the entry's contender ``path``; None when another one is needed."""
         parent, _, own = path.rpartition("/")
@@ -146,7 +146,7 @@ class Queues:
         if self._sequence_tokens and sequence == 0:
             return None  # tokens are positive, and the next sequence is 1
         if again:
-            for child in listing.children:
+            for child in child_list.children:
                 if nodes.has_id(child, entry.id) and child != own:
                     # An earlier attempt took effect late, after it had been looked for.
                     self.discard(f"{parent}/{child}")
@@ -158,30 +158,31 @@ class Queues:
             session=session_name(stat.ephemeralOwner),
             owner=entry.owner,
         )
-        contenders, omitted = nodes.part(parent, listing.places, me)
-        return Snapshot(entry.queue, contenders, listing.zxid, omitted)
+        contenders, omitted = nodes.part(parent, child_list.places, me)
+        return Snapshot(entry.queue, contenders, child_list.zxid, omitted)
 
     def _adopt(self, entry: Entry, parent: str, again: bool) -> Steps[Snapshot | None]:
         """The snapshot with the contender that an attempt without answer made; None without one.
 
-        One of an earlier session is no good: the server will remove it when that expires. kazoo's
-        own recipe takes it, and believes to hold a lock that another client gets then.
+        A contender of an earlier session is not taken: the server removes it when that session
+        expires. kazoo's own recipe takes it, and so believes to hold a lock that another client
+        gets then.
         """
         synced = promise_of(self._client.sync_async(parent))
-        listed = self._listings.ask(parent)
+        listed = self._child_lists.ask(parent)
         yield synced
         try:
-            listing = yield listed
+            child_list = yield listed
         except NoNode:
             return None
-        found = [child for _, child in listing.places if nodes.has_id(child, entry.id)]
+        found = [child for _, child in child_list.places if nodes.has_id(child, entry.id)]
         stats = [promise_of(self._client.exists_async(f"{parent}/{child}")) for child in found]
         for child, answer in zip(found, stats, strict=True):
             stat = yield answer
             if stat is not None and stat.ephemeralOwner == self._session.number:
                 # `_enqueued` removes the others.
                 path = f"{parent}/{child}"
-                return (yield from self._enqueued(entry, path, stat, listing, again))
+                return (yield from self._enqueued(entry, path, stat, child_list, again))
         for child in found:
             yield from self.delete(f"{parent}/{child}")
         return None
@@ -189,7 +190,7 @@ class Queues:
     def _start_again(self, entry: Entry, parent: str) -> Steps[None]:
         """Remove the queue, whose counter is spent, so that another attempt makes it anew.
 
-        Its czxids go on. While it has contenders from before, nobody else may enter.
+        Its czxids go on. While it has contenders from before, no other may enter.
         """
         self._forget(entry)
         if self._sequence_tokens:
@@ -218,17 +219,17 @@ class Queues:
         # A server may lag behind others. Without `sync` a session still sees what it wrote itself,
         # so what stands before its own contender can only be too much.
         synced = promise_of(self._client.sync_async(parent)) if owners else None
-        listed = self._listings.ask(parent)
+        listed = self._child_lists.ask(parent)
         if synced is not None:
             yield synced
         try:
-            listing = yield listed
+            child_list = yield listed
         except NoNode:
             return Snapshot(queue, ())
-        contenders, omitted = nodes.part(parent, listing.places, upto)
+        contenders, omitted = nodes.part(parent, child_list.places, upto)
         if owners:
             contenders = yield from self._with_owners(contenders)
-        return Snapshot(queue, contenders, listing.zxid, omitted)
+        return Snapshot(queue, contenders, child_list.zxid, omitted)
 
     def _with_owners(self, contenders: Sequence[Contender]) -> Steps[tuple[Contender, ...]]:
         answers = [promise_of(self._client.get_async(one.key)) for one in contenders]
@@ -282,10 +283,10 @@ class Queues:
         return True
 
     def discard(self, path: str) -> None:
-        """Delete a node of this client's that nobody wants, without waiting for the answer.
+        """Delete a node of this client's that is not wanted, without waiting for the answer.
 
-        Others would stand behind it for as long as the session lives, so `sweep` asks again until
-        there is an answer.
+        Contenders would stand behind it for as long as the session lives. So `sweep` asks again
+        until there is an answer.
         """
         self._unwanted[path] = None
         promise_of(self._client.delete_async(path)).add_done_callback(
@@ -336,7 +337,7 @@ class Queues:
             asked.append(self._client.create_async(f"{parent}/{_KEEPER}", acl=self.acl))
         return [promise_of(one) for one in asked]
 
-    def _blame(self, parents: list[Promise[Any]]) -> Steps[None]:
+    def _raise_cause(self, parents: list[Promise[Any]]) -> Steps[None]:
         """Raise why the parents could not be made, unless another attempt may do better."""
         for answer in parents:
             yield settled(answer)

@@ -1,4 +1,4 @@
-"""One ZooKeeper session: from connecting to its end, whoever ends it."""
+"""One ZooKeeper session: from connecting to its end, whichever side ends it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.errors import SERVICE, translate
-from coordlock_zookeeper.touches import Touches
+from coordlock_zookeeper.lifetime import Lifetime
 from coordlock_zookeeper.watches import Watches
 
-__all__ = ["Session", "session_name"]
+__all__ = ["ZookeeperSession", "session_name"]
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class _State(Enum):
     ENDED = "ended"
 
 
-class Session:
+class ZookeeperSession:
     """A session and the requests that belong to it.
 
     kazoo tells of its states on the thread that does its I/O, and answers requests there or on
@@ -55,7 +55,7 @@ class Session:
         client: the `KazooClient`.
         opened: kept when the session is open; fails when it cannot be opened.
         stopped: kept when the client of our own has gone, after the session's end.
-        watches: who waits for whose departure.
+        watches: of the znodes whose departure is waited for.
         number: the session's id in ZooKeeper; 0 before it is known.
         breaks: how often the connection was lost since the session was open.
     """
@@ -67,7 +67,7 @@ class Session:
         self.watches: Final = Watches(connection.client)
         self.number = 0
         self.breaks = 0
-        self._touches = Touches(born=0.0)
+        self._lifetime = Lifetime(born=0.0)
         self._connection = connection
         self._listener = listener
         self._lock = threading.RLock()
@@ -95,7 +95,7 @@ class Session:
 
     def proven(self, sent: float) -> float:
         """Seconds that the session lives from ``sent`` on, when that heartbeat is acknowledged."""
-        return self._touches.proven(sent, SYSTEM_CLOCK.now(), self.ttl())
+        return self._lifetime.proven(sent, SYSTEM_CLOCK.now(), self.ttl())
 
     def submit(
         self,
@@ -115,7 +115,7 @@ class Session:
                 self._pending.add(promise)
         if not usable:
             if self._connection.shared and self.client.client_state == KeeperState.CLOSED:
-                # Whichever session of its this was, it is gone.
+                # All sessions that the given client ever had are gone.
                 refusal = SessionLost(SERVICE, "the client was closed")
             return failed(copy(refusal))  # each is raised, and collects tracebacks
         promise.add_done_callback(self._pending.discard)
@@ -131,7 +131,7 @@ class Session:
         return promise
 
     def end(self, error: BackendError) -> bool:
-        """End it here, failing with ``error`` whatever waits; False if it had ended before.
+        """End the session here: what waits fails with ``error``. False if it had ended before.
 
         A client of our own closes its session on the server too, in the background.
         """
@@ -178,12 +178,12 @@ class Session:
         if lost:
             error = self._why_lost()
             if not live and isinstance(error, SessionLost):
-                # Nobody had it yet, so it is not lost; opening may be tried again.
+                # It was never in use, so it is not lost; opening may be tried again.
                 error = BackendUnavailable(SERVICE, error.reason)
             if self.end(error) and live:
                 self._listener.lost(error.reason)
         elif live and state == KazooState.CONNECTED:
-            # On another thread: this one shall send what is asked for, not ask.
+            # On another thread: the I/O thread must be free to send what `rearm` asks for.
             self.client.handler.dispatch_callback(Callback("watch", self._reconnected, ()))
         elif live:
             self._listener.suspect(_BROKEN)
@@ -214,8 +214,8 @@ class Session:
         return 0 if identity is None else int(identity[0])
 
     def _unreachable(self, reason: str) -> None:
-        # From the greeting on, its answer tells. Later kazoo goes on trying, until it has the
-        # session again or has lost it.
+        # After the greeting was sent, its answer decides. Later kazoo goes on trying, until it has
+        # the session again or has lost it.
         with self._lock:
             connecting = self._state is _State.OPENING and not self.number
         if connecting:
@@ -228,7 +228,7 @@ class Session:
             self.end(BackendUnavailable(SERVICE, _BROKEN))
             return
         # The answer to a first request proves that the credentials were accepted, too.
-        self._touches = Touches(self._connection.born())
+        self._lifetime = Lifetime(self._connection.born())
         promise_of(self.client.sync_async("/")).add_done_callback(self._greeted)
 
     def _greeted(self, answer: Future[Any]) -> None:

@@ -32,11 +32,11 @@ from coordlock_zookeeper.errors import (
     NotEmpty,
     translate,
 )
-from coordlock_zookeeper.session import Session
+from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["GuardedData", "Step", "plan"]
 
-# How often it is looked which nodes exist before somebody else's creations and deletions win.
+# How often it is looked which nodes exist before the creations and deletions of others win.
 _ATTEMPTS: Final = 8
 # The longest request that a server takes, unless configured otherwise (jute.maxbuffer); it closes
 # the connection on a longer one.
@@ -60,7 +60,7 @@ class GuardedData:
     ``acl`` is of the nodes made.
     """
 
-    def __init__(self, session: Session, acl: Sequence[Any]) -> None:
+    def __init__(self, session: ZookeeperSession, acl: Sequence[Any]) -> None:
         self._session = session
         self._client = session.client
         self._acl = acl
@@ -70,16 +70,16 @@ class GuardedData:
     def fetch(self, contender: Contender, key: str) -> Steps[Stored | None]:
         """See `Transactions.fetch`. One round trip, to one server.
 
-        The two requests are answered in order, by a server whose state only goes on. So whoever
-        stands in the queue at the second stood in it at the first.
+        The two requests are answered in order, by a server whose state only goes on. So a
+        contender that stands in the queue at the second stood in it at the first.
 
-        That the state is new enough: whoever stood in the way was seen to be gone, by an answer or
-        an event over this connection, and a server shows what came before what it has told. It is
-        the same over a later connection as far as answers go: they carry a transaction number, and
-        a server that has not come that far refuses the client. But events carry none. So the first
-        read over a new connection commits an empty transaction before: its answer is later than
-        all that was ever told. (`sync` would not do: a leader that has lost its majority answers
-        it until it finds out.)
+        The state is new enough. The contenders in the way were seen to be gone, by an answer or
+        an event over this connection, and a server shows what came before what it has told. Over
+        a later connection that holds for answers: they carry a transaction number, and a server
+        that has not come that far refuses the client. But events carry none. So the first read
+        over a new connection commits an empty transaction before: its answer is later than all
+        that was ever told. (`sync` would not do: a leader that has lost its majority answers it
+        until it finds out.)
         """
         breaks = self._session.breaks
         if breaks != self._anchored:
@@ -167,7 +167,7 @@ class GuardedData:
                 if (yield answer) is None:
                     missing.add(path)
             except AuthenticationFailed:
-                pass  # it exists; servers from 3.9.3 on say so only to those who may read it
+                pass  # it exists; servers from 3.9.3 on say so only to clients that may read it
         return missing
 
 

@@ -1,4 +1,4 @@
-"""Who is told when a znode goes: one watch on the server per path, however many wait for it."""
+"""Departures of znodes: one watch on the server per path, however many callers wait for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = Log("coordlock.zookeeper")
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """Whom to tell, and on behalf of which path. Calling it cancels that."""
+    """A callback for a departure, and the path that waits for it. Calling this cancels it."""
 
     path: str
     watched: _Watched
@@ -37,13 +37,13 @@ class _Waiting:
 
 
 class _Watched:
-    """Who waits for a path to go.
+    """A path, and the callbacks that wait for it to go.
 
     Attributes:
         armed: whether the server was asked to tell, so that only a new connection asks again.
         asked: how often it was asked, or might have been.
-        certain: whether it is known to have the watch.
-        waiting: who is told.
+        certain: whether the server is known to have the watch.
+        waiting: what is called when the path goes.
     """
 
     __slots__ = ("armed", "asked", "certain", "waiting")
@@ -54,7 +54,7 @@ class _Watched:
         self.waiting: list[_Waiting] = []
 
     def doubt(self) -> int:
-        """It is not certain any more. The number that the answer must have to make it so."""
+        """The watch is not certain any more. The number of the answer that makes it so again."""
         self.certain = False
         self.asked += 1
         return self.asked
@@ -63,15 +63,15 @@ class _Watched:
 class Watches:
     """The watches of one session.
 
-    A path stays in the table until it has gone or nobody waits for it. The server forgets watches
-    when the connection breaks, and so does kazoo; `rearm` sets them again.
+    A path stays in the table until it has gone or no callback waits for it. The server forgets
+    watches when the connection breaks, and so does kazoo; `rearm` sets them again.
 
-    In which order they are told: the events of a session come in the order in which things happen,
-    for watches that the server has. Events and answers are completed in different threads, so a
-    departure that an answer shows is told like an event, behind those that came before. That a
-    watch was set proves that its path was there, however late the answer is looked at. So who asks
-    `certain` of a path after another's departure was told, and hears that it is, has been told of
-    the path's own departure if that came first.
+    The order in which departures are told: for watches that the server has, a session's events come
+    in the order in which things happen. Events and answers are completed in different threads, so a
+    departure that an answer shows is told like an event, behind the events that came before. That
+    a watch was set proves that its path was there, however late the answer is looked at. So if
+    a path is `certain` after another's departure was told, its own departure did not come first:
+    that would have been told before.
 
     The callbacks run on kazoo's threads, and never under the lock.
     """
@@ -81,7 +81,7 @@ class Watches:
         self._lock = threading.RLock()
         self._table: dict[str, _Watched] = {}
         self._closed = False
-        self._cancelled = self._cancel  # one for all who wait
+        self._cancelled = self._cancel  # one bound method for all
 
     def add(
         self, path: str, departed: Callable[[bool], None], waiter: str | None = None
@@ -114,11 +114,11 @@ class Watches:
         with self._lock, suppress(ValueError):  # cancelled before
             watched.waiting.remove(waiting)
             if not watched.waiting and self._table.get(path) is watched:
-                # kazoo cannot take a watch back: it fires some day, for nobody.
+                # kazoo cannot take a watch back: it fires some day, and calls nothing.
                 del self._table[path]
 
     def certain(self, path: str) -> bool:
-        """Whether somebody waits for ``path``, and the server had the watch after the last break.
+        """Whether a callback waits for ``path``, and the server had the watch after the last break.
 
         Until `rearm` has begun, before the last but one: nothing is told in between.
         """
@@ -155,7 +155,7 @@ class Watches:
         try:
             answer = promise_of(self._client.get_async(path, watch=self._fired))
             answer.add_done_callback(partial(self._answered, path, watched, number))
-        except BaseException:  # Ctrl-C, in the thread of somebody who waits: others may, too
+        except BaseException:  # Ctrl-C, in the thread of one caller: others may wait, too
             watched.armed = False
             raise
 
@@ -167,8 +167,8 @@ class Watches:
         elif isinstance(error, NoNode):
             self._gone(path)
         elif isinstance(error, AuthenticationFailed):
-            # Of somebody's node that we may not read the server tells no events (CVE-2024-23944),
-            # but that it has gone, to whoever asks: each heartbeat does.
+            # Of a node that we may not read the server tells no events (CVE-2024-23944). That it
+            # has gone, the server tells those that ask: each heartbeat asks.
             watched.armed = False
         else:
             # The next heartbeat or the next connection asks again.

@@ -26,7 +26,7 @@ from coordlock.cli.text import age, listed, printable
 from coordlock.cli.watch import watch
 from coordlock.model.claim import Permit
 from coordlock.model.names import check_name
-from coordlock.standing import Standing
+from coordlock.queue_view import QueueMember
 
 __all__ = ["break_", "ls", "show"]
 
@@ -35,7 +35,7 @@ _LONGEST: Final = 18
 
 
 #: The names in use, each with its queue.
-Queues = list[tuple[str, tuple[Standing, ...]]]
+Queues = list[tuple[str, tuple[QueueMember, ...]]]
 
 watch_option: Final = click.option(
     "--watch", "is_watch", is_flag=True, help="Look every second, until Ctrl-C."
@@ -64,13 +64,13 @@ def ls(
     def look() -> Queues:
         names = [name for name in client.queues() if _matches(name, patterns)]
         queues = [(name, client.contenders(name)) for name in names]
-        return [(name, standings) for name, standings in queues if standings]
+        return [(name, queue_view) for name, queue_view in queues if queue_view]
 
     def display(queues: Queues) -> None:
         _print_queues(queues, patterns, as_json=as_json)
 
     def essence(queues: Queues) -> object:
-        return [_line(name, standings) for name, standings in queues]
+        return [_line(name, queue_view) for name, queue_view in queues]
 
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         if is_watch:
@@ -91,14 +91,14 @@ def show(
     """Show the queue of the lock NAME: who holds it, who waits."""
     check_name(name)
 
-    def look() -> tuple[Standing, ...]:
+    def look() -> tuple[QueueMember, ...]:
         return client.contenders(name)
 
-    def display(standings: tuple[Standing, ...]) -> None:
-        _print_queue(name, standings, as_json=as_json)
+    def display(queue_view: tuple[QueueMember, ...]) -> None:
+        _print_queue(name, queue_view, as_json=as_json)
 
-    def essence(standings: tuple[Standing, ...]) -> object:
-        return [dataclasses.replace(one, age=None) for one in standings]
+    def essence(queue_view: tuple[QueueMember, ...]) -> object:
+        return [dataclasses.replace(one, age=None) for one in queue_view]
 
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         if is_watch:
@@ -138,10 +138,10 @@ def break_(
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("stdin is no terminal, so nobody can be asked: add --yes")
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
-        standings = client.contenders(name)
-        chosen = _choose(standings, token, everybody)
+        queue_view = client.contenders(name)
+        chosen = _choose(queue_view, token, everybody)
         if not chosen:
-            complain(_nobody(name, standings, token))
+            complain(_nobody(name, queue_view, token))
             return Exit.FAILED
         if not yes:
             for one in chosen:
@@ -173,25 +173,25 @@ def _confirm(question: str) -> None:
 
 
 def _choose(
-    standings: tuple[Standing, ...], token: int | None, everybody: bool
-) -> tuple[Standing, ...]:
+    queue_view: tuple[QueueMember, ...], token: int | None, everybody: bool
+) -> tuple[QueueMember, ...]:
     if everybody:
-        return standings
+        return queue_view
     if token is not None:
-        return tuple(one for one in standings if one.token == token)
-    holding = tuple(one for one in standings if one.holding)
+        return tuple(one for one in queue_view if one.token == token)
+    holding = tuple(one for one in queue_view if one.holding)
     if len(holding) > 1:
         tokens = ", ".join(str(one.token) for one in holding)
         raise click.UsageError(f"{len(holding)} hold it: choose --token ({tokens}) or --all")
     return holding
 
 
-def _nobody(name: str, standings: tuple[Standing, ...], token: int | None) -> str:
+def _nobody(name: str, queue_view: tuple[QueueMember, ...], token: int | None) -> str:
     """Why there is nobody to evict."""
-    if token is None or not standings:
+    if token is None or not queue_view:
         return f"nobody to evict from {name!r}: nobody holds it"
-    holders = [str(one.contender) for one in standings if one.holding]
-    waiting = [str(one.contender) for one in standings if not one.holding]
+    holders = [str(one.contender) for one in queue_view if one.holding]
+    waiting = [str(one.contender) for one in queue_view if not one.holding]
     held = f"held by {listed(holders)}" if holders else "nobody holds it"
     waited = f"; waiting: {listed(waiting)}" if waiting else ""
     return f"nobody in the queue of {name!r} has the token {token}: {held}{waited}"
@@ -202,7 +202,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _print_queues(queues: Queues, patterns: tuple[str, ...], *, as_json: bool) -> None:
-    lines = [_line(name, standings) for name, standings in queues]
+    lines = [_line(name, queue_view) for name, queue_view in queues]
     if as_json:
         click.echo(json.dumps(lines))
     elif lines:
@@ -215,11 +215,11 @@ def _print_queues(queues: Queues, patterns: tuple[str, ...], *, as_json: bool) -
         complain("no lock is in use")
 
 
-def _print_queue(name: str, standings: tuple[Standing, ...], *, as_json: bool) -> None:
+def _print_queue(name: str, queue_view: tuple[QueueMember, ...], *, as_json: bool) -> None:
     if as_json:
-        document = {"name": name, "contenders": [_document(one) for one in standings]}
+        document = {"name": name, "contenders": [_document(one) for one in queue_view]}
         click.echo(json.dumps(document))
-    elif standings:
+    elif queue_view:
         print_table(
             ("", "STATE", "MODE", "TOKEN", "AGE", "OWNER", "SESSION"),
             [
@@ -232,7 +232,7 @@ def _print_queue(name: str, standings: tuple[Standing, ...], *, as_json: bool) -
                     _dash(one.owner),
                     _dash(_short(one.session)),
                 ]
-                for one in standings
+                for one in queue_view
             ],
             texts=("OWNER",),
             bold=1,
@@ -241,19 +241,19 @@ def _print_queue(name: str, standings: tuple[Standing, ...], *, as_json: bool) -
         complain(f"nobody holds {name!r} or waits for it")
 
 
-def _line(name: str, standings: tuple[Standing, ...]) -> dict[str, Any]:
-    holding = [one for one in standings if one.holding]
+def _line(name: str, queue_view: tuple[QueueMember, ...]) -> dict[str, Any]:
+    holding = [one for one in queue_view if one.holding]
     head = holding[0] if holding else None
     return {
         "name": name,
         "holders": len(holding),
-        "waiters": len(standings) - len(holding),
+        "waiters": len(queue_view) - len(holding),
         "token": head.token if head else None,
         "holder": str(head.owner) if head and head.owner else None,
     }
 
 
-def _document(one: Standing) -> dict[str, Any]:
+def _document(one: QueueMember) -> dict[str, Any]:
     return {
         "position": one.position,
         "holding": one.holding,
@@ -267,7 +267,7 @@ def _document(one: Standing) -> dict[str, Any]:
     }
 
 
-def _mode(one: Standing) -> str:
+def _mode(one: QueueMember) -> str:
     return f"1 of {one.claim.of}" if isinstance(one.claim, Permit) else one.claim.name
 
 
@@ -276,7 +276,7 @@ def _short(session: str) -> str:
     return session if len(session) <= _LONGEST else f"{session[:8]}..."
 
 
-def _describe(one: Standing) -> str:
+def _describe(one: QueueMember) -> str:
     state = "holds" if one.holding else "waits"
     owner = printable(str(one.owner or one.contender.key))
     return f"{owner}: {state}, {_mode(one)}, token {_dash(one.token)}, for {age(one.age)}"

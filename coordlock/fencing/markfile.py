@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken
-from coordlock.runtime.smallfile import no_fork, overwrite, seal, unseal
+from coordlock.runtime.shared_file import no_fork, overwrite, seal, unseal
 
 if os.name == "posix":  # elsewhere `FileFence` refuses before anything is called
     import fcntl

@@ -6,7 +6,7 @@ from copy import copy
 from typing import Final
 
 from coordlock.errors import Evicted, QueueMismatch, SessionLost
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.kernel.report import PATIENCE, Report, identified
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
@@ -27,12 +27,12 @@ _SESSIONS: Final = 3
 class _Acquisition:
     """One call of acquire."""
 
-    __slots__ = ("caller", "claim", "link", "queue", "report", "ticket")
+    __slots__ = ("caller", "claim", "engine", "queue", "report", "ticket")
 
     def __init__(
-        self, link: Link, queue: str, claim: Claim, caller: Caller | None, report: Report
+        self, engine: Engine, queue: str, claim: Claim, caller: Caller | None, report: Report
     ) -> None:
-        self.link = link
+        self.engine = engine
         self.queue = queue
         self.claim = claim
         self.caller = caller
@@ -42,20 +42,21 @@ class _Acquisition:
     def steps(self, once: bool) -> Steps[Ticket]:
         try:
             for attempt in range(_SESSIONS):
-                session = yield from self.link.session()
-                self.ticket = ticket = self.link.ticket(session, self.queue, self.claim)
+                session = yield from self.engine.session()
+                self.ticket = ticket = self.engine.ticket(session, self.queue, self.claim)
                 try:
                     yield from self._queue(ticket, once)
                     return ticket
                 except SessionLost:
                     ticket.withdraw()
+                    self.engine.check()
                     # Without a place in the queue there is nothing to lose: a new session may try.
                     if ticket.contender is not None or attempt == _SESSIONS - 1:
                         raise
                 except Evicted:
                     ticket.withdraw()
                     # The end of a session removes its contenders too: ask which it was.
-                    yield within(self.link.timers, session.beat(), PATIENCE)
+                    yield within(self.engine.timers, session.beat(), PATIENCE)
                     raise copy(session.ended or Evicted(self.queue)) from None
                 except BaseException:
                     ticket.withdraw()
@@ -64,24 +65,24 @@ class _Acquisition:
             if once and self.report.has_seen:
                 raise self.report.busy() from None
             if once:
-                raise self.link.silent(late) from late.__cause__
+                raise self.engine.silent(late) from late.__cause__
             error, cause = self.report.in_vain(late, self.ticket)
             raise error from cause
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
-        snapshot = self.link.deduplicated((yield from ticket.enqueue()))
+        snapshot = self.engine.deduplicated((yield from ticket.enqueue()))
         me = ticket.contender
         assert me is not None
         while True:
             if (other := mismatch(snapshot, me)) is not None:
-                other = yield from identified(self.link, self.queue, other)
+                other = yield from identified(self.engine, self.queue, other)
                 raise QueueMismatch(self.queue, str(self.claim), str(other.claim), str(other))
             waiting_for = blockers(snapshot, me)
             if not waiting_for and not snapshot.omitted:
                 # No contender enters before me, so none that is not in this snapshot can be in my
                 # way, and one that has departed never returns. And I am still there: see `_wait`.
-                self.link.grant(ticket, snapshot.revision, self.caller)
+                self.engine.grant(ticket, snapshot.revision, self.caller)
                 self.report.granted(ticket)
                 return
             if not waiting_for:
@@ -89,7 +90,7 @@ class _Acquisition:
                 continue
             self.report.waits(ticket, snapshot.omitted + len(snapshot.before(me)), waiting_for[-1])
             if once:
-                yield within(self.link.timers, ticket.withdraw(), PATIENCE)
+                yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
                 raise self.report.busy()
             snapshot = yield from self._wait(ticket, me, snapshot, waiting_for)
 
@@ -111,7 +112,8 @@ class _Acquisition:
         withdrawal: see `_left`.
         """
         nearest = waiting_for[-1]
-        owns = tuple(map(self.link.own, waiting_for))  # now: later they may be forgotten
+        # Now, because they may be forgotten later; the last one is the nearest's.
+        owns = tuple(map(self.engine.own, waiting_for))
         departure = ticket.departure(waiting_for, snapshot.revision)
         yield from self.report.on_time(departure, ticket)
         assert ticket.departures is not None
@@ -135,11 +137,11 @@ class _Acquisition:
         if not own.is_leaving or own.contender is None or not are_same(own.contender, one):
             return False
         answer = ticket.unless_lost(own.withdraw())
-        yield within(self.link.timers, answer, PATIENCE)
+        yield within(self.engine.timers, answer, PATIENCE)
         return own.removed_alone
 
     def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
-        backend, timers = self.link.backend, self.link.timers
+        backend, timers = self.engine.backend, self.engine.timers
         if ticket.departures is not None:
             ticket.departures.in_doubt = False
         snapshot = yield from retried(
@@ -164,7 +166,11 @@ def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -
 
 
 def acquisition(
-    link: Link, queue: str, claim: Claim, timeout: float | None = None, caller: Caller | None = None
+    engine: Engine,
+    queue: str,
+    claim: Claim,
+    timeout: float | None = None,
+    caller: Caller | None = None,
 ) -> Steps[Ticket]:
     """Acquire ``queue`` as ``claim``; the granted ticket.
 
@@ -176,7 +182,7 @@ def acquisition(
     ends without a grant, the ticket is withdrawn.
     """
     once = timeout == 0
-    deadline = link.deadline(link.settings.request_timeout if once else timeout)
+    deadline = engine.deadline(engine.settings.request_timeout if once else timeout)
     yield deadline
-    report = Report(link, queue, claim, caller, None if once else deadline)
-    return (yield from _Acquisition(link, queue, claim, caller, report).steps(once))
+    report = Report(engine, queue, claim, caller, None if once else deadline)
+    return (yield from _Acquisition(engine, queue, claim, caller, report).steps(once))

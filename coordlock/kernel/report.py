@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final
 
 from coordlock.errors import AcquireTimeout, AcquireUnavailable, BackendUnavailable
+from coordlock.kernel.engine import Engine
 from coordlock.kernel.events import Granted, Queued
-from coordlock.kernel.link import Link
 from coordlock.kernel.ticket import Ticket
 from coordlock.log import Log
 from coordlock.model.claim import Claim, Permit
@@ -38,19 +38,24 @@ class Report:
     """
 
     __slots__ = (
-        *("_ahead", "_answer", "_caller", "_claim", "_deadline", "_link", "_position", "_queue"),
+        *("_ahead", "_answer", "_caller", "_claim", "_deadline", "_engine", "_position", "_queue"),
         *("_started", "_warns"),
     )
 
     def __init__(
-        self, link: Link, queue: str, claim: Claim, caller: Caller | None, deadline: Deadline | None
+        self,
+        engine: Engine,
+        queue: str,
+        claim: Claim,
+        caller: Caller | None,
+        deadline: Deadline | None,
     ) -> None:
-        self._link = link
+        self._engine = engine
         self._queue = queue
         self._claim = claim
         self._caller = caller
         self._deadline = deadline
-        self._started = link.clock.now()
+        self._started = engine.clock.now()
         self._position: int | None = None
         self._ahead: Contender | None = None
         self._answer: Future[Snapshot] | None = None
@@ -58,15 +63,15 @@ class Report:
 
     def waits(self, ticket: Ticket, position: int, ahead: Contender) -> None:
         """``position`` contenders stand before ``ticket``'s, and ``ahead`` is waited for."""
-        if self._position is None and (events := self._link.events).heard:
-            entry, now = ticket.entry, self._link.clock.now()
+        if self._position is None and (events := self._engine.events).heard:
+            entry, now = ticket.entry, self._engine.clock.now()
             events.tell(Queued(now, entry.id, entry.queue, entry.claim, position))
         self._position, self._ahead = position, ahead
 
     def granted(self, ticket: Ticket) -> None:
         """The lock was granted to ``ticket``."""
-        if (events := self._link.events).heard and ticket.contender is not None:
-            entry, token, now = ticket.entry, ticket.contender.token or 0, self._link.clock.now()
+        if (events := self._engine.events).heard and ticket.contender is not None:
+            entry, token, now = ticket.entry, ticket.contender.token or 0, self._engine.clock.now()
             event = Granted(now, entry.id, entry.queue, entry.claim, token, self._waited)
             events.tell(event)
 
@@ -74,13 +79,13 @@ class Report:
         """Let ``ticket`` wait for ``departure``; ask who is ahead when the deadline is near."""
         if not self._warns and self._own_grant() is not None:
             self._warns = True
-            when = self._link.clock.now() + _ALONE
-            self._link.timers.call_at(when, partial(self._warn, ticket))
+            when = self._engine.clock.now() + _ALONE
+            self._engine.timers.call_at(when, partial(self._warn, ticket))
         if self._deadline is not None and not departure.done():
             left = self._deadline.remaining() - PATIENCE
-            yield within(self._link.timers, departure, left)
+            yield within(self._engine.timers, departure, left)
             if not departure.done() and self._answer is None:
-                self._answer = self._link.backend.snapshot(self._queue, self._ahead, owners=True)
+                self._answer = self._engine.backend.snapshot(self._queue, self._ahead, owners=True)
         yield departure
 
     @property
@@ -104,17 +109,17 @@ class Report:
     def _silence(self, late: DeadlineReached, ticket: Ticket | None) -> BackendUnavailable | None:
         """The error for a service that does not answer; None for one that does."""
         if self._position is None:
-            return self._link.silent(late)
+            return self._engine.silent(late)
         if ticket is not None and (doubt := ticket.session.suspicion) is not None:
-            return BackendUnavailable(str(self._link.settings), doubt)
+            return BackendUnavailable(str(self._engine.settings), doubt)
         # In a shorter call its question may just be on the way.
         is_due = self._waited >= PATIENCE
         asked = self._answer is not None and not self._answer.done()
-        return self._link.silent(late) if asked and is_due else None
+        return self._engine.silent(late) if asked and is_due else None
 
     @property
     def _waited(self) -> float:
-        return self._link.clock.now() - self._started
+        return self._engine.clock.now() - self._started
 
     def _described(self) -> str | None:
         """The contender that is waited for, with its owner if that is known."""
@@ -127,7 +132,7 @@ class Report:
 
     def _own_grant(self) -> Ticket | None:
         """The caller's own grant of this lock, where it is what the caller waits for."""
-        if self._caller is None or not (held := self._link.held(self._queue)):
+        if self._caller is None or not (held := self._engine.held(self._queue)):
             return None
         own = [one for one in held if one.granted and one.granted[1] is self._caller]
         enough = self._claim.of if isinstance(self._claim, Permit) else 1
@@ -136,7 +141,7 @@ class Report:
     def _held_here(self) -> str | None:
         """Since when and where this client holds the lock, if it does."""
         own = self._own_grant()
-        held = [own] if own is not None else self._link.held(self._queue)
+        held = [own] if own is not None else self._engine.held(self._queue)
         for ticket in held:
             if ticket.granted is not None:
                 since, caller = ticket.granted
@@ -155,13 +160,13 @@ class Report:
             )
 
 
-def identified(link: Link, queue: str, contender: Contender) -> Steps[Contender]:
+def identified(engine: Engine, queue: str, contender: Contender) -> Steps[Contender]:
     """``contender`` with its owner, looked up where the queue was read without them."""
     if contender.owner is not None:
         return contender
-    answer = link.backend.snapshot(queue, contender, owners=True)
+    answer = engine.backend.snapshot(queue, contender, owners=True)
     with suppress(DeadlineReached):
-        yield within(link.timers, answer, PATIENCE)
+        yield within(engine.timers, answer, PATIENCE)
     if answer.done() and answer.exception() is None:
         return answer.result().find(contender.id) or contender
     return contender

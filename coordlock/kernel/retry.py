@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from functools import partial
 from typing import Final, TypeVar
 
 import tenacity
@@ -22,7 +21,7 @@ log = Log("coordlock")
 T = TypeVar("T")
 
 #: tenacity says how long to pause; it neither calls nor waits.
-_NOBODY: Final = tenacity.Retrying()
+_RETRYING: Final = tenacity.Retrying()
 
 
 def retried(
@@ -40,10 +39,8 @@ def retried(
     twice as long each time, to ``longest`` seconds, at random (full jitter), or less if ``pause``
     says so. ``on_failure`` is told of each failure.
     """
-    pause = pause or partial(sleep, timers)
     last: BackendUnavailable | None = None
-    pauses = tenacity.wait_random_exponential(multiplier=0.1, max=longest)
-    attempt = tenacity.RetryCallState(_NOBODY, None, (), {})
+    pauses: Iterator[float] | None = None  # made only where it is needed: most requests succeed
     try:
         while True:
             try:
@@ -53,8 +50,17 @@ def retried(
                 last = error
             if on_failure is not None:
                 on_failure(last)
-            log.debug("attempt %d: %s", attempt.attempt_number, last)
-            yield pause(pauses(attempt))
-            attempt.attempt_number += 1
+            log.debug("another attempt follows: %s", last)
+            pauses = pauses or _pauses(longest)
+            seconds = next(pauses)
+            yield sleep(timers, seconds) if pause is None else pause(seconds)
     except DeadlineReached as late:
         raise late from last
+
+
+def _pauses(longest: float) -> Iterator[float]:
+    pauses = tenacity.wait_random_exponential(multiplier=0.1, max=longest)
+    attempt = tenacity.RetryCallState(_RETRYING, None, (), {})
+    while True:
+        yield pauses(attempt)
+        attempt.attempt_number += 1

@@ -203,7 +203,8 @@ class Ticket:
             # news may come before its timers do, so the session looks at the clock.
             ended = self.session.ended
             self.lose(Evicted(self.entry.queue) if ended is None else copy(ended))
-            # A lease that was revoked looks like an eviction; the next heartbeat tells.
+            # The service is there. A lease that was revoked looks like an eviction: the heartbeat
+            # that this sends tells.
             self.session.recovered()
 
     def withdraw(self) -> Promise[bool]:
@@ -231,7 +232,9 @@ class Ticket:
 
     def _remove(self, *, again: bool) -> None:
         self.end.resolve(self.session.ended)  # a loss that nothing has told yet is one, too
-        run_in_background(self._removing(again))
+        outcome = run_in_background(self._removing(again))
+        if outcome.done() and (error := outcome.exception()) is not None:
+            raise error  # not a refusal, which waits: a signal handler's
 
     def _reach(self, stage: Stage) -> None:
         with self._lock:
@@ -286,16 +289,18 @@ class Ticket:
             self._unwatch()  # not before: the contender behind waits for the removal alone
             if in_doubt:
                 yield from removal.repeated()
-        except ClientClosed:
-            self.removal.resolve(False)
-        except Exception as error:
+        except ClientClosed as error:
+            self.removal.fail(error)  # it goes with its session, and nothing has told of a loss
+        except GeneratorExit:
+            raise  # it was dropped where it waited
+        except BaseException as error:
+            if not again and not isinstance(error, CoordlockError):
+                # Ctrl-C, or the error of another signal handler, in the thread that goes on here.
+                soon(self._timers, self._leave_again)
+                raise
             log.error("could not withdraw from %r: %s", self.entry.queue, error)
             self.removal.fail(error)
             yield self._over()  # it stands, and must not pass for another client's
-            raise
-        except KeyboardInterrupt:
-            soon(self._timers, self._leave_again)  # it struck the thread that goes on here
-            raise
         finally:
             if self.removal.done():  # else it is begun again
                 self._on_gone(self)

@@ -34,6 +34,8 @@ log = Log("coordlock")
 
 #: Seconds without anything to do after which a thread of timers ends.
 _IDLE: Final = 0.5
+#: So many cancelled timers, and as many as are still due, may wait to be forgotten.
+_ROOM: Final = 256
 
 
 class Clock(Protocol):
@@ -101,6 +103,8 @@ class SystemTimers:
         self.clock = clock
         self._heap: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
+        #: How many timers there may be before those are looked for that were cancelled.
+        self._room = _ROOM
         # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
@@ -120,6 +124,8 @@ class SystemTimers:
                 thread.start()
                 self._thread = thread  # only now: without the thread, no timer is served
             heapq.heappush(self._heap, (when, next(self._numbers), timer))
+            if len(self._heap) > self._room:
+                self._forget_cancelled()
             if when < self._until or self._until < self.clock.now():
                 # In the second case it is about to wake, unless the machine was suspended, which
                 # it does not count.
@@ -137,6 +143,11 @@ class SystemTimers:
             timer.fire()
         if self._thread not in (None, threading.current_thread()):
             self._thread.join(1.0)
+
+    def _forget_cancelled(self) -> None:
+        self._heap = [one for one in self._heap if one[2].action is not None]
+        heapq.heapify(self._heap)
+        self._room = _ROOM + 2 * len(self._heap)
 
     def _serve(self) -> None:
         while True:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from coordlock.runtime.deadline import Deadline, DeadlineReached
-from coordlock.runtime.mailbox import Mailbox
+from coordlock.runtime.loop_calls import LoopCalls
 from coordlock.runtime.promise import Promise
 
 __all__ = ["Steps", "completion", "run", "run_async", "run_in_background"]
@@ -58,6 +58,9 @@ def run(steps: Steps[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+    except BaseException:
+        steps.close()  # where Ctrl-C struck between two waits, it cleans up now
+        raise
 
 
 async def run_async(steps: Steps[T]) -> T:
@@ -86,6 +89,9 @@ async def run_async(steps: Steps[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+    except BaseException:
+        steps.close()
+        raise
 
 
 def run_in_background(
@@ -144,10 +150,10 @@ async def _done(future: Future[Any], deadline: Deadline | None) -> None:
 class _Sleeper:
     """A task that waits for a future, which calls this. Small, for there may be thousands."""
 
-    __slots__ = ("_mailbox", "_woken")
+    __slots__ = ("_loop_calls", "_woken")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._mailbox = Mailbox.of(loop)
+        self._loop_calls = LoopCalls.of(loop)
         self._woken: asyncio.Future[None] | None = None
 
     def sleep(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
@@ -163,7 +169,7 @@ class _Sleeper:
             self._woken.set_result(None)
 
     def __call__(self, _: Future[Any]) -> None:
-        self._mailbox.post(self.wake)
+        self._loop_calls.post(self.wake)
 
 
 def completion(future: Future[Any]) -> asyncio.Future[None]:

@@ -56,12 +56,16 @@ class Promise(Future[T]):
         return self._outcomes[0] is outcome
 
     def _call_back(self) -> None:
-        while self._callbacks:
-            try:
-                callback = self._callbacks.pop(0)
-            except IndexError:
-                return  # it was added just now, by a thread that calls it itself
-            self._call(callback)
+        try:
+            while self._callbacks:
+                try:
+                    callback = self._callbacks.pop(0)
+                except IndexError:
+                    return  # it was added just now, by a thread that calls it itself
+                self._call(callback)
+        finally:
+            if self._callbacks:  # Ctrl-C came between
+                self._call_back()
 
     def _call(self, callback: Callable[[Future[T]], object]) -> None:
         try:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any, Final, TypeVar, cast
 
-__all__ = ["Statement", "known_by_statement", "running"]
+__all__ = ["Statement", "is_known", "known_by_statement", "running"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,16 +22,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Statement:
     """One run of a `with` statement: what it loaded as the lock's `__exit__`."""
 
-    __slots__ = ("__weakref__", "_exit", "lock")
+    __slots__ = ("__weakref__", "_exit", "entered", "lock")
 
     def __init__(self, exit: Callable[..., Any], lock: object) -> None:
         self._exit = exit
         #: None where it was loaded from the class, as by `contextlib.ExitStack`.
         self.lock: Final = lock
+        #: What it has entered with. Given up at once where Ctrl-C ends the exit.
+        self.entered: Any = None
 
     def __call__(self, lock: Any, *failure: Any) -> Any:
         """Leave ``lock``."""
-        return self._exit(lock, *failure, statement=self)
+        try:
+            return self._exit(lock, *failure, statement=self)
+        except BaseException:
+            if self.entered is not None:
+                self.entered._abandon()
+            raise
 
 
 class _Loaded(threading.local):
@@ -66,6 +73,11 @@ class _Loading:
         statement = Statement(self.__wrapped__, lock)
         _loaded.statement = weakref.ref(statement)
         return statement if lock is None else MethodType(statement, lock)
+
+
+def is_known(exit: object) -> bool:
+    """Whether ``exit``, as a class has it, is called with the statement that loaded it."""
+    return isinstance(exit, _Loading)
 
 
 def known_by_statement(exit: F) -> F:

@@ -357,17 +357,17 @@ class LockContract(ClientSuite):
             with other.read_lock("orders"):
                 writer = start(other.write_lock("orders").acquire)
                 eventually(lambda: len(client.contenders("orders")) == 3)
-                standings = client.contenders("orders")
+                queue_view = client.contenders("orders")
             writer_grant_pending = not writer.done()
         assert writer_grant_pending
-        assert [one.position for one in standings] == [0, 1, 2]
-        assert [one.holding for one in standings] == [True, True, False]
-        assert [one.claim for one in standings] == [Mode.PR, Mode.PR, Mode.EX]
-        assert [one.owner.label for one in standings] == ["first", "second", "second"]
-        assert {one.owner.host for one in standings} == {socket.gethostname()}
-        assert {one.owner.pid for one in standings} == {os.getpid()}
-        assert all(0 <= one.age < 120 for one in standings)
-        tokens = [one.token for one in standings]
+        assert [one.position for one in queue_view] == [0, 1, 2]
+        assert [one.holding for one in queue_view] == [True, True, False]
+        assert [one.claim for one in queue_view] == [Mode.PR, Mode.PR, Mode.EX]
+        assert [one.owner.label for one in queue_view] == ["first", "second", "second"]
+        assert {one.owner.host for one in queue_view} == {socket.gethostname()}
+        assert {one.owner.pid for one in queue_view} == {os.getpid()}
+        assert all(0 <= one.age < 120 for one in queue_view)
+        tokens = [one.token for one in queue_view]
         assert tokens[0] == grant.token
         assert tokens == sorted(set(tokens))
         assert writer.result(30).release()

@@ -15,9 +15,9 @@ import pytest
 
 import coordlock
 from coordlock.config import NOT_CONFIGURED
+from testbed.servers.etcd import Etcd
 from tests.cli.command import Cli
 from tests.cli.terminals import plain, screen
-from tests.servers.etcd import Etcd
 
 #: Prints the name of the backend.
 JOB: Final = ("run", "nightly", "--", "/bin/sh", "-c", "echo $COORDLOCK_BACKEND")

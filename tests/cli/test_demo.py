@@ -18,10 +18,10 @@ from coordlock.client import connect
 from coordlock.errors import StaleToken
 from coordlock.fencing.files import FileFence
 from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd
+from testbed.servers.zookeeper import ZooKeeper
 from tests.cli.command import Cli, is_gone
 from tests.cli.terminals import long_numbers, plain, screen
-from tests.servers.etcd import Etcd
-from tests.servers.zookeeper import ZooKeeper
 
 
 @pytest.fixture(params=["local", "etcd", "zookeeper"])

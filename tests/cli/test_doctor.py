@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from testbed.servers.etcd import Etcd, EtcdServer
+from testbed.servers.ports import free_port
+from testbed.servers.zookeeper import ZooKeeper
 from tests.cli.command import Cli
 from tests.cli.terminals import plain, screen
-from tests.servers.etcd import Etcd, EtcdServer
-from tests.servers.ports import free_port
-from tests.servers.zookeeper import ZooKeeper
 
 
 def findings(cli: Cli, status: int = 0, *arguments: str) -> dict[str, list[dict[str, Any]]]:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd, EtcdServer
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
 from tests.cli.beating import Beating
 from tests.cli.command import Cli
-from tests.servers.etcd import Etcd, EtcdServer
-from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
 pytestmark = pytest.mark.faults
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd
 from tests.cli.command import Cli
 from tests.cli.terminals import Terminal, plain, screen
-from tests.servers.etcd import Etcd
 
 
 def test_ls_lists_the_names_in_use(cli: Cli) -> None:

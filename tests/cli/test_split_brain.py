@@ -13,10 +13,10 @@ import pytest
 from coordlock.cli.demo.ledger import Entry
 from coordlock.cli.demo.outcome import Outcome
 from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd
+from testbed.servers.zookeeper import ZooKeeper
 from tests.cli.command import Cli, is_gone
 from tests.cli.terminals import long_numbers, plain, screen
-from tests.servers.etcd import Etcd
-from tests.servers.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.faults
 

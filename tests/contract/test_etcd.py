@@ -6,7 +6,7 @@ from coordlock_etcd import EtcdBackend
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.transaction_contract import TransactionContract
-from tests.servers.etcd import Etcd
+from testbed.servers.etcd import Etcd
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from coordlock.fencing.http import (
 )
 from coordlock.testing.fence_contract import FenceContract, Protected
 from coordlock.testing.portal import Portal
-from tests.servers.http import asgi_server, wsgi_server
+from testbed.servers.http import asgi_server, wsgi_server
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment

@@ -11,7 +11,7 @@ from coordlock.fencing import Marks, Presented
 from coordlock.fencing.redis import AsyncRedisFence, RedisFence, hash_tag
 from coordlock.testing.fence_contract import FenceContract, Protected
 from coordlock.testing.portal import Portal
-from tests.servers.redis import Redis
+from testbed.servers.redis import Redis
 
 PROTOCOLS = [
     pytest.param({"protocol": 2, "decode_responses": False}, id="resp2-bytes"),

@@ -6,7 +6,7 @@ from coordlock_zookeeper import ZookeeperBackend
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.transaction_contract import TransactionContract
-from tests.servers.zookeeper import ZooKeeper
+from testbed.servers.zookeeper import ZooKeeper
 
 
 @pytest.fixture

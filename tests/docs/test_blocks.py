@@ -8,7 +8,7 @@ compared in the same way. A command must succeed, unless ``$ echo $?`` follows i
 
 ``toml`` blocks must be a configuration that coordlock takes.
 
-``java`` blocks are compiled and used by ``tests/servers/curator.py``.
+``java`` blocks are compiled and used by ``tests/integration/test_interop_curator.py``.
 
 * A block whose first line is a comment with a file name, such as ``# worker.py``, is that file. It
   is written to the page's directory, which is new and the working directory of all that runs.

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -26,8 +26,8 @@ from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from tests.servers.etcd import Etcd, EtcdServer
-from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
+from testbed.servers.etcd import Etcd, EtcdServer
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
 pytestmark = pytest.mark.faults
 
@@ -76,38 +76,59 @@ def length(client: coordlock.Client, name: str = "orders") -> int:
     return len(client.contenders(name))
 
 
+def hold_and_wait(
+    start: Start, holder: coordlock.Client, waiter: coordlock.Client
+) -> tuple[coordlock.Grant, Future[coordlock.Grant]]:
+    """One of them is granted the lock, and the other stands in the queue for it."""
+    grant = holder.lock("orders").acquire()
+    waiting = start(waiter.lock("orders").acquire)
+    eventually(lambda: length(holder) == 2)
+    return grant, waiting
+
+
+@contextmanager
+def silent(server: Server) -> Iterator[None]:
+    """The server gives no answer."""
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """What happens within takes some seconds at most, though no server answers."""
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < 20
+
+
 # Connecting
 
 
-@both
-def test_an_unreachable_server_is_an_error_within_the_timeout(scheme: str) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    started = time.monotonic()
-    with pytest.raises(coordlock.BackendUnavailable) as caught:
-        coordlock.connect(f"{scheme}://127.0.0.1:{port}", connect_timeout=1)
-    assert time.monotonic() - started < 20
-    assert str(port) in str(caught.value)
+@pytest.fixture(params=["nothing listens", "silence", "another protocol"])
+def wrong_port(request: pytest.FixtureRequest, scheme: str) -> Iterator[int]:
+    """A port of this machine where no server of that scheme answers."""
+    if request.param == "another protocol":
+        other = {"etcd": "zookeeper", "zookeeper": "etcd"}[scheme]
+        server: Etcd | ZooKeeper = request.getfixturevalue(other)
+        yield server.port
+        return
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port: int = listener.getsockname()[1]
+        if request.param == "nothing listens":
+            listener.close()
+        yield port
 
 
 @both
-@pytest.mark.parametrize("behaviour", ["silent", "another protocol"])
-def test_a_server_of_another_kind_is_an_error_within_the_timeout(
-    scheme: str, behaviour: str, request: pytest.FixtureRequest
+def test_a_port_without_a_server_is_an_error_within_the_timeout(
+    scheme: str, wrong_port: int
 ) -> None:
-    started = time.monotonic()
-    if behaviour == "silent":
-        with closing(socket.create_server(("127.0.0.1", 0))) as silent:
-            port = silent.getsockname()[1]
-            with pytest.raises(coordlock.BackendUnavailable):
-                coordlock.connect(f"{scheme}://127.0.0.1:{port}", connect_timeout=1)
-    else:
-        other: Etcd | ZooKeeper = request.getfixturevalue(
-            {"etcd": "zookeeper", "zookeeper": "etcd"}[scheme]
-        )
-        with pytest.raises(coordlock.BackendUnavailable):
-            coordlock.connect(f"{scheme}://127.0.0.1:{other.port}", connect_timeout=1)
-    assert time.monotonic() - started < 20
+    with bounded(), pytest.raises(coordlock.BackendUnavailable) as caught:
+        coordlock.connect(f"{scheme}://127.0.0.1:{wrong_port}", connect_timeout=1)
+    assert str(wrong_port) in str(caught.value)
 
 
 @both
@@ -124,9 +145,7 @@ def test_holders_and_waiters_survive_a_server_that_comes_back_within_the_ttl(
     own_server: Server, root: str, how: str, start: Start
 ) -> None:
     with coordlock.connect(own_server.url_for(root, ttl="60s")) as client:
-        holding = client.lock("orders").acquire()
-        waiting = start(client.lock("orders").acquire)
-        eventually(lambda: length(client) == 2)
+        holding, waiting = hold_and_wait(start, client, client)
         if how == "restart":
             own_server.restart()
         else:
@@ -144,11 +163,8 @@ def test_an_outage_longer_than_the_ttl_loses_the_lock_at_the_local_deadline(
     own_server: Server, root: str, start: Start
 ) -> None:
     with coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="2s")) as client:
-        holding = client.lock("orders").acquire()
-        waiting = start(client.lock("orders").acquire)
-        eventually(lambda: length(client) == 2)
-        own_server.pause()
-        try:
+        holding, waiting = hold_and_wait(start, client, client)
+        with silent(own_server):
             paused = time.monotonic()
             deadline = paused + holding.remaining()
             assert holding.lost.wait(30)
@@ -163,8 +179,6 @@ def test_an_outage_longer_than_the_ttl_loses_the_lock_at_the_local_deadline(
                 client.lock("orders").try_acquire()
             with pytest.raises(coordlock.AcquireTimeout):
                 client.lock("orders").acquire(timeout=0.3)
-        finally:
-            own_server.resume()
         # The same client goes on with a new session.
         grant = client.lock("orders").acquire(timeout=60)
         assert grant.token > holding.token
@@ -179,13 +193,8 @@ def test_a_release_is_bounded_while_the_server_is_silent_and_is_made_up_for(
 ) -> None:
     with coordlock.connect(own_server.url_for(root, ttl="60s", request_timeout="1s")) as client:
         grant = client.lock("orders").acquire()
-        own_server.pause()
-        try:
-            started = time.monotonic()
+        with silent(own_server), bounded():
             assert grant.release()
-            assert time.monotonic() - started < 20
-        finally:
-            own_server.resume()
         with coordlock.connect(own_server.url_for(root)) as other:
             assert other.lock("orders").acquire(60).release()
 
@@ -218,9 +227,7 @@ def test_a_lock_that_is_lost_only_here_is_given_up_without_a_release(
         coordlock.connect(through(proxy, own_server, root, "ttl=3s&request_timeout=1s")) as client,
         coordlock.connect(own_server.url_for(root)) as other,
     ):
-        grant = client.lock("orders").acquire()
-        waiting = start(other.lock("orders").acquire)
-        eventually(lambda: length(other) == 2)
+        grant, waiting = hold_and_wait(start, client, other)
         session = other.contenders("orders")[0].session
         # The fault: what the client sends arrives, so its session lives; no answer does.
         proxy.replies.black_hole()
@@ -300,13 +307,8 @@ def test_a_log_that_blocks_keeps_no_eviction_from_being_told(
 def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root: str) -> None:
     client = coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="1s"))
     client.lock("orders").acquire()
-    own_server.pause()
-    try:
-        started = time.monotonic()
+    with silent(own_server), bounded():
         client.close()
-        assert time.monotonic() - started < 20
-    finally:
-        own_server.resume()
 
 
 # Lost messages
@@ -391,9 +393,7 @@ def test_a_waiter_sees_a_departure_that_happened_while_it_was_cut_off(
         coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
         coordlock.connect(own_server.url_for(root)) as other,
     ):
-        holding = other.lock("orders").acquire()
-        waiting = start(client.lock("orders").acquire)
-        eventually(lambda: length(other) == 2)
+        holding, waiting = hold_and_wait(start, other, client)
         proxy.refuse()
         proxy.drop_connections()
         assert holding.release()
@@ -464,9 +464,7 @@ def test_a_partitioned_holder_stops_before_the_next_one_starts(
         coordlock.connect(through(proxy, own_server, root, "ttl=3s&request_timeout=2s")) as client,
         coordlock.connect(own_server.url_for(root)) as other,
     ):
-        holding = client.lock("orders").acquire()
-        waiting = start(other.lock("orders").acquire)
-        eventually(lambda: length(other) == 2)
+        holding, waiting = hold_and_wait(start, client, other)
         lost_at: list[float] = []
         holding.on_lost(lambda _: lost_at.append(time.monotonic()))
         proxy.black_hole()
@@ -522,9 +520,7 @@ def test_an_operator_ends_the_session_under_holder_and_waiter(
 
 def lose_the_session(client: coordlock.Client, start: Start, end: Callable[[str], object]) -> None:
     """Hold and wait, end the session, and see that both are told."""
-    grant = client.lock("orders").acquire()
-    waiting = start(client.lock("orders").acquire)
-    eventually(lambda: length(client) == 2)
+    grant, waiting = hold_and_wait(start, client, client)
     sessions = {standing.session for standing in client.contenders("orders")}
     end(next(iter(sessions)))
     assert grant.lost.wait(60)
@@ -684,9 +680,7 @@ def test_a_forked_child_is_refused_and_harms_nothing(
 
 def test_the_parent_is_deleted_under_waiters(zookeeper: ZooKeeper, root: str, start: Start) -> None:
     with coordlock.connect(zookeeper.url_for(root, ttl="60s")) as client:
-        holding = client.lock("orders").acquire()
-        waiting = start(client.lock("orders").acquire)
-        eventually(lambda: length(client) == 2)
+        holding, waiting = hold_and_wait(start, client, client)
         with zookeeper.kazoo() as kazoo:
             # At once: child by child, the waiter would be granted the lock for a moment.
             deletion = kazoo.transaction()
@@ -705,9 +699,7 @@ def test_the_parent_is_deleted_under_waiters(zookeeper: ZooKeeper, root: str, st
 
 def test_history_is_compacted_under_waiters(etcd: Etcd, root: str, start: Start) -> None:
     with coordlock.connect(etcd.url_for(root, ttl="60s")) as client:
-        holding = client.lock("orders").acquire()
-        waiting = start(client.lock("orders").acquire)
-        eventually(lambda: length(client) == 2)
+        holding, waiting = hold_and_wait(start, client, client)
         etcd.etcdctl("put", "/elsewhere", "x")
         etcd.compact()
         assert not waiting.done()
@@ -723,9 +715,7 @@ def test_history_is_compacted_while_a_waiter_is_cut_off(
         coordlock.connect(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s") as client,
         coordlock.connect(etcd.url_for(root)) as other,
     ):
-        holding = other.lock("orders").acquire()
-        waiting = start(client.lock("orders").acquire)
-        eventually(lambda: length(other) == 2)
+        holding, waiting = hold_and_wait(start, other, client)
         proxy.refuse()
         proxy.drop_connections()
         holding.release()

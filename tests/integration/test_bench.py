@@ -16,8 +16,8 @@ from coordlock.testing.frames import Framer
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from tests.servers.endpoint import Endpoint
-from tests.servers.etcd import Etcd
+from testbed.servers.endpoint import Endpoint
+from testbed.servers.etcd import Etcd
 
 FRAMERS: dict[str, Callable[[], Framer]] = {"etcd": GrpcFrames, "zookeeper": ZooKeeperFrames}
 WAITERS = 25

@@ -16,7 +16,7 @@ import pytest
 
 import coordlock
 from coordlock.testing.waiting import eventually
-from tests.integration.test_servers import has_ended
+from tests.testbed.servers.test_servers import has_ended
 
 SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "cluster.py"
 

@@ -18,8 +18,8 @@ from typing import Final
 import pytest
 
 from coordlock.testing.waiting import eventually
-from tests.servers.ports import free_port
-from tests.servers.zookeeper import ExternalZooKeeper
+from testbed.servers.ports import free_port
+from testbed.servers.zookeeper import ExternalZooKeeper
 
 ROOT: Final = Path(__file__).parents[2]
 STACKS: Final = sorted((ROOT / "compose").glob("*.yaml"))

@@ -20,7 +20,7 @@ import pytest
 from coordlock.errors import StaleToken, Unsupported
 from coordlock.fencing import MAX_TOKEN, Marks
 from coordlock.fencing.files import FileFence
-from coordlock.runtime.smallfile import seal
+from coordlock.runtime.shared_file import seal
 from coordlock.testing.waiting import eventually
 from tests.integration.guarding import RESOURCE
 

@@ -28,7 +28,7 @@ from coordlock.fencing.http import (
     raise_for_stale,
 )
 from coordlock.testing.waiting import eventually
-from tests.servers.http import asgi_server, wsgi_server
+from testbed.servers.http import asgi_server, wsgi_server
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment

@@ -29,7 +29,7 @@ from coordlock.testing.connection import Connection
 from coordlock.testing.portal import Portal
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from tests.servers.redis import Redis, RedisCluster, RedisServer
+from testbed.servers.redis import Redis, RedisCluster, RedisServer
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from tests.servers.etcd import Etcd
-from tests.servers.zookeeper import ZooKeeper
+from testbed.servers.etcd import Etcd
+from testbed.servers.zookeeper import ZooKeeper
 
 TIMEOUT = 30.0
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import coordlock
-from tests.servers.etcd import Etcd
-from tests.servers.zookeeper import ZooKeeper
+from testbed.servers.etcd import Etcd
+from testbed.servers.zookeeper import ZooKeeper
 
 WORKER = Path(__file__).with_name("gevent_worker.py")
 

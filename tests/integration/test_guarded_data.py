@@ -18,9 +18,9 @@ from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from testbed.servers.etcd import Etcd
+from testbed.servers.zookeeper import ZooKeeper
 from tests.integration.counting import count_together
-from tests.servers.etcd import Etcd
-from tests.servers.zookeeper import ZooKeeper
 
 KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive", "Status"}
 

@@ -18,8 +18,9 @@ from kazoo.recipe.lock import Lock
 import coordlock
 from coordlock import Mode
 from coordlock.testing.waiting import eventually
-from tests.servers.curator import Curator
-from tests.servers.zookeeper import ZooKeeper
+from testbed.servers.curator import Curator
+from testbed.servers.zookeeper import ZooKeeper
+from tests.docs.pages import blocks
 
 QUEUE = "orders"
 BOUND = 60.0
@@ -32,7 +33,9 @@ Connect = Callable[[str], coordlock.Client]
 
 @pytest.fixture(scope="module")
 def curator(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeper) -> Iterator[Curator]:
-    with Curator(tmp_path_factory.mktemp("curator"), zookeeper) as curator:
+    # The driver is the one that the documentation shows.
+    [driver] = [one for one in blocks("docs/backends/zookeeper.md") if one.language == "java"]
+    with Curator(tmp_path_factory.mktemp("curator"), zookeeper, driver.text) as curator:
         yield curator
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import coordlock
 from coordlock.testing.waiting import eventually
-from tests.servers.etcd import Etcd
+from testbed.servers.etcd import Etcd
 
 QUEUE = "orders"
 

@@ -13,7 +13,7 @@ from kazoo.recipe.lock import Lock, ReadLock, WriteLock
 
 import coordlock
 from coordlock.testing.waiting import eventually
-from tests.servers.zookeeper import ZooKeeper
+from testbed.servers.zookeeper import ZooKeeper
 
 QUEUE = "orders"
 

@@ -19,9 +19,9 @@ from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from tests.integration.order import is_told_in_order
-from tests.servers.etcd import Etcd
-from tests.servers.zookeeper import ZooKeeper
+from testbed.order import is_told_in_order
+from testbed.servers.etcd import Etcd
+from testbed.servers.zookeeper import ZooKeeper
 
 #: Sent at intervals, whatever the locks do, and where an answer takes long.
 KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive", "Status"}
@@ -169,7 +169,7 @@ def test_a_crowd_whose_connection_broke_does_not_read_for_each(wire: Wire) -> No
             pass
 
     def in_order(client: coordlock.AsyncClient, contenders: list[Contender]) -> int:
-        return sum(is_told_in_order(client._link.backend, one) for one in contenders)
+        return sum(is_told_in_order(client._engine.backend, one) for one in contenders)
 
     def watches() -> int:
         sent = wire.proxy.counts().requests

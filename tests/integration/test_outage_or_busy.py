@@ -12,8 +12,8 @@ import coordlock
 from coordlock.testing.client_suite import DRIVERS
 from coordlock.testing.portal import Portal
 from coordlock.testing.waiting import eventually
-from tests.servers.etcd import EtcdServer
-from tests.servers.zookeeper import ZooKeeperServer
+from testbed.servers.etcd import EtcdServer
+from testbed.servers.zookeeper import ZooKeeperServer
 
 Server = EtcdServer | ZooKeeperServer
 

@@ -123,7 +123,7 @@ class BadDay(RuleBasedStateMachine):
         """The first in the queue stand still or are cut off, past their lease."""
         first = {one.session for one in self.world.queue()[:many]}
         for party in self.world.parties:
-            if party.network._session in first and not party.link.closed:
+            if party.network._session in first and not party.engine.closed:
                 party.pause() if paused else party.cut_off()
         self.world.advance(seconds)
 
@@ -136,7 +136,7 @@ class BadDay(RuleBasedStateMachine):
     @rule(who=indices, seconds=st.sampled_from([0.1, 3.0, 10.0, 15.0, 20.0]), stay=st.booleans())
     def cut_off(self, who: int, seconds: float, stay: bool) -> None:
         party = self.pick(who)
-        if not party.link.closed:
+        if not party.engine.closed:
             party.cut_off()
             if not stay:
                 self.world.advance(seconds)
@@ -145,7 +145,7 @@ class BadDay(RuleBasedStateMachine):
     @rule()
     def heal(self) -> None:
         for party in self.world.parties:
-            if not party.link.closed:
+            if not party.engine.closed:
                 party.heal()
 
     @rule(who=indices, longest=st.sampled_from([0.0, 0.05, 0.5, 4.0]), seed=indices)
@@ -202,7 +202,7 @@ class BadDay(RuleBasedStateMachine):
             self.get_over()
             assert self.world.queue() == ()
             assert self.world.watches() == 0
-            assert not any(party.link._tickets for party in self.world.parties)
+            assert not any(party.engine._tickets for party in self.world.parties)
             assert flush(30)
             assert self.complaints.heard == []
         finally:

@@ -84,8 +84,8 @@ class Contention(BadDay):
             party, call = waiting[which % len(waiting)]
             if how == "cancel":
                 call.cancel()
-            elif not party.link.closed and len(self.world.parties) < PARTIES + 2:
-                party.run(party.link.close())
+            elif not party.engine.closed and len(self.world.parties) < PARTIES + 2:
+                party.run(party.engine.close())
                 self.world.party(TTL)
         self.check()
 
@@ -177,7 +177,7 @@ class Contention(BadDay):
     def welcome(self, party: Party, ticket: Ticket) -> None:
         """A new grant."""
         assert ticket.contender is not None
-        assert ticket.session.ended is None or party.link.closed
+        assert ticket.session.ended is None or party.engine.closed
         assert self.turns.has_come(ticket.contender), "granted, and its turn has not come"
         grant = party.grant(ticket)
         self.held.append((party, grant))
@@ -187,7 +187,7 @@ class Contention(BadDay):
             self.newest = grant.token
 
     def sessions(self) -> list[Session]:
-        found = (party.link.sessions._latest for party in self.world.parties)
+        found = (party.engine.sessions._latest for party in self.world.parties)
         return [one for one in found if one is not None and one._end is None]
 
     def check_deadline(self, session: Session) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.mutants.catalogue import SIMULATED
+from tests.mutants.mutant import Mutant
 from tests.simulation.bad_day import search
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.contention import Contention
 
 pytestmark = pytest.mark.faults
 
@@ -24,9 +26,10 @@ def nobody_complains() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_kernel_that_is_wrong_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutant = MUTANTS[name]
-    mutant.change(monkeypatch)
-    with pytest.raises(AssertionError):
-        search(mutant.kind, DAYS)
+@pytest.mark.parametrize(
+    ("mutant", "kind"),
+    [pytest.param(mutant, kind, id=f"{mutant.name}-{kind.__name__}") for mutant, kind in SIMULATED],
+)
+def test_a_kernel_that_is_wrong_is_found_out(mutant: Mutant, kind: type[Contention]) -> None:
+    with mutant(), pytest.raises(AssertionError):
+        search(kind, DAYS)

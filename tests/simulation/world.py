@@ -15,7 +15,7 @@ from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualT
 
 from coordlock.grant import Grant, GrantState
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim, Mode
 from coordlock.model.contender import Contender
@@ -123,7 +123,7 @@ class Party:
         #: When it went on, after it had been stopped.
         self.resumed = 0.0
         self.network = Network(world.service, ttl, self.timers)
-        self.link = Link(self.network, Settings("memory", ttl=ttl), self.timers)
+        self.engine = Engine(self.network, Settings("memory", ttl=ttl), self.timers)
 
     @property
     def paused(self) -> bool:
@@ -163,11 +163,11 @@ class Party:
         timeout: float | None = None,
     ) -> Call[Ticket]:
         """Start to acquire."""
-        return self.run(acquisition(self.link, queue, claim, timeout))
+        return self.run(acquisition(self.engine, queue, claim, timeout))
 
     def grant(self, ticket: Ticket) -> Grant:
         """The grant that a lock would make of ``ticket``."""
-        return Grant(self.link, ticket)
+        return Grant(self.engine, ticket)
 
     def held(self, queue: str = "q", claim: Claim = Mode.EX) -> Grant:
         """A grant, of a lock that is free."""

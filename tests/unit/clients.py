@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordlock_memory import MemoryBackend, MemoryService
 
 from coordlock.client import AsyncClient, Client
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.runtime.driver import run
 from coordlock.settings import Settings
 
@@ -16,18 +16,18 @@ class Service:
     def __init__(self) -> None:
         self.service = MemoryService()
 
-    def link(self, ttl: float = 30.0, request_timeout: float = 1.0) -> Link:
-        """A link with an open session."""
+    def engine(self, ttl: float = 30.0, request_timeout: float = 1.0) -> Engine:
+        """An engine with an open session."""
         settings = Settings("memory", ttl=ttl, request_timeout=request_timeout)
-        link = Link(MemoryBackend(self.service, ttl), settings)
-        run(link.session())
-        return link
+        engine = Engine(MemoryBackend(self.service, ttl), settings)
+        run(engine.session())
+        return engine
 
     def client(self, **options: float) -> Client:
-        return Client(self.link(**options))
+        return Client(self.engine(**options))
 
     def async_client(self, **options: float) -> AsyncClient:
-        return AsyncClient(self.link(**options))
+        return AsyncClient(self.engine(**options))
 
     def evict(self, name: str) -> None:
         """Remove everybody from the queue of ``name``."""
@@ -41,6 +41,6 @@ class Service:
 
 def backend(client: Client | AsyncClient) -> MemoryBackend:
     """The backend of ``client``."""
-    found = client._link.backend
+    found = client._engine.backend
     assert isinstance(found, MemoryBackend)
     return found

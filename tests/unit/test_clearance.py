@@ -12,7 +12,7 @@ from coordlock.clearance import cleared
 from coordlock.client import Client
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
-from coordlock.standing import Standing
+from coordlock.queue_view import QueueMember
 from tests.unit.clients import Service, backend
 
 
@@ -32,9 +32,9 @@ def enter(client: Client, number: int) -> None:
     backend(client).enqueue(Entry("q", f"{number:032x}", Mode.EX, Owner("host", 1))).result(30)
 
 
-def clear(client: Client, meanwhile: Callable[[], None]) -> Sequence[Standing]:
+def clear(client: Client, meanwhile: Callable[[], None]) -> Sequence[QueueMember]:
     """Clear the queue, and do something after each request."""
-    steps = cleared(client._link, "q")
+    steps = cleared(client._engine, "q")
     try:
         step = next(steps)
         while True:
@@ -45,7 +45,7 @@ def clear(client: Client, meanwhile: Callable[[], None]) -> Sequence[Standing]:
             else:
                 step = steps.send(None)
     except StopIteration as stop:
-        evicted: Sequence[Standing] = stop.value
+        evicted: Sequence[QueueMember] = stop.value
         return evicted
 
 

@@ -25,7 +25,7 @@ from coordlock import (
 )
 from coordlock.backend import SessionInfo, SessionListener
 from coordlock.client import _opening
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, resolved
 from coordlock.testing.waiting import eventually
@@ -99,29 +99,29 @@ def test_a_client_of_an_unknown_library_is_refused() -> None:
             coordlock.connect(client=client)
 
 
-def silent_link(connect_timeout: float) -> Link:
+def silent_link(connect_timeout: float) -> Engine:
     silent = MemoryBackend(MemoryService(), 15.0)
     silent.faults.partition()
-    return Link(silent, Settings("memory", connect_timeout=connect_timeout))
+    return Engine(silent, Settings("memory", connect_timeout=connect_timeout))
 
 
 @pytest.mark.usefixtures("no_leaks")
 def test_connecting_to_a_silent_service_fails_in_time_and_leaves_nothing() -> None:
-    link = silent_link(0.2)
+    engine = silent_link(0.2)
     started = time.monotonic()
     with pytest.raises(BackendUnavailable):
-        run(_opening(link))
+        run(_opening(engine))
     assert 0.2 <= time.monotonic() - started < 30
-    eventually(lambda: link.closed)
+    eventually(lambda: engine.closed)
 
 
 @pytest.mark.usefixtures("no_leaks")
 def test_connecting_to_a_failing_service_names_its_last_failure() -> None:
     failing = MemoryBackend(MemoryService(), 15.0)
     failing.faults.inject("open", Fault.LOSE_REQUEST, 1000)
-    link = Link(failing, Settings("memory", connect_timeout=0.2))
+    engine = Engine(failing, Settings("memory", connect_timeout=0.2))
     with pytest.raises(BackendUnavailable, match="the request was lost"):
-        run(_opening(link))
+        run(_opening(engine))
 
 
 class MuteAtFirst(MemoryBackend):
@@ -137,9 +137,9 @@ class MuteAtFirst(MemoryBackend):
 @pytest.mark.usefixtures("no_leaks")
 def test_an_attempt_to_open_a_session_that_comes_to_no_end_is_given_up_for_another() -> None:
     mute = MuteAtFirst(MemoryService(), 15.0)
-    link = Link(mute, Settings("memory", connect_timeout=0.1, request_timeout=0.1))
-    with Client(link) as client:
-        run(link.session())
+    engine = Engine(mute, Settings("memory", connect_timeout=0.1, request_timeout=0.1))
+    with Client(engine) as client:
+        run(engine.session())
         assert mute.opened == 2
         client.lock("a").acquire(30.0).release()
 
@@ -209,9 +209,9 @@ class Stubborn(MemoryBackend):
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_closing_is_bounded_however_silent_the_service_is(partitioned: bool) -> None:
     stubborn = Stubborn(MemoryService(), 15.0)
-    link = Link(stubborn, Settings("memory", request_timeout=0.3))
-    run(link.session())
-    client = Client(link)
+    engine = Engine(stubborn, Settings("memory", request_timeout=0.3))
+    run(engine.session())
+    client = Client(engine)
     client.lock("q").acquire()
     if partitioned:
         stubborn.faults.partition()
@@ -235,9 +235,9 @@ def test_closing_a_shared_session_withdraws_its_contenders() -> None:
             return MemoryBackend.close(self)
 
     shared = Shared(MemoryService(), 15.0)
-    link = Link(shared, Settings("memory"))
-    run(link.session())
-    with Client(link) as client:
+    engine = Engine(shared, Settings("memory"))
+    run(engine.session())
+    with Client(engine) as client:
         client.lock("q").acquire()
         client.read_lock("r").acquire()
     assert shared.kept == 0
@@ -305,7 +305,7 @@ def test_a_silent_service_does_not_keep_the_interpreter_from_exiting() -> None:
         "import coordlock\n"
         "client = coordlock.connect('memory://exit')\n"
         "client.lock('q').acquire()\n"
-        "client._link.backend.faults.partition()\n"
+        "client._engine.backend.faults.partition()\n"
     )
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
@@ -391,7 +391,7 @@ def test_threads_share_a_client(service: Service, client: Client) -> None:
         for worker in [pool.submit(work) for _ in range(8)]:
             worker.result(60)
     assert total == 200
-    assert service.service.sessions() == [client._link.sessions._latest.id]  # type: ignore[union-attr]
+    assert service.service.sessions() == [client._engine.sessions._latest.id]  # type: ignore[union-attr]
 
 
 def test_two_event_loops_share_a_client(service: Service) -> None:

@@ -131,7 +131,7 @@ def test_a_release_is_bounded_while_cut_off_and_goes_on_in_the_background(
     grant = party.held()
     party.cut_off()
     release = party.run(grant._release(None))
-    world.advance(party.link.settings.request_timeout - 0.1)
+    world.advance(party.engine.settings.request_timeout - 0.1)
     assert not release.done
     world.advance(0.1)
     assert release.result is True
@@ -372,7 +372,7 @@ def test_in_a_forked_child_nobody_waits_for_a_loss_that_nobody_tells(
 ) -> None:
     grant = client.lock("q").acquire()
     with monkeypatch.context() as child:
-        child.setattr(grant._link, "_pid", 0)
+        child.setattr(grant._engine, "_pid", 0)
         waiter = threading.Thread(target=grant.lost.wait, daemon=True)
         waiter.start()
         waiter.join(10)

@@ -28,6 +28,10 @@ def client(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client
         yield client
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 def test_ctrl_c_while_acquiring_leaves_nobody_in_the_queue(
     service: Service, client: Client
 ) -> None:
@@ -83,3 +87,69 @@ def test_a_signal_handler_may_release_another_lock(client: Client) -> None:
         if not signal.came:
             break
     assert number > 60
+
+
+@pytest.mark.parametrize("enter", ["with lock", "with grant", "decorator", "release in the body"])
+def test_ctrl_c_while_a_block_is_left_leaves_the_lock_held_at_no_moment_but_the_first(
+    service: Service, client: Client, enter: str
+) -> None:
+    lock = client.lock("q")
+
+    def use() -> None:
+        match enter:
+            case "with lock":
+                with lock:
+                    arm()
+            case "with grant":
+                with lock.acquire():
+                    arm()
+            case "decorator":
+                lock(arm)()
+            case _:
+                with lock as grant:
+                    arm()
+                    grant.release()
+
+    held = 0
+    for number in itertools.count(1):
+        strike = Signal(number, interrupt)
+        arm = strike.__enter__
+        try:
+            use()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            strike.__exit__()
+        eventually(lambda: service.size("q") == 0 or number <= 2)  # noqa: B023
+        held += service.size("q")
+        for one in client.contenders("q"):
+            client.evict(one)
+        if not strike.came:
+            break
+    assert number > 20
+    assert held <= 2
+
+
+def test_an_error_of_a_signal_handler_during_a_removal_reaches_the_caller_and_removes(
+    service: Service, client: Client
+) -> None:
+    def expire() -> None:
+        raise TimeoutError("the application's own")
+
+    unheard = 0
+    for number in itertools.count(1):
+        grant = client.lock("q").acquire()
+        strike = Signal(number, expire)
+        try:
+            with strike:
+                grant.release()
+            reached = False
+        except TimeoutError:
+            reached = True
+        unheard += strike.came and not reached
+        grant.release()
+        eventually(lambda: service.size("q") == 0)
+        if not strike.came:
+            break
+    assert number > 20
+    assert unheard <= 3  # while a promise calls back: then it is logged

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Final
 import pytest
 
 import coordlock
+from tests.unit.test_imports import imported_packages
 
 CORE: Final = Path(coordlock.__file__).parent
 BACKENDS: Final = CORE.parent / "backends"
+TESTBED: Final = CORE.parent / "testbed"
 
 #: The layers of the core, the lowest first: packages, and modules beside them. A new one is added
 #: where it belongs.
@@ -23,7 +26,7 @@ LAYERS: Final = {
     "model": {"model"},
     "contract": {"backend", "config", "options", "registry", "settings", "sources"},
     "kernel": {"kernel"},
-    "api": {"bodies", "clearance", "client", "grant", "held", "lock", "standing", "transaction"},
+    "api": {"bodies", "clearance", "client", "grant", "held", "lock", "queue_view", "transaction"},
 }
 #: Beside the layers: which of them, and which other modules, the packages of the core import.
 BESIDE: Final = {
@@ -33,8 +36,27 @@ BESIDE: Final = {
 }
 #: What backends import.
 BELOW: Final = {"errors", "runtime", "model", "contract"}
-#: A circle that is left: its second half is for the type checker only.
-EXCUSED: Final = ("coordlock_etcd.call", "coordlock_etcd.connection")
+#: Packages of backends with one door, which is the package itself, and what these import of their
+#: backend.
+DOORS: Final = {
+    "coordlock_etcd.transport": {
+        f"coordlock_etcd.{name}" for name in ("errors", "messages_pb2", "requests", "rpc")
+    },
+}
+#: What the testbed imports: no kernel, and no command line.
+OF_THE_CORE: Final = {"errors", "runtime", "model", "contract", "api", "fencing", "testing"}
+#: And of the backends: what is stored in a service and how, and which news a client trusts.
+OF_BACKENDS: Final = {
+    "coordlock_etcd",
+    "coordlock_etcd.keys",
+    "coordlock_etcd.watcher",
+    "coordlock_zookeeper",
+    "coordlock_zookeeper.errors",
+    "coordlock_zookeeper.nodes",
+    "coordlock_zookeeper.session",
+}
+#: What the library and the testbed never import.
+ABOVE: Final = {"bench", "scripts", "tests"}
 
 
 def modules(package: Path) -> dict[str, Path]:
@@ -111,15 +133,55 @@ def test_a_backend_imports_the_contract_and_what_is_below_it(backend: str) -> No
             assert is_allowed(imported, BELOW), f"{name} imports {imported}"
 
 
+def test_the_testbed_imports_what_others_build_on_and_little_of_the_backends() -> None:
+    known = dict(MODULES)
+    for backend in BACKENDS.iterdir():
+        known |= modules(backend)
+    for name, file in modules(TESTBED).items():
+        for imported in imports(file, known):
+            allowed = imported in OF_BACKENDS or (
+                imported in MODULES and is_allowed(imported, OF_THE_CORE)
+            )
+            assert allowed, f"{name} imports {imported}"
+
+
 @pytest.mark.parametrize(
-    "package", [CORE, *sorted(BACKENDS.iterdir())], ids=lambda package: package.name
+    ("package", "above"),
+    [(CORE, ABOVE | {"testbed"}), (BACKENDS, ABOVE | {"testbed"}), (TESTBED, ABOVE)],
+    ids=lambda value: value.name if isinstance(value, Path) else "",
+)
+def test_no_tests_and_no_tools_are_imported_from_below(package: Path, above: set[str]) -> None:
+    for file in package.rglob("*.py"):
+        assert not above.intersection(imported_packages(file.read_text("utf-8"))), file
+
+
+def test_the_wheel_has_the_library_alone() -> None:
+    project = tomllib.loads((CORE.parent / "pyproject.toml").read_text("utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    backends = [f"backends/{package.name}" for package in BACKENDS.iterdir()]
+    assert sorted(wheel["packages"]) == sorted(["coordlock", *backends])
+
+
+@pytest.mark.parametrize(
+    "package", [CORE, TESTBED, *sorted(BACKENDS.iterdir())], ids=lambda package: package.name
 )
 def test_no_modules_import_each_other_in_a_circle(package: Path) -> None:
     known = modules(package)
     graph = {name: set(imports(file, known)) - {name} for name, file in known.items()}
-    if EXCUSED[0] in graph:
-        graph[EXCUSED[0]].remove(EXCUSED[1])
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as circle:
         pytest.fail(" <- ".join(circle.args[1]))
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_package_with_one_door_is_entered_by_it_and_imports_only_what_it_may(door: str) -> None:
+    known = modules(BACKENDS / door.partition(".")[0])
+    inside = {name for name in known if name.startswith(f"{door}.")}
+    assert inside
+    for name, file in known.items():
+        for imported in imports(file, known):
+            if name in inside:
+                assert imported in inside | DOORS[door], f"{name} imports {imported}"
+            elif name != door:
+                assert imported not in inside, f"{name} imports {imported}"

@@ -20,7 +20,7 @@ from coordlock import (
     Permit,
     Settings,
 )
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 
@@ -64,15 +64,15 @@ def test_a_mode_that_is_none_is_refused(client: Client, mode: Any) -> None:
 
 
 def test_the_nearest_timeout_counts(service: Service) -> None:
-    link = service.link()
-    with_default = Link(link.backend, Settings("memory", timeout=7.0))
+    engine = service.engine()
+    with_default = Engine(engine.backend, Settings("memory", timeout=7.0))
     assert Lock(with_default, "q", Mode.EX).timeout == 7.0
     assert Lock(with_default, "q", Mode.EX, DEFAULT).timeout == 7.0
     assert Lock(with_default, "q", Mode.EX, 3).timeout == 3
     assert Lock(with_default, "q", Mode.EX, None).timeout is None
     assert Lock(with_default, "q", Mode.EX, math.inf).timeout is None
     assert Lock(with_default, "q", Mode.EX, 0).timeout == 0
-    Client(link).close()
+    Client(engine).close()
 
 
 @pytest.mark.parametrize(
@@ -273,5 +273,5 @@ def test_trying_and_acquiring_again_and_again_leaves_nothing(
             assert grant is not None
             assert grant.release()
     assert service.size("q") == 0
-    assert not client._link._tickets
+    assert not client._engine._tickets
     assert backend(client).service._state.watches == {}

@@ -16,10 +16,10 @@ from coordlock.runtime.promise import Promise
 from coordlock.testing.connection import Connection
 from coordlock.testing.faults.events import Kind, Reach
 from coordlock.testing.waiting import eventually
+from testbed.order import is_told_in_order
+from testbed.servers.etcd import EtcdServer
+from testbed.servers.zookeeper import ZooKeeperServer
 from tests.faults.mutants.stage import PATIENCE, Player, Stage
-from tests.integration.order import is_told_in_order
-from tests.servers.etcd import EtcdServer
-from tests.servers.zookeeper import ZooKeeperServer
 
 __all__ = ["Scenario"]
 
@@ -38,7 +38,7 @@ def settle(condition: Callable[[], bool]) -> None:
 
 def _kazoo(player: Player) -> Any:
     """The kazoo client of a player."""
-    backend = player.client._link.backend
+    backend = player.client._engine.backend
     assert isinstance(backend, ZookeeperBackend)
     assert backend._current is not None
     return backend._current.session.client
@@ -124,7 +124,7 @@ def heartbeats_find_no_leader(stage: Stage) -> None:
     held = holder.holding()
     waiting = other.asking()
     stage.queued(2)
-    unanswered = patch.object(holder.client._link.backend, "heartbeat", Promise[float])
+    unanswered = patch.object(holder.client._engine.backend, "heartbeat", Promise[float])
     with stage.fault(), unanswered:
         held.told.wait(PATIENCE)
     other.release(other.patient(waiting))
@@ -182,11 +182,11 @@ def a_watch_is_set_late(stage: Stage) -> None:
 
 def _has_its_watches(client: Client) -> bool:
     """Whether the service is known to have what its one waiter watches."""
-    link = client._link
-    [ticket] = link._tickets.values()
+    engine = client._engine
+    [ticket] = engine._tickets.values()
     assert ticket.contender is not None
     watched = (ticket.contender, *(ticket.departures.watched if ticket.departures else ()))
-    return len(watched) > 1 and all(is_told_in_order(link.backend, one) for one in watched)
+    return len(watched) > 1 and all(is_told_in_order(engine.backend, one) for one in watched)
 
 
 def a_waiter_changes_its_connection(stage: Stage) -> None:
@@ -198,7 +198,7 @@ def a_waiter_changes_its_connection(stage: Stage) -> None:
     stage.queued(2)
     eventually(lambda: _has_its_watches(waiter.client))  # else they are set after the fault
     with stage.fault():
-        session = waiter.client._link.sessions._latest
+        session = waiter.client._engine.sessions._latest
         assert session is not None
         proxy.drop_connections()
         eventually(lambda: session.suspicion)
@@ -271,7 +271,7 @@ def a_session_is_lost_with_a_create(stage: Stage) -> None:
     assert isinstance(stage.server, ZooKeeperServer)
     proxy = stage.proxy()
     player, other = stage.player(proxy, ttl="2s"), stage.player()
-    backend = player.client._link.backend
+    backend = player.client._engine.backend
     assert isinstance(backend, ZookeeperBackend)
     assert backend._current is not None
     session = backend._current.session

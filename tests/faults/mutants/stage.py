@@ -37,16 +37,16 @@ from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from tests.faults.clients.attempt_log import AttemptLog
-from tests.faults.clients.scribe import Scribe
-from tests.faults.resource.protocol import Request
-from tests.faults.resource.resource import Resource
-from tests.faults.truth.etcd import EtcdObserver
-from tests.faults.truth.observer import Observer
-from tests.faults.truth.zookeeper import ZooKeeperObserver
-from tests.servers.endpoint import Endpoint
-from tests.servers.etcd import EtcdServer
-from tests.servers.zookeeper import ZooKeeperServer
+from testbed.clients.attempt_log import AttemptLog
+from testbed.clients.scribe import Scribe
+from testbed.resource.protocol import Request
+from testbed.resource.resource import Resource
+from testbed.servers.endpoint import Endpoint
+from testbed.servers.etcd import EtcdServer
+from testbed.servers.zookeeper import ZooKeeperServer
+from testbed.truth.etcd import EtcdObserver
+from testbed.truth.observer import Observer
+from testbed.truth.zookeeper import ZooKeeperObserver
 
 __all__ = ["LOCK", "PATIENCE", "Player", "Server", "Stage"]
 

@@ -8,10 +8,11 @@ from typing import Final
 
 import pytest
 
-from tests.faults.soak.crew import NoAnswer
-from tests.faults.soak.plan import Plan
-from tests.faults.soak.run import BOUNDS, run
-from tests.faults.systems import SYSTEMS
+from testbed.soak.crew import NoAnswer
+from testbed.soak.plan import Plan
+from testbed.soak.run import BOUNDS, run
+from testbed.systems import SYSTEMS
+from tests.mutants.admission import misses_some_departures
 
 #: It says who waits, for what, and where.
 _MESSAGE: Final = (
@@ -29,9 +30,8 @@ BOUNDED: Final = replace(BOUNDS, recovery=15_000_000_000)
     ],
 )
 def test_a_run_fails_whose_clients_miss_some_departures(service: str, tmp_path: Path) -> None:
-    mutant = "misses_some_departures"
     # Who waits does so for good, and not until the session of a holder is lost.
-    plan = Plan("register", 1, seconds=3.0, faults=(), mutant=mutant, ttl=60.0)
+    plan = Plan("register", 1, seconds=3.0, faults=(), mutant=misses_some_departures.path, ttl=60.0)
     with (
         SYSTEMS[service](tmp_path / "cluster") as system,
         pytest.raises(NoAnswer, match=_MESSAGE),

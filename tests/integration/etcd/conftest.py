@@ -10,7 +10,7 @@ from coordlock.config import configure
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
-from tests.servers.etcd import Etcd
+from testbed.servers.etcd import Etcd
 
 #: Makes a backend with an open session from a URL; it is closed after the test.
 Join = Callable[[str], Party]

@@ -20,8 +20,8 @@ from coordlock.testing.backend_contract import BOUND, Listener, Party
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd, EtcdServer
 from tests.integration.etcd.conftest import EtcdClient, Join
-from tests.servers.etcd import Etcd, EtcdServer
 
 TOKEN_TTL = 1
 

@@ -20,8 +20,8 @@ from coordlock.model.contender import Entry, Snapshot
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
+from testbed.servers.etcd import Etcd, EtcdServer
 from tests.integration.etcd.conftest import Join, begin_anew, keys
-from tests.servers.etcd import Etcd, EtcdServer
 
 
 def an_entry(queue: str) -> Entry:
@@ -32,10 +32,10 @@ def an_entry(queue: str) -> Entry:
 def at_once(party: Party) -> Iterator[None]:
     """What is asked here is asked before any of it is sent."""
     assert isinstance(party.backend, EtcdBackend)
-    starter = party.backend._connection.starter
+    threads = party.backend._connection.cluster.threads
     held_back: list[Callable[[], None]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(starter, "run", lambda _, start: held_back.append(start))
+        patch.setattr(threads, "run", lambda _, start: held_back.append(start))
         yield
     for start in held_back:
         start()

@@ -15,8 +15,8 @@ from coordlock.config import configure
 from coordlock.errors import BackendUnavailable
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.proxy import FaultProxy
+from testbed.servers.etcd import Etcd
 from tests.integration.etcd.conftest import EtcdClient, Join
-from tests.servers.etcd import Etcd
 
 #: Ends as scripts do, with a session, a watch on its own contender, and heartbeats under way.
 LEAVE = """

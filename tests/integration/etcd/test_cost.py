@@ -16,8 +16,8 @@ from coordlock.backend import Put
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd
 from tests.integration.etcd.conftest import Join
-from tests.servers.etcd import Etcd
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_to_acquire_and_to_release_starts_no_thread(
 
 def waits_in_order(client: coordlock.Client) -> bool:
     """Whether one waiter's watches are set, and its own is known to have caught up."""
-    backend = client._link.backend
+    backend = client._engine.backend
     assert isinstance(backend, EtcdBackend)
     watcher = backend._watcher
     with watcher._lock:

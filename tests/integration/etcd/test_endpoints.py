@@ -19,8 +19,8 @@ from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd, EtcdCluster
 from tests.integration.etcd.conftest import Join
-from tests.servers.etcd import Etcd, EtcdCluster
 
 pytestmark = pytest.mark.faults
 

@@ -16,7 +16,7 @@ from coordlock_etcd.rpc import TXN
 import coordlock
 from coordlock.log import flush
 from coordlock.testing.waiting import eventually
-from tests.servers.etcd import EtcdCluster, EtcdServer
+from testbed.servers.etcd import EtcdCluster, EtcdServer
 
 #: Longer than etcd itself waits for what is lost: five seconds and two elections.
 REQUEST_TIMEOUT = 60

@@ -18,8 +18,8 @@ from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd, EtcdServer
 from tests.integration.etcd.conftest import Join
-from tests.servers.etcd import Etcd, EtcdServer
 
 pytestmark = pytest.mark.faults
 

@@ -17,8 +17,8 @@ from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd
 from tests.integration.etcd.conftest import Join, begin_anew, keys
-from tests.servers.etcd import Etcd
 
 
 def test_the_token_is_the_creation_revision_of_the_key(etcd: Etcd, party: Party) -> None:

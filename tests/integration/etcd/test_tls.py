@@ -11,9 +11,9 @@ from coordlock_etcd import EtcdBackend
 from coordlock.config import configure
 from coordlock.errors import BackendUnavailable
 from coordlock.testing.backend_contract import BOUND, Listener
+from testbed.servers.certificates import Certificates
+from testbed.servers.etcd import Etcd, EtcdServer
 from tests.integration.etcd.conftest import Join
-from tests.servers.certificates import Certificates
-from tests.servers.etcd import Etcd, EtcdServer
 
 
 @pytest.fixture(scope="module")

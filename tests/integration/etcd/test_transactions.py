@@ -18,9 +18,9 @@ from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
 from tests.integration.counting import count_together
 from tests.integration.etcd.conftest import Join
-from tests.servers.etcd import Etcd, EtcdCluster, EtcdServer
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_an_answer_older_than_what_was_seen_is_refused(
     assert isinstance(backend, EtcdBackend)
     backend.commit(contender, [Put(key, b"x")]).result(BOUND)
     assert backend.fetch(contender, key).result(BOUND) == Stored(b"x", 1)
-    backend._connection.saw(backend._connection.revision + 10**6)
+    backend._connection.cluster.saw(backend._connection.cluster.revision + 10**6)
     assert isinstance(backend.fetch(contender, key).exception(BOUND), BackendUnavailable)
     backend.evict(contender).result(BOUND)
     # Of the past one cannot tell either who has gone.
@@ -152,18 +152,18 @@ def test_who_hears_of_a_departure_accepts_no_answer_from_before(
     _, contender, snapshot = two.enqueue("q")
     assert isinstance(one.backend, EtcdBackend)
     assert isinstance(two.backend, EtcdBackend)
-    connection = two.backend._connection
+    cluster = two.backend._connection.cluster
     told, seen = threading.Event(), []
 
     def departed(_: bool) -> None:
-        seen.append(connection.revision)
+        seen.append(cluster.revision)
         told.set()
 
     two.backend.watch(snapshot.before(contender)[0], snapshot.revision, departed)
     etcd.etcdctl("put", f"{root}-data", "before")
     assert one.backend.withdraw(entry).result(BOUND)
     assert told.wait(BOUND)
-    assert seen[0] >= one.backend._connection.revision > snapshot.revision
+    assert seen[0] >= one.backend._connection.cluster.revision > snapshot.revision
 
 
 # Rights

@@ -20,9 +20,9 @@ from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.order import is_told_in_order
+from testbed.servers.etcd import Etcd, EtcdServer
 from tests.integration.etcd.conftest import Join
-from tests.integration.order import is_told_in_order
-from tests.servers.etcd import Etcd, EtcdServer
 
 
 class Told:

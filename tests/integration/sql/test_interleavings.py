@@ -19,6 +19,7 @@ from coordlock import StaleToken
 from coordlock.fencing import Marks
 from coordlock.fencing.sql import SQLGuardingFence
 from coordlock.testing.waiting import eventually
+from testbed.servers.postgres import Postgres
 from tests.integration.sql.account import (
     FENCE,
     ISOLATION_LEVELS,
@@ -30,7 +31,6 @@ from tests.integration.sql.account import (
     must_repeat,
     repeat,
 )
-from tests.servers.postgres import Postgres
 
 
 @contextmanager

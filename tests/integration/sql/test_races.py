@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select, text
 
+from testbed.servers.postgres import Postgres
 from tests.integration.sql.account import ISOLATION_LEVELS, LEDGER, balance, connect, create
-from tests.servers.postgres import Postgres
 
 WRITERS, ROUNDS = 4, 40
 

@@ -22,7 +22,7 @@ from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
 #: Seconds within which anything happens on two noisy cores.
 BOUND = 30.0

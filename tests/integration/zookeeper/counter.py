@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 
-from tests.servers.zookeeper import ZooKeeperServer
+from testbed.servers.zookeeper import ZooKeeperServer
 
 _SEAL = b"\0\0\0\1/"
 

@@ -12,9 +12,9 @@ from coordlock.model.claim import Mode, Permit
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from tests.integration.order import is_told_in_order
+from testbed.order import is_told_in_order
+from testbed.servers.zookeeper import ZooKeeper
 from tests.integration.zookeeper.conftest import BOUND, OWNER, Parties, lose_a_request, new_entry
-from tests.servers.zookeeper import ZooKeeper
 
 
 def test_the_contender_is_an_ephemeral_sequential_node_with_its_owner(

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from coordlock.errors import BackendUnavailable
+from testbed.servers.ports import free_port
+from testbed.servers.zookeeper import ZooKeeper
 from tests.integration.zookeeper.conftest import BOUND, Parties
 from tests.integration.zookeeper.test_sessions import answering
-from tests.servers.ports import free_port
-from tests.servers.zookeeper import ZooKeeper
 
 
 def test_the_servers_tell_their_versions_without_a_session(

@@ -10,7 +10,7 @@ import pytest
 
 import coordlock
 from coordlock.testing.waiting import eventually
-from tests.servers.zookeeper import ZooKeeperEnsemble
+from testbed.servers.zookeeper import ZooKeeperEnsemble
 
 pytestmark = pytest.mark.faults
 

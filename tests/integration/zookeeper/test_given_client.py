@@ -17,10 +17,10 @@ import coordlock
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.certificates import Certificates
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer, children
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party, new_entry
 from tests.integration.zookeeper.test_sessions import ShortSessions
-from tests.servers.certificates import Certificates
-from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer, children
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -145,20 +145,20 @@ def test_what_closing_left_to_be_done_ends_when_the_given_client_is_stopped(
         grant = client.lock("q").acquire()
         proxy.refuse()
         proxy.drop_connections()
-        session = client._link.sessions._latest
+        session = client._engine.sessions._latest
         assert session is not None
         session.end(session._too_late())  # long before the server's
         assert grant.lost.is_set()
         waiting = pool.submit(client.lock("r").acquire)
         eventually(
-            lambda: client._link.sessions._starting is not None, "another session to be opened"
+            lambda: client._engine.sessions._starting is not None, "another session to be opened"
         )
         client.close()
         assert isinstance(waiting.exception(BOUND), coordlock.ClientClosed)
-    assert client._link._tickets
+    assert client._engine._tickets
     own.stop()
     own.close()
-    eventually(lambda: not client._link._tickets)
+    eventually(lambda: not client._engine._tickets)
 
 
 def test_the_chroot_is_respected(

@@ -83,7 +83,7 @@ def test_many_who_began_to_wait_in_an_outage_do_not_block_the_client_after_it(
 ) -> None:
     with coordlock.connect(through, client=application) as client:
         client.lock("orders").acquire().release()
-        backend = client._link.backend
+        backend = client._engine.backend
         proxy.refuse()
         proxy.drop_connections()
         eventually(lambda: not application.connected)

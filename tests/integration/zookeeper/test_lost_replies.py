@@ -16,6 +16,7 @@ from coordlock.model.contender import Entry
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.zookeeper import children
 from tests.integration.zookeeper.conftest import (
     BOUND,
     Parties,
@@ -23,7 +24,6 @@ from tests.integration.zookeeper.conftest import (
     lose_a_request,
     new_entry,
 )
-from tests.servers.zookeeper import children
 
 pytestmark = pytest.mark.faults
 

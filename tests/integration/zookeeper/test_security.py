@@ -15,9 +15,9 @@ from coordlock.errors import AuthenticationFailed, BackendUnavailable, Configura
 from coordlock.log import flush
 from coordlock.model.claim import Mode
 from coordlock.testing.waiting import eventually
+from testbed.servers.certificates import Certificates
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
 from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
-from tests.servers.certificates import Certificates
-from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -18,9 +18,9 @@ from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.contender import Owner
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.ports import free_port
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party, new_entry
-from tests.servers.ports import free_port
-from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from coordlock.errors import BackendError, BackendUnavailable
+from testbed.servers.zookeeper import ZooKeeperServer
 from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
 from tests.integration.zookeeper.counter import set_counter
-from tests.servers.zookeeper import ZooKeeperServer
 
 LAST = 2**31 - 1
 

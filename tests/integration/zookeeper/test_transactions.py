@@ -20,9 +20,9 @@ from coordlock import (
 from coordlock.backend import Put
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 from tests.integration.counting import count_together
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party
-from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party
-from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
 
 def watches_on_server(kazoo: Any, path: str) -> int:

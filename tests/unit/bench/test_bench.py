@@ -29,7 +29,7 @@ from bench.workers import Worker, WorkerFailed
 from coordlock.testing.waiting import eventually
 from tests.cli.terminals import Terminal
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_a_percentile_is_the_smallest_sample_that_so_many_do_not_exceed() -> None:

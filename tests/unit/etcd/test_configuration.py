@@ -9,7 +9,7 @@ from coordlock_etcd import EtcdBackend
 
 from coordlock.config import configure
 from coordlock.errors import ConfigurationError
-from tests.servers.certificates import Certificates
+from testbed.servers.certificates import Certificates
 
 
 def refusal(**options: object) -> str:

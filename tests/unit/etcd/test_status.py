@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.connection import Connection
 from coordlock_etcd.errors import NotPermitted
 from coordlock_etcd.status import status
+from coordlock_etcd.transport import Connection
 
 from coordlock.errors import AuthenticationFailed, BackendUnavailable
 from coordlock.runtime.promise import failed, resolved
@@ -29,7 +29,7 @@ class Cluster:
     """Endpoints with these answers."""
 
     def __init__(self, *answers: pb.StatusResponse | Exception) -> None:
-        self.endpoints = self
+        self.cluster = self.endpoints = self
         self.all = [
             Endpoint(host, failed(one) if isinstance(one, Exception) else resolved(one))
             for host, one in zip(("one", "two"), answers, strict=False)

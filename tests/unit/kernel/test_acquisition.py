@@ -18,7 +18,7 @@ from coordlock.errors import (
     SessionLost,
 )
 from coordlock.grant import Grant, GrantState
-from coordlock.kernel.link import _NOTICE as NOTICE
+from coordlock.kernel.engine import _NOTICE as NOTICE
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.model.contender import Contender
 from coordlock.runtime.promise import resolved
@@ -148,7 +148,7 @@ def test_a_release_wakes_one_waiter(world: World, other: Party) -> None:
     release(grant)
     world.settle()
     assert sum(len(p.network.requests) for p in parties) - sum(asked) == 0
-    assert len([p for p in parties if p.link._tickets]) == 20
+    assert len([p for p in parties if p.engine._tickets]) == 20
 
 
 def test_a_waiter_in_the_middle_that_leaves_wakes_only_the_next(world: World, other: Party) -> None:
@@ -337,17 +337,17 @@ def test_an_evicted_waiter_is_told(world: World, party: Party, other: Party) -> 
     world.service.remove(world.queue()[1])
     world.advance(1)
     assert isinstance(call.error, Evicted)
-    assert party.link.sessions._latest is not None
-    assert party.link.sessions._latest.ended is None
+    assert party.engine.sessions._latest is not None
+    assert party.engine.sessions._latest.ended is None
 
 
 def test_a_contender_that_is_gone_when_the_queue_is_read_was_evicted(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     party.held("other")
-    real = party.link.backend.enqueue
+    real = party.engine.backend.enqueue
     monkeypatch.setattr(
-        party.link.backend,
+        party.engine.backend,
         "enqueue",
         lambda entry: resolved(replace(real(entry).result(0), contenders=())),
     )
@@ -410,7 +410,7 @@ def test_a_waiter_is_not_granted_when_a_withdrawal_finds_that_others_have_remove
 def test_a_waiter_is_not_granted_when_what_went_was_a_late_twin_of_a_holder_that_was_released(
     world: World, party: Party
 ) -> None:
-    party.run(party.link.session())
+    party.run(party.engine.session())
     party.network.faults.inject("enqueue", Fault.LATE)
     holder = party.acquire()
     world.advance(0.5)
@@ -443,7 +443,7 @@ def test_a_late_twin_that_the_whole_queue_shows_is_not_taken_for_an_evicted_cont
         mine = world.queue()[-1]
         other.acquire(claim=Mode.EX)
         world.service.remove(mine)
-        [ticket] = (one for one in party.link._tickets.values() if one.entry.queue == "q")
+        [ticket] = (one for one in party.engine._tickets.values() if one.entry.queue == "q")
         world.service.enqueue(mine.session, ticket.entry)
         return real(queue, upto, owners=owners)
 
@@ -541,7 +541,7 @@ def test_a_request_that_is_never_answered_ends_when_the_client_closes(
     party.held("x")
     party.cut_off()
     call = party.acquire()
-    closing = party.run(party.link.close())
+    closing = party.run(party.engine.close())
     world.advance(5)
     assert closing.done
     assert isinstance(call.error, ClientClosed)
@@ -551,7 +551,7 @@ def test_a_waiter_of_a_client_that_closes_is_told(world: World, party: Party, ot
     other.held()
     call = party.acquire()
     world.settle()
-    closing = party.run(party.link.close())
+    closing = party.run(party.engine.close())
     world.settle()
     assert closing.done
     assert isinstance(call.error, ClientClosed)
@@ -586,7 +586,7 @@ def test_a_cancelled_waiter_leaves_the_queue(
     assert len(world.queue()) == 1
     assert grant_call.done
     assert world.watches() == 1  # the holder's own
-    assert not party.link._tickets
+    assert not party.engine._tickets
 
 
 def test_a_failed_session_leaves_nothing_behind(world: World, party: Party) -> None:
@@ -681,7 +681,7 @@ def test_a_lock_that_was_lost_at_its_deadline_is_free_though_the_session_lives_o
     world.advance(1)
     assert world.service.heartbeat(session)
     assert call.result.contender == world.queue()[0]
-    assert not party.link._tickets
+    assert not party.engine._tickets
 
 
 def test_a_lock_that_was_lost_on_a_look_at_the_clock_is_given_up_by_another_thread(
@@ -746,7 +746,7 @@ def test_an_opening_goes_on_for_others_when_its_first_caller_gives_up(
     world.advance(NOTICE)
     assert isinstance(first.error, KeyboardInterrupt)
     assert party.network.requests.count("open") == 2
-    assert again.result.session is party.link.sessions._latest
+    assert again.result.session is party.engine.sessions._latest
 
 
 @pytest.mark.parametrize("unanswered", [0, 1000])

@@ -35,7 +35,7 @@ def client(service: Service, no_leaks: None) -> Iterator[Client]:
 @pytest.fixture
 def told(client: Client) -> list[Event]:
     told: list[Event] = []
-    client._link.events.listen(told.append)
+    client._engine.events.listen(told.append)
     return told
 
 
@@ -88,7 +88,7 @@ def test_a_listener_that_has_gone_hears_nothing_and_a_failing_one_disturbs_none(
     def fail(event: Event) -> None:
         raise ValueError(event)
 
-    ends = [client._link.events.listen(fail), client._link.events.listen(told.append)]
+    ends = [client._engine.events.listen(fail), client._engine.events.listen(told.append)]
     client.lock("q").acquire().release()
     eventually(lambda: len(told) == 4)
     for end in ends:
@@ -99,5 +99,5 @@ def test_a_listener_that_has_gone_hears_nothing_and_a_failing_one_disturbs_none(
 
 def test_with_no_listener_no_event_is_made(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordlock.kernel.report.Granted", None)
-    monkeypatch.setattr("coordlock.kernel.link.Left", None)
+    monkeypatch.setattr("coordlock.kernel.engine.Left", None)
     client.lock("q").acquire().release()

@@ -13,7 +13,7 @@ from coordlock_memory import Fault, MemoryBackend, MemoryService
 from coordlock import Client, ClientClosed, Settings
 from coordlock.backend import SessionInfo, SessionListener
 from coordlock.errors import BackendUnavailable
-from coordlock.kernel.link import Link
+from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Entry, Snapshot
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed, resolved
@@ -86,9 +86,9 @@ def given(service: MemoryService) -> Iterator[Given]:
 
 @pytest.fixture
 def client(given: Given) -> Client:
-    link = Link(given, Settings("memory", request_timeout=0.2))
-    run(link.session())
-    return Client(link)
+    engine = Engine(given, Settings("memory", request_timeout=0.2))
+    run(engine.session())
+    return Client(engine)
 
 
 def length(given: Given, queue: str = "q") -> int:
@@ -122,9 +122,9 @@ def test_ctrl_c_while_closing_leaves_nobody(
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     for number in itertools.count(1):
         given = Given(service, 3600.0)
-        link = Link(given, Settings("memory", request_timeout=0.2))
-        run(link.session())
-        client = Client(link)
+        engine = Engine(given, Settings("memory", request_timeout=0.2))
+        run(engine.session())
+        client = Client(engine)
         client.lock("q").acquire()
         client.lock("r").acquire()
         came = interrupted(client.close, number)
@@ -140,7 +140,7 @@ def test_what_is_withdrawn_after_closing_takes_a_new_session_where_the_old_one_w
     given: Given, client: Client
 ) -> None:
     given.patience = 0.5
-    client._link.sessions._latest = None  # it has the patience of before
+    client._engine.sessions._latest = None  # it has the patience of before
     grant = client.lock("q").acquire()
     given.faults.partition()
     assert grant.lost.wait(30)
@@ -170,5 +170,5 @@ def test_a_request_that_takes_effect_after_closing_leaves_nobody(
     assert not done
     eventually(lambda: done and length(given) == 0)
     # It is looked for some more times, but not here.
-    client._link.timers.close()
+    client._engine.timers.close()
     eventually(lambda: given.closed)

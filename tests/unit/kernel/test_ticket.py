@@ -35,18 +35,40 @@ def world() -> World:
 @pytest.fixture
 def party(world: World) -> Party:
     party = world.party()
-    party.run(party.link.session())
+    party.run(party.engine.session())
     return party
 
 
 def ticket_of(party: Party) -> Ticket:
-    session = party.run(party.link.session())
+    session = party.run(party.engine.session())
     party.world.settle()
-    return party.link.ticket(session.result, "q", Mode.EX)
+    return party.engine.ticket(session.result, "q", Mode.EX)
+
+
+def enqueued(party: Party) -> tuple[Ticket, Snapshot]:
+    """A ticket whose contender stands in the queue, and the queue as it was then."""
+    ticket = ticket_of(party)
+    call = party.run(ticket.enqueue())
+    party.world.settle()
+    return ticket, call.result
+
+
+@pytest.fixture
+def queued(party: Party) -> Ticket:
+    """A ticket whose contender stands in the queue."""
+    return enqueued(party)[0]
+
+
+@pytest.fixture
+def behind_three(world: World, party: Party) -> tuple[Ticket, Snapshot]:
+    """A ticket whose contender stands behind those of three others."""
+    for _ in range(3):
+        enqueued(world.party())
+    return enqueued(party)
 
 
 def live_tickets(party: Party) -> int:
-    return len(party.link._tickets)
+    return len(party.engine._tickets)
 
 
 def test_a_ticket_that_was_never_sent_is_withdrawn_without_a_request(party: Party) -> None:
@@ -58,69 +80,53 @@ def test_a_ticket_that_was_never_sent_is_withdrawn_without_a_request(party: Part
 
 
 def test_an_enqueued_ticket_knows_its_contender(world: World, party: Party) -> None:
-    ticket = ticket_of(party)
-    call = party.run(ticket.enqueue())
-    world.settle()
-    assert call.result.find(ticket.entry.id) == ticket.contender
+    ticket, snapshot = enqueued(party)
+    assert snapshot.find(ticket.entry.id) == ticket.contender
     assert world.queue() == (ticket.contender,)
 
 
 def test_withdrawing_removes_the_contender_and_answers_whether_it_was_there(
-    world: World, party: Party
+    world: World, party: Party, queued: Ticket
 ) -> None:
-    ticket = ticket_of(party)
-    party.run(ticket.enqueue())
-    world.settle()
-    removal = ticket.withdraw()
+    removal = queued.withdraw()
     assert removal.result(0) is True
-    assert ticket.withdraw() is removal
+    assert queued.withdraw() is removal
     assert world.queue() == ()
     assert live_tickets(party) == 0
     assert party.network.requests.count("withdraw") == 1
 
 
 def test_withdrawing_an_evicted_contender_answers_that_it_was_gone(
-    world: World, party: Party
+    world: World, queued: Ticket
 ) -> None:
-    ticket = ticket_of(party)
-    party.run(ticket.enqueue())
-    world.settle()
     world.service.remove(world.queue()[0])
-    assert ticket.withdraw().result(0) is False
+    assert queued.withdraw().result(0) is False
 
 
-def test_a_removal_whose_reply_was_lost_counts_as_a_removal(world: World, party: Party) -> None:
-    ticket = ticket_of(party)
-    party.run(ticket.enqueue())
-    world.settle()
-    party.network.faults.inject("withdraw", Fault.LOSE_REPLY)
-    removal = ticket.withdraw()
-    world.advance(5)
-    assert world.queue() == ()
-    assert removal.result(0) is True
-
-
-def test_a_removal_that_was_lost_is_repeated_until_it_is_answered(
-    world: World, party: Party
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        pytest.param(Fault.LOSE_REPLY, 1, id="a reply is lost"),
+        pytest.param(Fault.LOSE_REQUEST, 8, id="eight requests are lost"),
+    ],
+)
+def test_a_removal_is_repeated_until_it_is_answered_and_counts(
+    world: World, party: Party, queued: Ticket, fault: Fault, times: int
 ) -> None:
-    ticket = ticket_of(party)
-    party.run(ticket.enqueue())
-    world.settle()
-    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 8)
-    removal = ticket.withdraw()
-    assert len(world.queue()) == 1
+    party.network.faults.inject("withdraw", fault, times)
+    removal = queued.withdraw()
+    assert not removal.done()
     world.advance(CONFIRMED)
     assert removal.result(0) is True
     assert world.queue() == ()
     assert live_tickets(party) == 0
 
 
-def test_a_removal_survives_an_outage_shorter_than_the_session(world: World, party: Party) -> None:
-    ticket = ticket_of(party)
-    party.run(ticket.enqueue())
-    world.settle()
+def test_a_removal_survives_an_outage_shorter_than_the_session(
+    world: World, party: Party, queued: Ticket
+) -> None:
     party.cut_off()
-    removal = ticket.withdraw()
+    removal = queued.withdraw()
     world.advance(TTL / 2)
     assert not removal.done()
     party.heal()
@@ -130,17 +136,14 @@ def test_a_removal_survives_an_outage_shorter_than_the_session(world: World, par
 
 
 def test_a_ticket_whose_removal_fails_is_known_as_long_as_its_contender_stands(
-    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+    world: World, party: Party, queued: Ticket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ticket = ticket_of(party)
-    party.run(ticket.enqueue())
-    world.settle()
     refused = AuthenticationFailed("memory", "no right to delete")
-    monkeypatch.setattr(party.link.backend, "withdraw", lambda _: failed(refused))
-    assert ticket.withdraw().exception(0) is refused
+    monkeypatch.setattr(party.engine.backend, "withdraw", lambda _: failed(refused))
+    assert queued.withdraw().exception(0) is refused
     [standing] = world.queue()
-    assert party.link.own(standing) is ticket
-    world.service.expire(ticket.session.id)
+    assert party.engine.own(standing) is queued
+    world.service.expire(queued.session.id)
     world.settle()
     assert live_tickets(party) == 0
 
@@ -229,43 +232,34 @@ def test_no_request_is_sent_in_a_session_that_has_ended(world: World, party: Par
 
 
 def test_a_ticket_of_a_session_that_is_gone_is_withdrawn_without_a_request(
-    world: World, party: Party
+    world: World, party: Party, queued: Ticket
 ) -> None:
-    ticket = ticket_of(party)
-    party.run(ticket.enqueue())
-    world.settle()
     world.service.expire(world.service.sessions()[0])
     world.settle()
-    assert isinstance(ticket.end.result(0), SessionLost)
-    assert ticket.withdraw().result(0) is False
+    assert isinstance(queued.end.result(0), SessionLost)
+    assert queued.withdraw().result(0) is False
     assert "withdraw" not in party.network.requests
 
 
 def test_a_contender_of_a_session_lost_only_here_is_still_removed(
-    world: World, party: Party
+    world: World, queued: Ticket
 ) -> None:
-    ticket = ticket_of(party)
-    party.run(ticket.enqueue())
-    world.settle()
-    ticket.session.end(SessionLost("memory", "the deadline has passed"))
-    assert ticket.withdraw().result(0) is True
+    queued.session.end(SessionLost("memory", "the deadline has passed"))
+    assert queued.withdraw().result(0) is True
     assert world.queue() == ()
 
 
 def test_a_removal_is_tried_again_as_soon_as_the_session_has_recovered(
-    world: World, party: Party
+    world: World, party: Party, queued: Ticket
 ) -> None:
-    ticket = ticket_of(party)
-    party.run(ticket.enqueue())
-    world.settle()
     held = party.held("other")
     # The fault: an outage of which every request learns at once.
     for method in ("withdraw", "heartbeat"):
         party.network.faults.inject(method, Fault.LOSE_REQUEST, 1000)
-    removal, late = ticket.withdraw(), held._ticket.withdraw()
+    removal, late = queued.withdraw(), held._ticket.withdraw()
     world.advance(0.8 * TTL)
     party.network.faults._next.clear()
-    ticket.session.recovered()
+    queued.session.recovered()
     world.settle()
     assert removal.result(0) is True
     assert late.result(0) is True
@@ -286,10 +280,8 @@ def test_one_removal_that_is_answered_wakes_the_others(
 
 def test_a_waiter_is_told_of_a_departure_and_of_nothing_else(world: World, party: Party) -> None:
     holder = world.party().held()
-    ticket = ticket_of(party)
-    call = party.run(ticket.enqueue())
-    world.settle()
-    waiting = ticket.departure(call.result.contenders[:1], call.result.revision)
+    ticket, snapshot = enqueued(party)
+    waiting = ticket.departure(snapshot.contenders[:1], snapshot.revision)
     world.advance(60)
     assert not waiting.done()
     holder._ticket.withdraw()
@@ -301,27 +293,21 @@ def test_a_waiter_is_told_of_a_departure_and_of_nothing_else(world: World, party
 
 def test_a_departure_before_the_watch_is_noticed(world: World, party: Party) -> None:
     holder = world.party().held()
-    ticket = ticket_of(party)
-    call = party.run(ticket.enqueue())
-    world.settle()
+    ticket, snapshot = enqueued(party)
     holder._ticket.withdraw()
-    waiting = ticket.departure(call.result.contenders[:1], call.result.revision)
+    waiting = ticket.departure(snapshot.contenders[:1], snapshot.revision)
     world.settle()
     assert waiting.done()
 
 
-def test_waiting_again_keeps_the_watches_that_are_still_wanted(world: World, party: Party) -> None:
-    for _ in range(3):
-        other = world.party()
-        other.run(ticket_of(other).enqueue())
-    world.settle()
-    ticket = ticket_of(party)
-    call = party.run(ticket.enqueue())
-    world.settle()
+def test_waiting_again_keeps_the_watches_that_are_still_wanted(
+    world: World, behind_three: tuple[Ticket, Snapshot]
+) -> None:
+    ticket, snapshot = behind_three
     first, second, third = (*world.queue()[:3],)
-    ticket.departure((first, second), call.result.revision)
+    ticket.departure((first, second), snapshot.revision)
     assert world.watches() == 3  # its own contender, too
-    ticket.departure((second, third), call.result.revision)
+    ticket.departure((second, third), snapshot.revision)
     assert world.watches() == 3  # its own contender, too
     world.service.remove(first)
     world.settle()
@@ -330,15 +316,12 @@ def test_waiting_again_keeps_the_watches_that_are_still_wanted(world: World, par
 
 
 def test_a_ticket_withdrawn_while_it_changes_its_watches_keeps_none(
-    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+    world: World,
+    party: Party,
+    behind_three: tuple[Ticket, Snapshot],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for _ in range(3):
-        other = world.party()
-        other.run(ticket_of(other).enqueue())
-    world.settle()
-    ticket = ticket_of(party)
-    call = party.run(ticket.enqueue())
-    world.settle()
+    ticket, snapshot = behind_three
     watch = party.network.watch
 
     def withdrawing(*arguments: Any) -> Callable[[], None]:
@@ -352,21 +335,19 @@ def test_a_ticket_withdrawn_while_it_changes_its_watches_keeps_none(
 
     monkeypatch.setattr(party.network, "watch", withdrawing)
     first, second, third = (*world.queue()[:3],)
-    ticket.departure((first, second), call.result.revision)
-    ticket.departure((third,), call.result.revision)
+    ticket.departure((first, second), snapshot.revision)
+    ticket.departure((third,), snapshot.revision)
     assert world.watches() == 0
 
 
 def test_a_waiter_whose_contender_is_lost_is_told_at_once(world: World, party: Party) -> None:
     world.party().held()
-    ticket = ticket_of(party)
-    call = party.run(ticket.enqueue())
-    world.settle()
-    waiting = ticket.departure(call.result.contenders[:1], call.result.revision)
+    ticket, snapshot = enqueued(party)
+    waiting = ticket.departure(snapshot.contenders[:1], snapshot.revision)
     world.service.remove(world.queue()[1])
     world.settle()
     assert isinstance(waiting.exception(0), Evicted)
-    again = ticket.departure(call.result.contenders[:1], call.result.revision)
+    again = ticket.departure(snapshot.contenders[:1], snapshot.revision)
     assert isinstance(again.exception(0), Evicted)
 
 
@@ -508,7 +489,7 @@ def test_nothing_is_watched_after_the_client_was_closed(
     party.held()
     watched: list[object] = []
     monkeypatch.setattr(party.network, "watch", lambda *args: watched.append(args))
-    party.run(party.link.close())
+    party.run(party.engine.close())
     world.advance(5)
     assert watched == []
 
@@ -517,14 +498,14 @@ def test_a_removal_that_ctrl_c_ended_counts_though_its_repetition_finds_nothing(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grant = party.held()
-    withdraw = party.link.backend.withdraw
+    withdraw = party.engine.backend.withdraw
 
     def struck(entry: Any) -> Any:
         monkeypatch.undo()
         withdraw(entry)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(party.link.backend, "withdraw", struck)
+    monkeypatch.setattr(party.engine.backend, "withdraw", struck)
     with pytest.raises(KeyboardInterrupt):
         grant._ticket.withdraw()
     assert world.queue() == ()

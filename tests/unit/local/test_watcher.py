@@ -14,7 +14,7 @@ from coordlock_local.directory import Directory
 from coordlock_local.inotify import Inotify
 from coordlock_local.notices import Notices, Polling
 from coordlock_local.queue import Queue, remove
-from coordlock_local.session import Session
+from coordlock_local.session import LocalSession
 from coordlock_local.watcher import Watcher, notices
 
 from coordlock.model.claim import Mode
@@ -55,8 +55,8 @@ def directory(tmp_path: Path) -> Directory:
 
 
 @pytest.fixture
-def session(directory: Directory) -> Iterator[Session]:
-    session = Session(directory)
+def session(directory: Directory) -> Iterator[LocalSession]:
+    session = LocalSession(directory)
     session.start()
     yield session
     session.end()
@@ -71,7 +71,7 @@ def watcher(
     watcher.close()
 
 
-def add(directory: Directory, session: Session, id: str = "a" * 32) -> Contender:
+def add(directory: Directory, session: LocalSession, id: str = "a" * 32) -> Contender:
     entry = Entry("q", id, Mode.EX, Owner("host", 1))
     contender = Queue(directory, "q").add(entry, session, lambda path: None)
     assert contender is not None
@@ -79,7 +79,7 @@ def add(directory: Directory, session: Session, id: str = "a" * 32) -> Contender
 
 
 def test_a_removal_is_told_once_to_each(
-    directory: Directory, session: Session, watcher: Watcher
+    directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
     contender, other = add(directory, session), add(directory, session, "b" * 32)
     told: list[int] = []
@@ -95,7 +95,7 @@ def test_a_removal_is_told_once_to_each(
 
 
 def test_the_end_of_a_session_is_told_for_all_its_contenders(
-    directory: Directory, session: Session, watcher: Watcher
+    directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
     contenders = [add(directory, session, letter * 32) for letter in "abc"]
     events = [threading.Event() for _ in contenders]
@@ -107,7 +107,7 @@ def test_the_end_of_a_session_is_told_for_all_its_contenders(
 
 
 def test_who_has_left_before_is_told_at_once(
-    directory: Directory, session: Session, watcher: Watcher
+    directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
     contender = add(directory, session)
     remove(contender.key)
@@ -117,7 +117,7 @@ def test_who_has_left_before_is_told_at_once(
 
 
 def test_a_departure_says_that_an_earlier_one_may_follow_it(
-    directory: Directory, session: Session, watcher: Watcher
+    directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
     told: list[bool] = []
     contender = add(directory, session)
@@ -128,7 +128,7 @@ def test_a_departure_says_that_an_earlier_one_may_follow_it(
 
 
 def test_a_cancelled_watch_tells_nothing(
-    directory: Directory, session: Session, watcher: Watcher
+    directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
     contender, other = add(directory, session), add(directory, session, "b" * 32)
     told: list[str] = []
@@ -143,7 +143,7 @@ def test_a_cancelled_watch_tells_nothing(
 
 
 def test_a_watcher_that_raises_does_not_keep_the_others_from_being_told(
-    directory: Directory, session: Session, watcher: Watcher
+    directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
     contender = add(directory, session)
     told = threading.Event()
@@ -158,7 +158,7 @@ def test_a_watcher_that_raises_does_not_keep_the_others_from_being_told(
 
 
 def test_a_watcher_may_be_closed_by_whom_it_tells(
-    directory: Directory, session: Session, watcher: Watcher
+    directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
     contender = add(directory, session)
     told = threading.Event()
@@ -173,7 +173,7 @@ def test_a_watcher_may_be_closed_by_whom_it_tells(
 
 
 def test_nothing_is_told_after_closing(
-    directory: Directory, session: Session, watcher: Watcher
+    directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
     contender = add(directory, session)
     told: list[int] = []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import logging
 import signal
 import threading
@@ -24,6 +25,7 @@ from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
+from tests.unit.signals import Signal
 
 #: One step of a made-up protocol: what its future gives, whether it is done when it is yielded,
 #: and whether the protocol catches its error.
@@ -359,3 +361,34 @@ def test_a_thousand_waiting_tasks_need_no_thread() -> None:
     started = time.monotonic()
     asyncio.run(main())
     assert time.monotonic() - started < 60
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_protocol_that_ctrl_c_leaves_between_two_waits_cleans_up_at_once() -> None:
+    for number in itertools.count(1):
+        began: list[bool] = []
+        over: list[bool] = []
+
+        def steps() -> Steps[None]:
+            began.append(True)  # noqa: B023
+            try:
+                for _ in range(3):
+                    yield resolved(None)
+            finally:
+                over.append(True)  # noqa: B023
+
+        traceback = None
+        strike = Signal(number, interrupt)
+        try:
+            with strike:
+                run(steps())
+        except KeyboardInterrupt as error:
+            traceback = error.__traceback__  # which keeps the generator
+        assert began == over
+        del traceback
+        if not strike.came:
+            break
+    assert number > 5

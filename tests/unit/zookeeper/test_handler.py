@@ -13,10 +13,10 @@ from contextlib import closing, suppress
 
 import pytest
 from coordlock_zookeeper.access import Access
-from coordlock_zookeeper.connection import Owned
+from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.container import CreateContainer
 from coordlock_zookeeper.handler import Handler
-from coordlock_zookeeper.tap import Tap
+from coordlock_zookeeper.own_client import OwnClient
 from kazoo.protocol.serialization import Create2
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
@@ -68,7 +68,7 @@ def test_who_stops_a_client_second_waits_until_it_has_stopped(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         access = Access(f"127.0.0.1:{taken.getsockname()[1]}", ttl=10.0, connect_timeout=5.0)
-    connection = Owned(access)
+    connection = OwnClient(access)
     failed = threading.Event()
     connection.start(lambda: None, lambda _: failed.set())
     assert failed.wait(10)
@@ -86,41 +86,43 @@ def listener() -> Iterator[socket.socket]:
 
 
 def test_the_granted_timeout_is_read_along(handler: Handler, listener: socket.socket) -> None:
-    tap = handler.create_connection(listener.getsockname(), "localhost", timeout=1, use_ssl=False)
+    connection = handler.create_connection(
+        listener.getsockname(), "localhost", timeout=1, use_ssl=False
+    )
     server, _ = listener.accept()
-    with server, closing(tap):
+    with server, closing(connection):
         frame = struct.pack("!iiiq", 37, 0, 4321, 99) + struct.pack("!i", 16) + bytes(17)
         server.sendall(frame[:6])
-        received = tap.recv(4) + tap.recv(100)
+        received = connection.recv(4) + connection.recv(100)
         assert handler.negotiated == 0
         server.sendall(frame[6:] + b"more")
         while len(received) < len(frame) + 4:
-            received += tap.recv(100)
+            received += connection.recv(100)
         assert received == frame + b"more"
         assert handler.negotiated == 4.321
 
 
 def test_another_protocol_is_noticed_at_once(handler: Handler, listener: socket.socket) -> None:
-    tap = handler.create_connection(listener.getsockname())
+    connection = handler.create_connection(listener.getsockname())
     server, _ = listener.accept()
-    with server, closing(tap):
+    with server, closing(connection):
         server.sendall(b"HTTP/1.1 400 Bad Request\r\n")
         with pytest.raises(ConnectionError, match="does not speak"):
-            tap.recv(100)
+            connection.recv(100)
 
 
 def test_aborting_wakes_who_reads_and_refuses_who_connects(
     handler: Handler, listener: socket.socket
 ) -> None:
-    tap = handler.create_connection(listener.getsockname())
+    connection = handler.create_connection(listener.getsockname())
     server, _ = listener.accept()
     received: list[bytes] = []
-    reading = threading.Thread(target=lambda: received.append(tap.recv(1)))
+    reading = threading.Thread(target=lambda: received.append(connection.recv(1)))
     reading.start()
     handler.abort()
     eventually(lambda: received == [b""])
     reading.join()
-    with server, closing(tap), pytest.raises(ConnectionAbortedError):
+    with server, closing(connection), pytest.raises(ConnectionAbortedError):
         handler.create_connection(listener.getsockname())
 
 
@@ -132,90 +134,97 @@ def test_a_container_is_asked_for_as_kazoo_asks_for_other_nodes(acl: list[object
 
 
 @pytest.fixture
-def pair(handler: Handler, listener: socket.socket) -> Iterator[tuple[Tap, socket.socket]]:
+def pair(
+    handler: Handler, listener: socket.socket
+) -> Iterator[tuple[BufferedSocket, socket.socket]]:
     """A connection that has shaken hands, as kazoo has it, and the server's end of it."""
-    tap = handler.create_connection(listener.getsockname())
+    connection = handler.create_connection(listener.getsockname())
     server, _ = listener.accept()
-    with server, closing(tap):
+    with server, closing(connection):
         server.sendall(struct.pack("!iii", 37, 0, 4321))
-        tap.recv(12)
-        tap.setblocking(False)
-        yield tap, server
+        connection.recv(12)
+        connection.setblocking(False)
+        yield connection, server
 
 
-def readable(handler: Handler, tap: Tap, timeout: float = 30.0) -> bool:
-    return handler.select([tap], [], [], timeout)[0] == [tap]
+def readable(handler: Handler, connection: BufferedSocket, timeout: float = 30.0) -> bool:
+    return handler.select([connection], [], [], timeout)[0] == [connection]
 
 
 def test_what_was_read_ahead_is_had_in_parts(
-    handler: Handler, pair: tuple[Tap, socket.socket]
+    handler: Handler, pair: tuple[BufferedSocket, socket.socket]
 ) -> None:
-    tap, server = pair
-    assert tap.pending() == 0
+    connection, server = pair
+    assert connection.pending() == 0
     server.sendall(b"0123456789")
-    assert readable(handler, tap)
-    eventually(lambda: tap.pending() == 10)
+    assert readable(handler, connection)
+    eventually(lambda: connection.pending() == 10)
     server.sendall(b"abc")
-    assert readable(handler, tap, 0.0)
-    assert [tap.recv(4), tap.recv(4), tap.recv(4), tap.pending()] == [b"0123", b"4567", b"89", 0]
-    assert readable(handler, tap)
-    assert tap.recv(100) == b"abc"
-    assert not readable(handler, tap, 0.0)
+    assert readable(handler, connection, 0.0)
+    assert [connection.recv(4), connection.recv(4), connection.recv(4), connection.pending()] == [
+        b"0123",
+        b"4567",
+        b"89",
+        0,
+    ]
+    assert readable(handler, connection)
+    assert connection.recv(100) == b"abc"
+    assert not readable(handler, connection, 0.0)
 
 
 def test_the_end_of_a_connection_comes_after_what_was_sent_before(
-    handler: Handler, pair: tuple[Tap, socket.socket]
+    handler: Handler, pair: tuple[BufferedSocket, socket.socket]
 ) -> None:
-    tap, server = pair
+    connection, server = pair
     server.sendall(b"last")
     server.shutdown(socket.SHUT_WR)
-    assert readable(handler, tap)
-    assert tap.recv(100) == b"last"
+    assert readable(handler, connection)
+    assert connection.recv(100) == b"last"
     for _ in range(2):
-        assert readable(handler, tap)
-        assert tap.recv(100) == b""
+        assert readable(handler, connection)
+        assert connection.recv(100) == b""
 
 
 def test_a_connection_that_was_reset_is_readable_and_says_so(
-    handler: Handler, pair: tuple[Tap, socket.socket]
+    handler: Handler, pair: tuple[BufferedSocket, socket.socket]
 ) -> None:
-    tap, server = pair
+    connection, server = pair
     server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     server.close()
-    assert readable(handler, tap)
+    assert readable(handler, connection)
     for _ in range(2):
         with pytest.raises(ConnectionResetError):
-            tap.recv(100)
+            connection.recv(100)
 
 
 def test_a_full_connection_is_not_writable_until_there_is_room(
-    handler: Handler, pair: tuple[Tap, socket.socket]
+    handler: Handler, pair: tuple[BufferedSocket, socket.socket]
 ) -> None:
-    tap, server = pair
-    assert handler.select([], [tap], [], 0)[1] == [tap]
+    connection, server = pair
+    assert handler.select([], [connection], [], 0)[1] == [connection]
     with suppress(BlockingIOError):
         while True:
-            tap.send(bytes(65536))
-    assert handler.select([], [tap], [], 0)[1] == []
+            connection.send(bytes(65536))
+    assert handler.select([], [connection], [], 0)[1] == []
 
     def there_is_room() -> bool:
         server.recv(1 << 20)
-        return handler.select([], [tap], [], 0)[1] == [tap]
+        return handler.select([], [connection], [], 0)[1] == [connection]
 
     eventually(there_is_room)
 
 
 def test_what_is_sent_before_and_after_waking_is_waited_for(
-    handler: Handler, pair: tuple[Tap, socket.socket]
+    handler: Handler, pair: tuple[BufferedSocket, socket.socket]
 ) -> None:
-    tap, server = pair
+    connection, server = pair
     read, write = handler.create_socket_pair()
     with closing(read):
         write.send(b"\0")
-        assert handler.select([tap, read], [], [], 30)[0] == [read]
+        assert handler.select([connection, read], [], [], 30)[0] == [read]
         server.sendall(b"x")
-        assert readable(handler, tap)
-        assert handler.select([tap, read], [], [], 30)[0] == [tap, read]
+        assert readable(handler, connection)
+        assert handler.select([connection, read], [], [], 30)[0] == [connection, read]
 
 
 class Callbacks:

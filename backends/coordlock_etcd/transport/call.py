@@ -1,0 +1,204 @@
+"""One call to a cluster, over as many attempts as it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
+from coordlock.runtime.promise import Promise
+from coordlock_etcd.errors import SERVICE, had_no_effect, is_elsewhere, needs_login, translate
+from coordlock_etcd.rpc import Method
+from coordlock_etcd.transport.cluster import Cluster
+from coordlock_etcd.transport.endpoints import Endpoint
+from coordlock_etcd.transport.login import Login, metadata
+
+__all__ = ["Call", "settle"]
+
+Request = TypeVar("Request", bound=Message)
+Reply = TypeVar("Reply", bound=Message)
+Result = TypeVar("Result")
+
+
+def settle(
+    promise: Promise[Result], read: Callable[[Reply], Result | Future[Result]], reply: Reply
+) -> None:
+    """Complete ``promise`` with what ``read`` makes of ``reply``: see `Connection.call`."""
+    try:
+        result = read(reply)
+    except CoordlockError as error:
+        promise.fail(error)
+    except Exception as error:
+        # An answer that makes no sense must not pass for an error of the caller.
+        promise.fail(BackendError(SERVICE, f"unexpected answer: {error!r}"))
+    else:
+        if isinstance(result, Future):
+            result.add_done_callback(promise.follow)
+        else:
+            promise.resolve(result)
+
+
+class Call(Generic[Request, Reply, Result]):
+    """One call; its attempts follow each other, in threads of `CallThreads` and of gRPC.
+
+    Args:
+        login: gives the token to send; None to send none.
+        message: gives the method and the request, when they are sent, in the thread that does it.
+        read: as for `Connection.call`, like the others.
+    """
+
+    __slots__ = (
+        *("_at", "_channel", "_cluster", "_deadline", "_endpoint", "_hosts_left", "_is_expected"),
+        *("_login", "_may_log_in", "_message", "_promise", "_read", "_token"),
+    )
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        login: Login | None,
+        message: Callable[[], tuple[Method[Request, Reply], Request]],
+        read: Callable[[Reply], Result | Future[Result]],
+        timeout: float,
+        at: Endpoint | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._login = login
+        self._message = message
+        self._read = read
+        self._deadline = time.monotonic() + timeout
+        self._at = at
+        self._hosts_left = 1 if at else len(cluster.endpoints.all)
+        self._may_log_in = True
+        self._promise: Promise[Result] = Promise()
+        # Of the attempt under way:
+        self._token: str | None = None
+        self._endpoint = cluster.endpoints.current
+        self._channel: grpc.Channel | None = None
+        self._is_expected = False
+
+    def begin(self) -> Promise[Result]:
+        """Make the first attempt; the promise of the answer."""
+        self._log_in()
+        return self._promise
+
+    def _log_in(self) -> None:
+        if self._login is None:
+            self._attempt()
+        elif self._login.is_needed:
+            self._login.token().add_done_callback(self._logged_in)
+        else:
+            self._token = self._login.given_token()
+            self._attempt()
+
+    def _logged_in(self, token: Future[str | None]) -> None:
+        if (error := token.exception()) is not None:
+            self._promise.fail(error)
+        else:
+            self._token = token.result()
+            self._attempt()
+
+    def _attempt(self) -> None:
+        # Closing leaves a given channel alone, and so can cancel only what was started.
+        given = self._cluster.endpoints.current.is_given
+        self._cluster.threads.run(None if given else self._block, self._start)
+
+    def _block(self) -> Callable[[], None]:
+        try:
+            stub, request = self._prepared()
+            reply = stub(request, **self._terms())
+        except grpc.RpcError as error:
+            return partial(self._conclude, error)
+        except Exception as refused:
+            return partial(self._refuse, refused)
+        return partial(self._succeed, reply)
+
+    def _start(self) -> None:
+        try:
+            self._cluster.admit()
+            stub, request = self._prepared()
+            call = stub.future(request, **self._terms())
+        except Exception as refused:
+            self._refuse(refused)
+        else:
+            self._cluster.track(call)
+            call.add_done_callback(self._done)
+
+    def _prepared(self) -> tuple[Any, Request]:
+        """The stub that makes the call, and the request."""
+        if self._cluster.closed:
+            raise ValueError("the client is closed")
+        method, request = self._message()
+        self._endpoint = self._at or self._cluster.endpoints.current
+        self._channel, stub = self._endpoint.stub(method)
+        self._is_expected = method.is_logged
+        if self._is_expected:
+            self._cluster.lookout.expect(self)
+        return stub, request
+
+    def _terms(self) -> dict[str, Any]:
+        carried = metadata(self._token, anywhere=self._at is not None)
+        return {"timeout": max(0.0, self._deadline - time.monotonic()), "metadata": carried}
+
+    def give_up(self) -> None:
+        """The request was lost with the leader. An answer that still comes counts for nothing."""
+        reason = f"{self._endpoint.host}: no answer, and the cluster has another leader now"
+        self._promise.fail(BackendUnavailable(SERVICE, reason))
+
+    def _was_given_up(self) -> bool:
+        return self._is_expected and not self._cluster.lookout.answered(self)
+
+    def _refuse(self, refused: Exception) -> None:
+        # ValueError on a closed channel, and what gRPC raises at the interpreter's end.
+        self._was_given_up()
+        reason = "the client is closed" if self._cluster.closed else str(refused)
+        self._promise.fail(BackendUnavailable(SERVICE, reason))
+
+    def _done(self, call: Any) -> None:
+        self._cluster.untrack(call)
+        try:
+            reply = call.result()
+        except Exception:  # the call has failed, or was cancelled
+            self._conclude(call)
+        else:
+            self._succeed(reply)
+
+    def _succeed(self, reply: Any) -> None:
+        self._cluster.saw(reply.header.revision)
+        self._cluster.lookout.saw(reply.header.raft_term)
+        if self._was_given_up():
+            return
+        settle(self._promise, self._read, reply)
+
+    def _conclude(self, call: Any) -> None:
+        if self._was_given_up():
+            return
+        try:
+            self._judge(call.code(), call.details() or "")
+        except Exception as error:
+            self._promise.fail(BackendUnavailable(SERVICE, repr(error)))
+
+    def _judge(self, code: grpc.StatusCode, details: str) -> None:
+        login = self._login if self._may_log_in else None
+        if login is not None and needs_login(code, details) and login.forget(self._token):
+            # etcd refused the request before it did anything, so any may be sent again.
+            self._may_log_in = False
+            self._log_in()
+            return
+        if self._at is None and is_elsewhere(code, details):
+            assert self._channel is not None
+            silent = code is grpc.StatusCode.DEADLINE_EXCEEDED
+            self._cluster.fail_over(self._endpoint, self._channel, silent=silent)
+            self._hosts_left -= 1
+            if self._hosts_left and had_no_effect(code, details):
+                self._log_in()
+                return
+        if self._cluster.closed:
+            self._promise.fail(BackendUnavailable(SERVICE, "the client is closed"))
+        else:
+            self._promise.fail(translate(code, details, self._endpoint.host))

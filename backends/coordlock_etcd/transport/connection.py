@@ -1,0 +1,157 @@
+"""Calls to a cluster: each with a deadline, a login where needed, and another host where safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, Self, TypeVar
+
+from google.protobuf.message import Message
+
+from coordlock.errors import BackendUnavailable, ConfigurationError
+from coordlock.runtime.promise import Promise
+from coordlock.settings import Settings
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd import requests
+from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.rpc import AUTHENTICATE, RANGE, STATUS, Method
+from coordlock_etcd.transport.call import Call
+from coordlock_etcd.transport.cluster import Cluster
+from coordlock_etcd.transport.endpoints import Endpoint, Endpoints
+from coordlock_etcd.transport.given import channel_of, token_of
+from coordlock_etcd.transport.greenlets import prepare
+from coordlock_etcd.transport.login import Login, metadata
+from coordlock_etcd.transport.lookout import Lookout
+from coordlock_etcd.transport.stream import Stream
+from coordlock_etcd.transport.tls import channel_credentials
+
+__all__ = ["Connection"]
+
+Request = TypeVar("Request", bound=Message)
+Reply = TypeVar("Reply", bound=Message)
+Result = TypeVar("Result")
+
+#: Seconds in which a member tells its term.
+_LOOK: Final = 1.0
+
+
+class Connection:
+    """Calls to one cluster, over the endpoint that is in use.
+
+    Args:
+        endpoints: the members; closed with the connection.
+        timeout: how long a call may take, in seconds.
+        credentials: the user and the password; None for no login.
+        given_token: where there is no login, gives the token of a given client.
+        prefix: of the keys that may be read.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        timeout: float,
+        credentials: tuple[str, str] | None = None,
+        given_token: Callable[[], str | None] = lambda: None,
+        prefix: bytes = b"/",
+    ) -> None:
+        self.timeout: Final = timeout
+        self.cluster: Final = Cluster(endpoints, Lookout(self._ask_term))
+        self.login: Final = Login(credentials, given_token, self._authenticate)
+        self._prefix: Final = prefix
+
+    @classmethod
+    def configure(cls, settings: Settings, prefix: bytes, client: object | None) -> Self:
+        """A connection for ``settings``; with ``client``, see `EtcdBackend.configure`."""
+        prepare(has_channel=client is not None)
+        if client is None:
+            tls = channel_credentials(settings.options)
+            # All hosts get their chance within one request.
+            connect_within = settings.request_timeout / (len(settings.hosts) + 1)
+            endpoints = [Endpoint(host, tls, connect_within) for host in settings.hosts]
+        else:
+            endpoints = [Endpoint("the given client", given=channel_of(client))]
+        if not endpoints:
+            raise ConfigurationError("etcd needs a host: etcd://host:2379")
+        credentials = None
+        if settings.username is not None:
+            credentials = (settings.username, settings.password or "")
+        given_token = partial(token_of, client)
+        return cls(Endpoints(endpoints), settings.request_timeout, credentials, given_token, prefix)
+
+    def call(
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        read: Callable[[Reply], Result | Future[Result]],
+        *,
+        timeout: float | None = None,
+        at: Endpoint | None = None,
+    ) -> Promise[Result]:
+        """Send ``request``; what ``read`` makes of the reply, within ``timeout`` seconds.
+
+        That is what it returns, or what the future comes to that it returns, or what it raises.
+        With ``at``, only to that endpoint, whether it has a leader or not. Methods that are streams
+        for etcd may be called too: one request and one reply look the same on the wire.
+        """
+        return self.send(lambda: (method, request), read, timeout=timeout, at=at)
+
+    def send(
+        self,
+        message: Callable[[], tuple[Method[Request, Reply], Request]],
+        read: Callable[[Reply], Result | Future[Result]],
+        *,
+        timeout: float | None = None,
+        at: Endpoint | None = None,
+    ) -> Promise[Result]:
+        """As `call`, of what ``message`` gives at each attempt, in the thread that makes it."""
+        return Call(self.cluster, self.login, message, read, timeout or self.timeout, at).begin()
+
+    def call_now(self, method: Method[Request, Reply], request: Request) -> Reply:
+        """Send ``request`` once and wait for the reply, in this thread alone.
+
+        For the interpreter's end: other calls need threads, which can't be started then.
+        """
+        token = self.login.token()
+        if not token.done():
+            raise BackendUnavailable(SERVICE, "not logged in")
+        channel = self.cluster.endpoints.current.channel
+        return channel.unary_unary(method.path, method.encode, method.decode)(
+            request, timeout=self.timeout, metadata=metadata(token.result())
+        )
+
+    def open_stream(self) -> Stream:
+        """A watch stream on the endpoint in use. Blocks for a login."""
+        token = self.login.token().result()
+        return Stream(self.cluster, self.login, token)
+
+    def close(self) -> None:
+        """End all calls and close the channels that are ours. Blocks; idempotent."""
+        self.cluster.close()
+        self.cluster.threads.join(self.timeout)
+        self.cluster.lookout.join(_LOOK)
+
+    def _authenticate(self, request: pb.AuthenticateRequest) -> Future[str]:
+        call = Call(
+            self.cluster,
+            None,
+            lambda: (AUTHENTICATE, request),
+            lambda reply: reply.token,
+            self.timeout,
+        )
+        return call.begin()
+
+    def _ask_term(self) -> int:
+        """The term of the member in use, asked in this thread; 0 if it does not say."""
+        token = self.login.token()
+        if not token.done() or token.exception() is not None:
+            return 0
+        # Where there are users, newer releases tell their status to root alone.
+        method: Method[Any, Any] = STATUS if token.result() is None else RANGE
+        request = pb.StatusRequest() if method is STATUS else requests.term(self._prefix)
+        try:
+            _, stub = self.cluster.endpoints.current.stub(method)
+            reply = stub(request, timeout=_LOOK, metadata=metadata(token.result(), anywhere=True))
+        except Exception:  # it does not answer, or does not let us read, or the client is closed
+            return 0
+        return int(reply.header.raft_term)

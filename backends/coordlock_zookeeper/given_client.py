@@ -1,0 +1,168 @@
+"""A kazoo client of the application's, whose session the backend shares."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import Close, Connect
+from kazoo.protocol.states import KeeperState
+
+from coordlock.errors import ConfigurationError
+from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.worker import Worker
+
+__all__ = ["GivenClient", "check", "unblocked"]
+
+_PROBE_TIMEOUT: Final = 5.0
+_LENGTH: Final = struct.Struct("!i")
+
+
+class GivenClient:
+    """A started `KazooClient` of the application's, which goes on using it and stops it itself.
+
+    ``client`` is what `unblocked` made of it.
+    """
+
+    shared = True
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self._ttl = 0.0
+
+    def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
+        """See `Connection`."""
+
+        def probe() -> None:
+            problem = "no server answered"
+            for host, port in self.servers():
+                try:
+                    self._ttl = self._negotiate(host, port)
+                except OSError as error:
+                    problem = f"{host}:{port}: {error.strerror or error}"
+                else:
+                    connected()
+                    return
+            failed(problem)
+
+        if not self.client.connected:
+            failed("the given KazooClient is not connected")
+            return
+        threading.Thread(target=probe, name="coordlock-zookeeper-probe", daemon=True).start()
+
+    def crash(self) -> BaseException | None:
+        """See `Connection`. The client logs where the application has told it to."""
+        return None
+
+    def ttl(self) -> float:
+        """See `Connection`. Assumes that all servers grant the same."""
+        return self._ttl
+
+    def born(self) -> float:
+        """See `Connection`.
+
+        kazoo sends something at least every third of the time-to-live; the report of the last time
+        may not have arrived, that of the time before has.
+        """
+        return SYSTEM_CLOCK.now() - 2 / 3 * self._ttl
+
+    def _negotiate(self, host: str, port: int) -> float:
+        """What a server grants for the timeout that the client asks for.
+
+        kazoo keeps the answer that it got in a local variable. So the same question is asked once
+        more, by a session that ends at once.
+        """
+        asked = self.client._session_timeout
+        with self.dial(host, port, _PROBE_TIMEOUT) as connection:
+            hello = Connect(0, 0, asked, 0, b"\0" * 16, False).serialize()
+            connection.sendall(_LENGTH.pack(len(hello)) + hello)
+            answer, _ = Connect.deserialize(_frame(connection), 0)
+            connection.sendall(struct.pack("!iii", 8, 1, Close.type))
+            if answer.time_out <= 0:
+                raise OSError("the server refuses new sessions")
+            return float(answer.time_out) / 1000
+
+    def stop(self) -> None:
+        """See `Connection`."""
+
+    def servers(self) -> list[tuple[str, int]]:
+        """See `Connection`."""
+        return list(self.client.hosts)
+
+    def dial(self, host: str, port: int, timeout: float) -> socket.socket:
+        """See `Connection`."""
+        client = self.client
+        names = {}
+        if hasattr(client, "check_hostname"):  # since kazoo 2.11
+            names = {"hostname": host, "check_hostname": client.check_hostname}
+        connection: socket.socket = client.handler.create_connection(
+            (host, port),
+            timeout=timeout,
+            use_ssl=client.use_ssl,
+            ca=client.ca,
+            certfile=client.certfile,
+            keyfile=client.keyfile,
+            keyfile_password=client.keyfile_password,
+            verify_certs=client.verify_certs,
+            **names,
+        )
+        return connection
+
+
+def check(client: object) -> None:
+    """Raise `ConfigurationError` unless it is a started `KazooClient` with its usual threads."""
+    if not isinstance(client, KazooClient):
+        raise ConfigurationError(f"client must be a KazooClient, not a {type(client).__name__}")
+    if not isinstance(client.handler, SequentialThreadingHandler):
+        raise ConfigurationError("client must use kazoo's threading handler")
+    if client.client_state == KeeperState.CLOSED:
+        raise ConfigurationError("client is not started: call its start() before")
+
+
+def unblocked(client: Any) -> Any:
+    """The same `KazooClient`, but its requests are made by a thread of their own.
+
+    kazoo wakes its I/O thread with a byte per request in a socket pair. The buffer holds 278 of
+    them on Linux. The next caller waits until that thread has taken some, or for ever when the
+    connection has gone meanwhile. But coordlock's callers are event loops, or have deadlines. An
+    `OwnClient` has `Wakeups` instead.
+
+    What is returned shares the state of ``client``, which itself goes on as before.
+    """
+    errands = Worker("coordlock-zookeeper-sender")
+
+    def pass_on(request: Any, answer: Any) -> None:
+        try:
+            client._call(request, answer)
+        except Exception as error:  # of a subclass
+            answer.set_exception(error)
+
+    class Unblocked(type(client)):  # type: ignore[misc]
+        def _call(self, request: Any, answer: Any) -> None:
+            # kazoo returns False for some errors, but puts them into ``answer`` too.
+            errands.run(partial(pass_on, request, answer))
+
+        def __del__(self) -> None:
+            """Nothing: a subclass may stop the client here."""
+
+    twin = object.__new__(Unblocked)
+    twin.__dict__ = client.__dict__  # the same, not a copy
+    return twin
+
+
+def _frame(connection: socket.socket) -> bytes:
+    """One length-prefixed frame of at most a kilobyte."""
+    stream = connection.makefile("rb")
+    (length,) = _LENGTH.unpack(stream.read(_LENGTH.size).ljust(_LENGTH.size, b"\0"))
+    if not 0 < length <= 1024:
+        raise OSError("the server does not speak ZooKeeper's protocol")
+    data = stream.read(length)
+    if len(data) < length:
+        raise OSError("the server closed the connection")
+    return data

@@ -1,0 +1,147 @@
+"""The kazoo client that the backend makes for one session: the usual `Connection`."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+
+from coordlock.log import Log
+from coordlock_zookeeper.access import Access
+from coordlock_zookeeper.errors import is_out_of_turn
+from coordlock_zookeeper.handler import Handler
+
+__all__ = ["OwnClient"]
+
+log = Log("coordlock.zookeeper")
+
+# Pauses between rounds of attempts to reconnect: they double from the first to the longest.
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+# Seconds that closing waits for the server's farewell before it hangs up.
+_GRACE: Final = 2.0
+
+
+class OwnClient:
+    """A client of our own that lives for one session.
+
+    When a session has expired, kazoo starts another by itself. A request sent in that moment would
+    belong to the new session, and no caller would know of its znode. So the client ends with its
+    first session, and takes such znodes along.
+    """
+
+    shared = False
+
+    def __init__(self, access: Access) -> None:
+        self._failed: Callable[[str], None] = _ignore
+        self._stopping = threading.Lock()
+        # A round of attempts, each with a handshake, shall end before the session does.
+        attempts = 2 * (access.hosts.count(",") + 1)
+        attempt = max(1.0, min(access.connect_timeout, access.ttl) / attempts)
+        self._log = _KazooLog()
+        self._handler = Handler(attempt, access.tls, self._round_failed)
+        self.client = KazooClient(
+            hosts=access.hosts,
+            timeout=access.ttl,
+            handler=self._handler,
+            connection_retry=KazooRetry(
+                max_tries=-1,
+                delay=_FIRST_PAUSE,
+                max_delay=_LONGEST_PAUSE,
+                sleep_func=self._handler.sleep_func,
+            ),
+            command_retry=KazooRetry(max_tries=0, sleep_func=self._handler.sleep_func),
+            auth_data=[("digest", access.digest)] if access.digest else None,
+            sasl_options=access.sasl,
+            logger=self._log,
+        )
+
+    def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
+        """See `Connection`."""
+        self._failed = failed
+        self._handler.servers = self.client.hosts
+        self._handler.requests = lambda: self.client._queue
+
+        def changed(state: str) -> bool:
+            if state == KazooState.CONNECTED:
+                connected()
+            return True  # kazoo drops the listener
+
+        self.client.add_listener(changed)
+        self.client.start_async()
+
+    def _round_failed(self) -> None:
+        self._failed(self._handler.failure)
+
+    def crash(self) -> BaseException | None:
+        """See `Connection`."""
+        return self._log.crash
+
+    def ttl(self) -> float:
+        """See `Connection`. May change when the client reconnects to another server."""
+        return self._handler.negotiated
+
+    def born(self) -> float:
+        """See `Connection`. The session is asked for after dialling."""
+        return self._handler.dialled
+
+    def stop(self) -> None:
+        """See `Connection`."""
+        self._failed = _ignore
+        # Without a connection there is no farewell to wait for; on a silent one the wait is short.
+        hang_up = threading.Timer(_GRACE if self.client.connected else 0.0, self._handler.abort)
+        hang_up.daemon = True
+        hang_up.start()
+        try:
+            # One after the other: kazoo lets the second of two return before it has stopped.
+            with self._stopping:
+                self.client.stop()
+                self.client.close()
+        except Exception as error:
+            log.warning("closing a ZooKeeper client failed: %s", error)
+        finally:
+            hang_up.cancel()
+            hang_up.join()
+
+    def servers(self) -> list[tuple[str, int]]:
+        """See `Connection`."""
+        return list(self.client.hosts)
+
+    def dial(self, host: str, port: int, timeout: float) -> socket.socket:
+        """See `Connection`."""
+        return self._handler.dial((host, port), host, timeout)
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+class _KazooLog(Log):
+    """Where one kazoo client logs: errors only unless told otherwise, and never debug messages.
+
+    Those show whole requests, passwords among them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(f"{log.name}.kazoo")
+        self.crash: BaseException | None = None
+        if self.logger.level == logging.NOTSET:
+            self.logger.setLevel(logging.ERROR)
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802
+        return level >= logging.INFO and super().isEnabledFor(level)
+
+    def exception(self, msg: object, *args: object, **kwargs: Any) -> None:
+        """Keep the error that the I/O thread is about to die of."""
+        self.crash = error = sys.exc_info()[1]
+        # What the service or the network does is told to the owner of the session.
+        if not isinstance(error, KazooException) and not is_out_of_turn(error):
+            super().exception(msg, *args, **kwargs)

@@ -1,0 +1,290 @@
+"""One client at work: its backend, its sessions, its live tickets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
+
+from coordlock.backend import Backend
+from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
+from coordlock.kernel.entry_ids import EntryIds
+from coordlock.kernel.events import Events, Left, Lost, SessionEnded
+from coordlock.kernel.recovery import Recovery
+from coordlock.kernel.removal import removal
+from coordlock.kernel.retry import retried
+from coordlock.kernel.session import Session
+from coordlock.kernel.sessions import Sessions
+from coordlock.kernel.ticket import Stage, Ticket
+from coordlock.log import Log
+from coordlock.model.claim import Claim
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
+from coordlock.runtime.caller import Caller
+from coordlock.runtime.clock import SystemTimers, Timers, soon
+from coordlock.runtime.deadline import Deadline, DeadlineReached
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise, settled
+from coordlock.settings import Settings
+
+__all__ = ["Engine"]
+
+log = Log("coordlock")
+
+T = TypeVar("T")
+
+#: Seconds from a loss at the deadline to the withdrawal of what was held: so that its holder, which
+#: may wait for a processor, hears of the loss before the next one is granted.
+_NOTICE: Final = 0.2
+
+
+class Engine:
+    """What the locks and grants of one client share. Belongs to the process that made it."""
+
+    def __init__(self, backend: Backend, settings: Settings, timers: Timers | None = None) -> None:
+        self.backend: Final = backend
+        self.settings: Final = settings
+        self.timers: Final = timers or SystemTimers("coordlock-timers")
+        self.clock: Final = self.timers.clock
+        #: Runs the user's callbacks, so that no thread of ours ever does.
+        self.callbacks: Final = SystemTimers("coordlock-callbacks")
+        self.events: Final = Events(self.callbacks)
+        self.recovery: Final = Recovery(self.timers)
+        self._pid: Final = os.getpid()
+        self._ids: Final = EntryIds()
+        self._host: Final = socket.gethostname()
+        # Reentrant, like the others': a signal handler, or a finalizer in a collection of garbage,
+        # may release a lock between any two steps of this thread.
+        self._lock = threading.RLock()
+        self._tickets: dict[str, Ticket] = {}
+        self._granted: dict[str, list[Ticket]] = {}
+        self._closing: Promise[None] | None = None
+        #: Whether no caller waits for `close` any more.
+        self._leaving = False
+        self.sessions: Final = Sessions(
+            backend,
+            settings,
+            self.timers,
+            self.recovery,
+            self.events,
+            self._session_ended,
+            self._notice,
+        )
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closing is not None
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is the child of a fork, and the engine its parent's."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """Raise `ForkedClient` or `ClientClosed` where the engine can no longer be used."""
+        if self.inherited:
+            raise ForkedClient(self._pid)
+        if self.closed:
+            raise ClientClosed
+
+    def session(self) -> Steps[Session]:
+        """The live session; opens one where there is none, once for all callers."""
+        self.check()
+        return (yield from self.sessions.live())
+
+    def ticket(self, session: Session, queue: str, claim: Claim) -> Ticket:
+        """A new ticket for ``queue`` in ``session``; nothing is sent yet."""
+        owner = Owner(self._host, self._pid, self.settings.label, time.time())
+        entry = Entry(queue, next(self._ids), claim, owner)
+        ticket = Ticket(self.backend, self.timers, session, entry, self.recovery, self._forget)
+        with self._lock:
+            self._tickets[entry.id] = ticket
+        if self.closed:
+            ticket.lose(ClientClosed())
+        if self.events.heard:
+            ticket.end.add_done_callback(partial(self._tell_end, ticket))
+        return ticket
+
+    def own(self, contender: Contender) -> Ticket | None:
+        """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
+        return self._tickets.get(contender.id)
+
+    def grant(self, ticket: Ticket, revision: int, caller: Caller | None) -> None:
+        """Grant ``ticket`` to ``caller``, and note that until it is gone: see `Ticket.grant`."""
+        with self._lock:
+            if ticket.entry.id in self._tickets:  # else the client has been closed
+                self._granted.setdefault(ticket.entry.queue, []).append(ticket)
+        ticket.grant(revision, caller)
+
+    def held(self, queue: str) -> list[Ticket]:
+        """This client's own grants of ``queue``, the oldest first."""
+        with self._lock:
+            granted = self._granted.get(queue, ())
+            return [one for one in granted if not one.end.done()]
+
+    def deduplicated(self, snapshot: Snapshot) -> Snapshot:
+        """``snapshot`` with the client's own contenders, which it keeps anyway, not with copies."""
+        if len(snapshot.contenders) == 1:
+            return snapshot  # the one that asks, whose copy is kept
+        return replace(snapshot, contenders=tuple(map(self._known, snapshot.contenders)))
+
+    def _known(self, contender: Contender) -> Contender:
+        ticket = self.own(contender)
+        kept = None if ticket is None else ticket.contender
+        return kept if kept is not None and are_same(kept, contender) else contender
+
+    def ask(self, request: Callable[[], Future[T]]) -> Steps[T]:
+        """The answer to an idempotent request, repeated for up to the ``request_timeout``.
+
+        Raises `BackendUnavailable` after that.
+        """
+        return (yield from self._answered(retried(request, self.timers)))
+
+    def remove(self, request: Callable[[], Future[bool]]) -> Steps[bool]:
+        """The answer to a request that removes something, likewise."""
+        return (yield from self._answered(removal(request, self.timers)))
+
+    def _answered(self, steps: Steps[T]) -> Steps[T]:
+        self.check()
+        yield self.deadline(self.settings.request_timeout)
+        try:
+            return (yield from steps)
+        except DeadlineReached as late:
+            raise self.silent(late) from late.__cause__
+
+    def silent(self, late: DeadlineReached) -> BackendUnavailable:
+        """The error for a service that did not answer before ``late``."""
+        last = late.__cause__ or self.sessions.trouble
+        reason = last.reason if isinstance(last, BackendUnavailable) else "no answer in time"
+        return BackendUnavailable(str(self.settings), reason)
+
+    def call_back(self, action: Callable[[], object]) -> None:
+        """Call the user's ``action`` soon, in the thread for callbacks."""
+        soon(self.callbacks, action)
+
+    def deadline(self, seconds: float | None) -> Deadline | None:
+        """The moment ``seconds`` from now; None stays None, which is never."""
+        return Deadline.after(seconds, self.clock)
+
+    def close(self, patience: float | None = None) -> Steps[None]:
+        """Withdraw what is left, end the session and the connection. Idempotent.
+
+        After ``patience`` seconds, by default the ``request_timeout``, it stops waiting for the
+        service. Needs no timers, because the interpreter starts no threads at its exit.
+
+        A shared session goes on without us, and so would its contenders. So what it still has when
+        no caller waits any more is withdrawn in the background, and the rest closed after that.
+        """
+        if self.inherited:
+            return
+        yield self.deadline(self.settings.request_timeout if patience is None else patience)
+        mine: Promise[None] = Promise()
+        try:
+            with self._lock:
+                closing = self._closing = self._closing or mine
+            with suppress(DeadlineReached):
+                if closing is not mine:
+                    yield closing
+                    return
+                for withdrawal in self._withdraw_all():
+                    yield settled(withdrawal)
+                if not self._must_stay():
+                    yield settled(self._disconnect())
+        finally:
+            # A second caller does it, too: Ctrl-C may have kept the first one from it.
+            self._finish()
+
+    def _finish(self) -> None:
+        """No caller waits for `close` any more. Idempotent."""
+        try:
+            # Before the tickets are looked at, for the last one looks at this: see `_forget`.
+            self._leaving = True
+            self._withdraw_all()  # what Ctrl-C kept from it, or has come meanwhile
+            if not self._must_stay():
+                self._leave()
+        finally:
+            if self._closing is not None:
+                self._closing.resolve(None)  # first, because a callback may wait for it
+            self.callbacks.close()
+
+    def _withdraw_all(self) -> list[Promise[bool]]:
+        """End all tickets here; of a shared session, withdraw them one by one."""
+        self.sessions.refuse()
+        tickets = self._everybody()
+        for ticket in tickets:
+            ticket.lose(ClientClosed())
+        return [ticket.withdraw() for ticket in tickets if ticket.session.shared]
+
+    def _must_stay(self) -> bool:
+        """Whether a shared session has, or may have, contenders that are left to this client."""
+        return any(ticket.session.shared for ticket in self._everybody())
+
+    def _everybody(self) -> list[Ticket]:
+        # A copy: a collection of garbage meanwhile may forget some.
+        with self._lock:
+            return list(self._tickets.values())
+
+    def _leave(self) -> None:
+        self._disconnect()
+        self.timers.close()
+
+    def _disconnect(self) -> Future[None]:
+        self.sessions.end()
+        return self.backend.close()
+
+    def _forget(self, ticket: Ticket) -> None:
+        with self._lock:
+            self._tickets.pop(ticket.entry.id, None)
+            queue = ticket.entry.queue
+            if ticket in (granted := self._granted.get(queue, [])):
+                granted.remove(ticket)
+                if not granted:
+                    del self._granted[queue]
+        if self._leaving and not self._tickets:
+            self._leave()
+
+    def _tell_end(self, ticket: Ticket, end: Future[CoordlockError | None]) -> None:
+        now, entry, lost = self.clock.now(), ticket.entry, end.result()
+        if lost is None:
+            was_granted = ticket.granted is not None
+            self.events.tell(Left(now, entry.id, entry.queue, entry.claim, was_granted))
+        else:
+            self.events.tell(Lost(now, entry.id, entry.queue, entry.claim, str(lost)))
+
+    def _session_ended(self, session: Session, error: CoordlockError) -> None:
+        self.events.tell(SessionEnded(self.clock.now(), session.id, str(error)))
+        tickets = [ticket for ticket in self._everybody() if ticket.session is session]
+        for ticket in tickets:
+            ticket.lose(copy(error))  # each waiter's traceback goes on its own
+        if not isinstance(error, ClientClosed):
+            log.warning("%s: %s; %d contender(s) lost", self.settings, error, len(tickets))
+            # The service may keep the session for longer, and what is lost never comes back: others
+            # need not wait for its release. A moment later, where something is held.
+            when = self.clock.now() + self._notice(session)
+            with suppress(ClientClosed):
+                self.timers.call_at(when, partial(_withdraw, tickets))
+
+    def _notice(self, session: Session) -> float:
+        """Seconds for the holders in ``session`` to hear of its end.
+
+        None are needed where the service itself has ended it, nor for what is being withdrawn.
+        """
+        is_held = not session.gone and any(
+            ticket.session is session and ticket.stage is Stage.GRANTED
+            for ticket in self._everybody()
+        )
+        return _NOTICE if is_held else 0.0
+
+
+def _withdraw(tickets: Iterable[Ticket]) -> None:
+    for ticket in tickets:
+        if ticket.contender is not None:
+            ticket.withdraw()  # else it is being sent, and its sender withdraws it

@@ -1,0 +1,80 @@
+"""Calls that may block, made by a thread of their own."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Final
+
+__all__ = ["Worker"]
+
+#: Seconds without calls after which the thread ends.
+_IDLE: Final = 0.1
+
+
+class Worker:
+    """Makes the calls of all threads in one daemon thread, in their order.
+
+    It runs while there are some, and for a moment after that.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._lock = threading.RLock()
+        self._serving = False
+
+    def run(self, call: Callable[[], object]) -> None:
+        """Make ``call`` soon, without waiting for it. Safe in signal handlers and finalizers.
+
+        Where no thread can be started, the caller makes it: at a limit of threads, and while the
+        interpreter exits. What a call raises goes to `threading.excepthook`.
+        """
+        self._calls.put(call)
+        if not self._serving:
+            self._start()
+
+    def finish(self, patience: float) -> bool:
+        """Wait up to ``patience`` seconds for what was to be done; whether it is."""
+        if not self._serving and self._calls.empty():
+            return True
+        done = threading.Event()
+        self.run(done.set)
+        return done.wait(patience)
+
+    def _start(self) -> None:
+        # Nothing is noted here, so Ctrl-C leaves nothing half done. Whichever thread comes first
+        # serves; one too many ends at once.
+        serve = threading.Thread(target=self._serve, args=(_IDLE,), name=self._name, daemon=True)
+        if not sys.is_finalizing():  # Python 3.11 would wait for a thread that never runs
+            with suppress(RuntimeError):
+                serve.start()
+                return
+        self._serve(0.0)
+
+    def _serve(self, patience: float) -> None:
+        with self._lock:
+            if self._serving:
+                return
+            self._serving = True
+        try:
+            with suppress(Empty):
+                while True:
+                    _make(self._calls.get(timeout=patience))
+        finally:
+            self._serving = False
+            # In this order: a thread that puts a call and finds none serving starts another one,
+            # and a call that came before that is seen here. After SystemExit, some are left too.
+            if not self._calls.empty():
+                self._start()
+
+
+def _make(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except Exception:
+        failure = (*sys.exc_info(), threading.current_thread())
+        threading.excepthook(threading.ExceptHookArgs(failure))

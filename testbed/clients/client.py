@@ -1,0 +1,323 @@
+"""A client process of a run: threads and tasks that use locks, and write down what happens.
+
+``python -m testbed.clients.client --url U --journal FILE --name c3 --seed 7 --workload W
+--resource SOCKET`` has one client for threads and one for asyncio, and prints "ready" when both are
+connected. It obeys lines on its input:
+
+* "go": go to work.
+* "prove": be granted a lock with either client, print "proven".
+* "drain": begin nothing new, wait until every call is answered and all that was given up is
+  withdrawn, print "drained". It may go on to hold one lock that nobody else uses.
+* "count": write down what there is that can leak, print "counted".
+* "stop", or the end of the input: close both clients and exit.
+
+With ``--given`` both use one client of the application's, which others visit, too.
+
+Whatever is not to be expected of faults ends it with a traceback and status 1. ``--mutant
+MODULE:NAME`` names a context manager that makes a mistake of coordlock's as long as it lives.
+"""
+
+from __future__ import annotations
+
+import testbed.clients.sleeping  # noqa: F401
+
+# isort: split
+
+import argparse
+import asyncio
+import contextlib
+import faulthandler
+import logging
+import math
+import os
+import pkgutil
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import coordlock_etcd.watcher
+
+import coordlock
+from coordlock.model.claim import Mode
+from coordlock.runtime.driver import completion
+from coordlock.testing.faults.journal import Journal
+from testbed.clients import given
+from testbed.clients.alarm import alarm, install, watch_loop
+from testbed.clients.attempt_log import THREADS, AttemptLog
+from testbed.clients.census import Census
+from testbed.clients.connecting import connect
+from testbed.clients.forking import fork_now_and_then
+from testbed.clients.scribe import Scribe
+from testbed.clients.steps import Steps, run, run_async
+from testbed.clients.visiting import visit_now_and_then
+from testbed.clients.worker import Patience, Worker
+from testbed.clients.workloads import WORKLOADS
+from testbed.resource.remote import AsyncRemote, Remote
+
+__all__ = ["ClientProcess"]
+
+
+class ClientProcess:
+    """Two clients, one for threads and one for asyncio, and those who use them.
+
+    ``census`` counted what they have when nobody used them.
+    """
+
+    def __init__(
+        self,
+        client: coordlock.Client,
+        other: coordlock.AsyncClient,
+        census: Census,
+        journal: Journal,
+        options: argparse.Namespace,
+        theirs: given.Given | None = None,
+    ) -> None:
+        self._client = client
+        self._async_client = other
+        self._options = options
+        self._theirs = theirs
+        self._visitors: list[coordlock.Client] = []
+        self._scribe = Scribe(journal)
+        self._workload = WORKLOADS[options.workload](options.locks)
+        self._draining = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._kept: AttemptLog | None = None
+        self._leaving = False
+        self.census: Final = census
+
+    def begin(self) -> None:
+        """Set everybody to work."""
+        dice = random.Random(self._options.seed)
+        for number in range(self._workload.threads):
+            self._start(f"thread{number}", self._workload.work)
+        for number in range(self._workload.tasks):
+            self._begin(f"task{number}", self._workload.work)
+        if dice.random() < 0.7:
+            dice.choice([self._start, self._begin])("keeper", self._keep)
+        self._run(
+            "forker",
+            lambda: fork_now_and_then(self._client, self._async_client, self._draining, dice),
+        )
+        if self._theirs is not None:
+            self._run("visitors", partial(self._be_visited, self._theirs))
+
+    async def prove(self) -> None:
+        """Be granted a lock that nobody else uses, with either client, however often it takes."""
+        loop, proven = asyncio.get_running_loop(), asyncio.Event()
+
+        def prove_and_tell(worker: Worker) -> Steps[None]:
+            yield from self._prove(worker)
+            loop.call_soon_threadsafe(proven.set)
+
+        self._start("prover", prove_and_tell)
+        await self._begin("prover", self._prove)
+        await proven.wait()
+
+    async def drain(self) -> None:
+        """Begin nothing new, and wait until all workers have ended."""
+        self._draining.set()
+        await asyncio.gather(*self._tasks)
+        for thread in self._threads:
+            thread.join()
+
+    async def settle(self) -> None:
+        """Wait until the service has answered all withdrawals: nobody else waits for these.
+
+        A member of etcd may leave a request without an answer whose way to the leader broke.
+
+        Clients that were closed on a session that goes on look for more than a minute for what lost
+        replies may have left in it. Nothing is on its way any more, so they do that now.
+        """
+        engines = (
+            self._client._engine,
+            self._async_client._engine,
+            *(one._engine for one in self._visitors),
+        )
+        withdrawals = [
+            ticket.withdraw()
+            for engine in engines
+            for ticket in list(engine._tickets.values())
+            if ticket.is_leaving
+        ]
+        await asyncio.gather(*map(completion, withdrawals))
+        for engine in engines:
+            if engine.closed:
+                engine.sessions.end()  # no more heartbeats
+                engine.timers.close()
+
+    def leave(self) -> None:
+        """The run is over, or given up: the clients are going to be closed.
+
+        What is still held is written down no more. Who is still at work ends when he is told.
+        """
+        self._leaving = True
+        if self._kept is not None:
+            self._kept.forget()
+
+    def _be_visited(self, theirs: given.Given) -> None:
+        dice = random.Random(f"{self._options.seed} visitors")
+        visit_now_and_then(
+            self._options.url, theirs, self._scribe, self._draining, dice, self._visitors.append
+        )
+
+    def _start(self, name: str, work: Callable[[Worker], Steps[None]]) -> None:
+        remote = Remote(self._options.resource)
+        worker = self._worker(name, self._client, remote)
+
+        def take_steps() -> None:
+            with self._closing_expected():
+                run(work(worker))
+            remote.close()
+
+        self._run(name, take_steps)
+
+    def _run(self, name: str, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=f"{THREADS}-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _begin(self, name: str, work: Callable[[Worker], Steps[None]]) -> asyncio.Task[None]:
+        remote = AsyncRemote(self._options.resource)
+        worker = self._worker(name, self._async_client, remote)
+
+        async def take_steps() -> None:
+            with self._closing_expected():
+                await run_async(work(worker))
+            await remote.close()
+
+        task = asyncio.create_task(take_steps(), name=name)
+        task.add_done_callback(_check)
+        self._tasks.append(task)
+        return task
+
+    @contextlib.contextmanager
+    def _closing_expected(self) -> Iterator[None]:
+        try:
+            yield
+        except coordlock.ClientClosed:
+            if not self._leaving:
+                raise
+
+    def _worker(
+        self,
+        name: str,
+        client: coordlock.Client | coordlock.AsyncClient,
+        remote: Remote | AsyncRemote,
+    ) -> Worker:
+        return Worker(name, client, self._scribe, self._draining, remote, self._options.seed)
+
+    def _keep(self, worker: Worker) -> Steps[None]:
+        """Hold a lock of one's own, again and again, and at last through quiescence."""
+        while not self._draining.is_set():
+            kept = yield from worker.acquire(f"own-{self._scribe.name}", Mode.EX, Patience(10.0))
+            if kept is None:
+                yield from worker.pause(0.05)
+                continue
+            end = time.monotonic() + worker.dice.uniform(0, 10)
+            while not (kept.lost or self._draining.is_set()) and time.monotonic() < end:
+                yield from worker.pause(0.1)
+            if self._draining.is_set() and not kept.lost:
+                self._kept = kept
+            else:
+                yield from worker.release(kept)
+
+    def _prove(self, worker: Worker) -> Steps[None]:
+        kind = "task" if worker.is_async else "thread"
+        while True:
+            proof = yield from worker.acquire(
+                f"proof-{self._scribe.name}-{kind}", Mode.EX, Patience(10.0)
+            )
+            if proof is not None:
+                yield from worker.release(proof)
+                return
+            yield from worker.pause(0.1)
+
+
+def _check(task: asyncio.Task[None]) -> None:
+    if error := task.exception():
+        alarm(f"in {task.get_name()}", error)
+
+
+async def obey(process: ClientProcess) -> None:
+    """Do what the lines on standard input say, until they end or say "stop"."""
+    lines = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(lines)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: protocol, sys.stdin)
+    with contextlib.closing(transport):
+        print("ready", flush=True)
+        async for line in lines:
+            match line.decode().strip():
+                case "go":
+                    process.begin()
+                case "prove":
+                    await process.prove()
+                    print("proven", flush=True)
+                case "drain":
+                    await process.drain()
+                    await process.settle()
+                    print("drained", flush=True)
+                case "count":
+                    process.census.repeat()
+                    print("counted", flush=True)
+                case "stop":
+                    return
+                case other:
+                    raise ValueError(f"no such order: {other!r}")
+
+
+async def serve(options: argparse.Namespace) -> None:
+    """The whole life of the process."""
+    watch_loop(asyncio.get_running_loop())
+    theirs = given.start(options.url, options.seed) if options.given else None
+    with Journal(options.journal, options.name) as journal:
+        client, other, census = await connect(options.url, journal, theirs)
+        census.write(baseline=True)
+        process = ClientProcess(client, other, census, journal, options, theirs)
+        await obey(process)
+        process.leave()
+        await other.close()
+        client.close()
+        await process.drain()
+        await process.settle()
+        if theirs is not None:
+            theirs.end(journal)
+
+
+def main() -> None:
+    """Be the client that the command line says."""
+    # It reads all that it watches now and then, which would hide events that it has missed.
+    vars(coordlock_etcd.watcher)["_RECHECK"] = math.inf
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--journal", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--workload", choices=WORKLOADS, required=True)
+    parser.add_argument("--resource", type=Path, required=True)
+    parser.add_argument("--locks", type=int, default=3)
+    parser.add_argument("--given", action="store_true")
+    parser.add_argument("--mutant", type=pkgutil.resolve_name, default=contextlib.nullcontext)
+    install()
+    # For whoever wonders what it is waiting for: see `Crew.activities`.
+    faulthandler.register(signal.SIGUSR1)
+    logging.getLogger("coordlock").setLevel(logging.DEBUG)
+    # A child of a process whose threads are in gRPC may crash: see docs/backends/etcd.md.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    options = parser.parse_args()
+    try:
+        with options.mutant():
+            asyncio.run(serve(options))
+    except Exception as error:
+        alarm("in the main thread", error)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Names and values that nobody else in the run uses, and the journal they are written to."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Final
+
+from coordlock.model.claim import Claim
+from coordlock.testing.faults.journal import Journal
+from testbed.clients.attempt_log import AttemptLog
+
+__all__ = ["Scribe"]
+
+#: More operations than a client does in a run.
+_SPAN: Final = 10**9
+
+
+class Scribe:
+    """Writes down what one client process does. Usable from any thread.
+
+    The process' name ends in a number that no other client has, as in "c3".
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal: Final = journal
+        self.name: Final = journal.process
+        digits = re.search(r"\d+$", self.name)
+        if digits is None:
+            raise ValueError(f"a client's name ends in its number, not {self.name!r}")
+        self._attempts = itertools.count(1)
+        self._operations = itertools.count(1)
+        self._values = itertools.count(int(digits[0]) * _SPAN)
+
+    def attempt(self, lock: str, claim: Claim) -> AttemptLog:
+        """A new attempt, which is invoked at once."""
+        return AttemptLog(self.journal, f"{self.name}-{next(self._attempts)}", lock, claim)
+
+    def operation(self) -> str:
+        """A name for an operation."""
+        return f"{self.name}-o{next(self._operations)}"
+
+    def value(self) -> int:
+        """A value to add."""
+        return next(self._values)

@@ -1,0 +1,208 @@
+"""One worker: a thread or a task that acquires, works and releases, over and over."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from coordlock.client import AsyncClient, Client
+from coordlock.errors import (
+    AcquireTimeout,
+    BackendUnavailable,
+    Evicted,
+    LockLost,
+    SessionLost,
+)
+from coordlock.model.claim import Claim, Permit
+from coordlock.testing.faults.events import (
+    Kind,
+    OperationAccepted,
+    OperationOffered,
+    OperationRefused,
+)
+from testbed.clients.attempt_log import AttemptLog
+from testbed.clients.scribe import Scribe
+from testbed.clients.steps import Steps
+from testbed.resource.protocol import Answer, Request
+from testbed.resource.remote import AsyncRemote, Remote
+
+__all__ = ["EXPECTED", "Patience", "Worker"]
+
+#: What faults may do to those who ask for a lock or release it. Nothing else is expected.
+EXPECTED: Final = (AcquireTimeout, BackendUnavailable, Evicted, LockLost, SessionLost)
+#: How often, in steps of 10 ms of this process' own time, to look whether the loss was told.
+_LOOKS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a call of acquire may take, in seconds; None for ever.
+
+    ``once`` calls ``try_acquire``. ``cancelled`` is when the task gives up from outside.
+    """
+
+    timeout: float | None = None
+    once: bool = False
+    cancelled: float | None = None
+
+
+class Worker:
+    """What a thread or a task needs in order to take the steps of a workload.
+
+    Attributes:
+        dice: its own, seeded.
+        client: for threads or for asyncio.
+        scribe: the process'.
+        draining: set when nothing new is to be begun.
+        remote: the resource, for threads or for asyncio.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        client: Client | AsyncClient,
+        scribe: Scribe,
+        draining: threading.Event,
+        remote: Remote | AsyncRemote,
+        seed: int,
+    ) -> None:
+        self.name: Final = name
+        self.client: Final = client
+        self.scribe: Final = scribe
+        self.draining: Final = draining
+        self.remote: Final = remote
+        self.dice: Final = random.Random(f"{seed} {name}")
+        self.is_async: Final = isinstance(client, AsyncClient)
+        self._sleep: Final[Callable[[float], Any]] = asyncio.sleep if self.is_async else time.sleep
+
+    def patience(self) -> Patience:
+        """Any of the ways to ask for a lock."""
+        number = self.dice.random()
+        if number < 0.1 and self.is_async:
+            return Patience(cancelled=self.dice.random() * 0.5)
+        if number < 0.2:
+            return Patience(once=True)
+        if number < 0.25:
+            return Patience(0.0)
+        if number < 0.45:
+            return Patience(self.dice.uniform(0.02, 0.5))
+        return Patience(self.dice.uniform(5, 20) if number < 0.75 else None)
+
+    def length(self) -> float:
+        """For how long to hold, in seconds: mostly not long, sometimes past the deadline."""
+        if self.dice.random() < 0.03:
+            return self.client.settings.ttl * self.dice.uniform(1, 1.3)
+        return float(self.dice.random() ** 2 * 0.3)
+
+    def pause(self, seconds: float) -> Steps[None]:
+        """Do nothing, in small steps, until the time is over or nothing new is to be begun."""
+        end = time.monotonic() + seconds
+        while not self.draining.is_set() and (left := end - time.monotonic()) > 0:
+            yield partial(self._sleep, min(left, 0.1))
+
+    def acquire(self, lock: str, claim: Claim, patience: Patience) -> Steps[AttemptLog | None]:
+        """Ask for a lock; the attempt if it was granted."""
+        attempt = self.scribe.attempt(lock, claim)
+        try:
+            grant = yield partial(self._ask, attempt, patience)
+        except EXPECTED as error:
+            attempt.failed(type(error).__name__, str(error))
+            return None
+        except asyncio.CancelledError:
+            if not attempt.withdrawn:
+                raise
+            attempt.failed("CancelledError")
+            return None
+        if grant is None:
+            attempt.failed("busy")
+            return None
+        attempt.granted(grant)
+        assert not attempt.withdrawn, f"{grant} was granted to a call that was cancelled"
+        return attempt
+
+    def offer(self, attempt: AttemptLog, kind: Kind) -> Steps[Answer]:
+        """Do something with the resource under a grant, without a look whether it is lost."""
+        value = self.scribe.value() if kind is Kind.ADD else None
+        operation = self.offered(attempt, attempt.lock, kind, value)
+        request = Request(operation, attempt.lock, attempt.token, attempt.shared, kind, value)
+        answer: Answer = yield partial(self.remote.offer, request)
+        if answer.order is not None:
+            self.scribe.journal.log(OperationAccepted, operation, answer.order, answer.value)
+        elif answer.newest is not None:
+            self.scribe.journal.log(OperationRefused, operation, answer.newest)
+        return answer
+
+    def offered(self, attempt: AttemptLog, resource: str, kind: Kind, value: int | None) -> str:
+        """Write down that an operation is going to be offered; its name."""
+        operation = self.scribe.operation()
+        self.scribe.journal.log(
+            OperationOffered,
+            operation,
+            resource,
+            attempt.name,
+            attempt.token,
+            attempt.shared,
+            kind,
+            value,
+        )
+        return operation
+
+    def release(self, attempt: AttemptLog) -> Steps[None]:
+        """Release a grant, lost or not."""
+        if attempt.lost:
+            yield from self._until_told(attempt)
+        timeout = 0.05 if self.dice.random() < 0.1 else None
+        attempt.releasing(self.client.settings.request_timeout if timeout is None else timeout)
+        try:
+            held: bool = yield partial(attempt.grant.release, timeout)
+        except EXPECTED as error:
+            attempt.release_failed(error)
+        else:
+            attempt.released(held)
+
+    def _until_told(self, attempt: AttemptLog) -> Steps[None]:
+        """Wait for the thread that waits: it must be told of what everybody can see."""
+        for _ in range(_LOOKS):
+            if attempt.told.is_set():
+                return
+            yield partial(self._sleep, 0.01)
+        raise AssertionError(f"{attempt.grant} is lost, and who waits for that was not told")
+
+    def _ask(self, attempt: AttemptLog, patience: Patience) -> Any:
+        claim, name = attempt.claim, attempt.lock
+        lock = (
+            self.client.semaphore(name, claim.of)
+            if isinstance(claim, Permit)
+            else self.client.lock(name, mode=claim)
+        )
+        if patience.once:
+            return lock.try_acquire()
+        asked: Any = lock.acquire(patience.timeout)
+        if patience.cancelled is None:
+            return asked
+        return _cancelled(asked, patience.cancelled, attempt.withdraw)
+
+
+async def _cancelled(asked: Awaitable[Any], after: float, before: Callable[[], None]) -> Any:
+    """Cancel the current task in what is ``asked``, unless that is over ``after`` seconds."""
+    task = asyncio.current_task()
+    assert task is not None
+
+    def cancel() -> None:
+        # In the loop's own thread: so either the answer was written down, or it is never given.
+        before()
+        task.cancel()
+
+    handle = asyncio.get_running_loop().call_later(after, cancel)
+    try:
+        return await asked
+    finally:
+        handle.cancel()
+        if task.cancelling():
+            task.uncancel()

@@ -1,0 +1,24 @@
+"""What clients do in a run: the workloads by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from testbed.clients.workloads.crowd import Crowd
+from testbed.clients.workloads.guarded import Guarded
+from testbed.clients.workloads.modes import Modes
+from testbed.clients.workloads.permits import Permits
+from testbed.clients.workloads.queue import Queue
+from testbed.clients.workloads.register import Register
+from testbed.clients.workloads.workload import Workload
+
+__all__ = ["WORKLOADS"]
+
+WORKLOADS: Final[dict[str, type[Workload]]] = {
+    "register": Register,
+    "modes": Modes,
+    "permits": Permits,
+    "queue": Queue,
+    "guarded": Guarded,
+    "crowd": Crowd,
+}

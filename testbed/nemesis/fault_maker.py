@@ -1,0 +1,164 @@
+"""A fault: what it is called, whom it chooses, how it begins and ends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from itertools import count
+from random import Random
+from typing import ClassVar, Final, Protocol
+
+from coordlock.testing.faults.events import FaultBegan, FaultHealed, Reach
+from coordlock.testing.faults.journal import Journal
+from coordlock.testing.waiting import eventually
+from testbed.systems.system import System
+
+__all__ = ["Area", "Clients", "FaultMaker", "Ranges", "Scene"]
+
+#: Of seconds: one is chosen, and then a time in it.
+Ranges = Sequence[tuple[float, float]]
+
+
+class Clients(Protocol):
+    """The client processes, as the nemesis knows them."""
+
+    def names(self) -> list[str]:
+        """Those that live."""
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP."""
+
+    def resume(self, name: str) -> None:
+        """SIGCONT; nothing, for one that is not paused or has ended."""
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, paused or not; it is dead when this returns."""
+
+    def spawn(self) -> str:
+        """One more, with a name that nobody had before; its name."""
+
+
+class Area(Enum):
+    """What a fault strikes. There are never two at once in one area.
+
+    So a majority of the nodes is always well, but for restarts of all.
+    """
+
+    NODES = auto()
+    CLIENTS = auto()
+    CLOCKS = auto()
+    SERVICE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where faults happen.
+
+    Attributes:
+        system, clients, root: the service, who uses it, and under which root.
+        journal: where faults are logged.
+        compactable: up to which revision etcd's history is not needed any more; 0: none is known.
+        numbers: of the faults.
+    """
+
+    system: System
+    clients: Clients
+    root: str
+    journal: Journal
+    compactable: Callable[[], int] = lambda: 0
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+
+class FaultMaker(ABC):
+    """One fault. It is begun once, and then ended, unless it is of one stroke.
+
+    Attributes:
+        name: in the catalogue, and in histories.
+        reach: what it touches; so what it excuses.
+        area: what it strikes.
+        lasts: how long; none: it is of one stroke.
+        systems: the services that it is for.
+    """
+
+    name: ClassVar[str]
+    reach: ClassVar[Reach]
+    area: ClassVar[Area]
+    lasts: ClassVar[Ranges] = ()
+    systems: ClassVar[frozenset[str]] = frozenset({"etcd", "zookeeper"})
+
+    def __init__(self, scene: Scene, random: Random) -> None:
+        self.scene: Final = scene
+        self.random: Final = random
+        self.targets: tuple[str, ...] = ()
+        self._logged: str | None = None
+
+    @property
+    def system(self) -> System:
+        """The system."""
+        return self.scene.system
+
+    @abstractmethod
+    def choose(self) -> tuple[str, ...]:
+        """The targets as they are logged; none: there is nobody to strike."""
+
+    @abstractmethod
+    def strike(self) -> None:
+        """Make it, to ``targets``."""
+
+    def undo(self) -> None:
+        """End it. Everything is as it was when this returns."""
+
+    def begin(self) -> None:
+        """Choose, log, strike."""
+        self.targets = self.choose()
+        if self.targets:
+            self.log_beginning()
+            self.strike()
+            if not self.lasts:
+                self.log_end()
+
+    def end(self) -> None:
+        """Undo, log. Idempotent, and nothing where it has not begun."""
+        if self._logged is not None:
+            self.undo()
+            self.log_end()
+
+    def log_beginning(self) -> None:
+        """Say what is about to be done to ``targets``."""
+        self._logged = f"{self.name}-{next(self.scene.numbers)}"
+        self.scene.journal.log(FaultBegan, self._logged, self.name, self.reach, self.targets)
+
+    def log_end(self) -> None:
+        """Say that it is over. Idempotent."""
+        if self._logged is not None:
+            self.scene.journal.log(FaultHealed, self._logged)
+            self._logged = None
+
+    # Choosing.
+
+    def leader(self) -> tuple[str, ...]:
+        """The node that leads; none, where none does for seconds."""
+        found: list[str] = []
+
+        def look() -> bool:
+            leader = self.system.leader()
+            found.extend([leader] if leader else [])
+            return bool(found)
+
+        try:
+            eventually(look, within=5)
+        except TimeoutError:
+            return ()
+        return (found[0],)
+
+    def follower(self) -> tuple[str, ...]:
+        """A node that does not lead."""
+        leader = self.leader()
+        return (self.random.choice([n for n in self.system.nodes if n not in leader]),)
+
+    def client(self) -> tuple[str, ...]:
+        """A client."""
+        names = self.scene.clients.names()
+        return (self.random.choice(names),) if names else ()

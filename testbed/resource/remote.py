@@ -1,0 +1,58 @@
+"""The resource as its clients see it: one connection for each worker."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Final
+
+from testbed.resource.protocol import Answer, Request, address
+
+__all__ = ["AsyncRemote", "Remote"]
+
+
+class Remote:
+    """The resource, for threads. Connects when it is first used."""
+
+    def __init__(self, path: Path) -> None:
+        self._path: Final = path
+        self._socket: socket.socket | None = None
+
+    def offer(self, request: Request) -> Answer:
+        """The resource's answer. Raises OSError when the resource is not there."""
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX)
+            with address(self._path) as where:
+                self._socket.connect(where)
+            self._lines = self._socket.makefile("rb")
+        self._socket.sendall(request.encode())
+        return Answer.decode(self._lines.readline())
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._socket is not None:
+            self._lines.close()
+            self._socket.close()
+
+
+class AsyncRemote:
+    """The resource, for asyncio. Connects when it is first used."""
+
+    def __init__(self, path: Path) -> None:
+        self._path: Final = path
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def offer(self, request: Request) -> Answer:
+        """The resource's answer. Raises OSError when the resource is not there."""
+        if self._writer is None:
+            with address(self._path) as where:
+                self._reader, self._writer = await asyncio.open_unix_connection(where)
+        self._writer.write(request.encode())
+        return Answer.decode(await self._reader.readline())
+
+    async def close(self) -> None:
+        """Disconnect."""
+        if self._writer is not None:
+            self._writer.close()
+            await self._writer.wait_closed()

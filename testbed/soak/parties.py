@@ -1,0 +1,167 @@
+"""Who takes part in a run: the resource, the clients, the observer, and whoever runs them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from coordlock.testing.faults.events import Quiesced, RunBegan, RunEnded
+from coordlock.testing.faults.journal import Journal
+from testbed.clients.given import SHARING
+from testbed.clients.workloads.guarded import log_final_sets
+from testbed.soak.crew import Crew, NoAnswer, Talker
+from testbed.soak.impasse import Impasse
+from testbed.soak.plan import Plan
+from testbed.systems.subject import Subject
+
+__all__ = ["LOCKS", "Parties", "at_work"]
+
+#: Few, so that clients contend for them.
+LOCKS: Final = 3
+#: A client process has one for its threads and one for its tasks, unless they share another's.
+_SESSIONS: Final = 2
+
+
+class Parties:
+    """All of them, at work; see `at_work`, which makes them. ``stack`` ends them.
+
+    Attributes:
+        root: under which all locks are.
+        directory: where the journals are.
+        runner: the journal of whoever runs all this.
+        resource: the process of the resource.
+        crew: the client processes.
+        truth: the observer; None where the service has no record.
+    """
+
+    def __init__(
+        self, subject: Subject, plan: Plan, directory: Path, stack: contextlib.ExitStack
+    ) -> None:
+        self._subject = subject
+        self._plan = plan
+        self._stack = stack
+        self._socket = directory / "resource.sock"
+        self.root: Final = f"/{plan.name}"
+        self.directory: Final = directory
+        self.runner: Final = self.journal("runner")
+        self.truth: Final = subject.truth(self.root, self.journal("truth"))
+        self._log_began()
+        if self.truth is not None:
+            stack.enter_context(self.truth)
+        self.resource: Final = self._start_resource()
+        self.crew: Final = stack.enter_context(
+            Crew(directory, self._client, self._environment, subject.met, subject.parted)
+        )
+        for _ in range(plan.clients):
+            self.crew.spawn()
+        self.crew.await_ready()
+        self._count(baseline=True)
+        self.crew.begin()
+
+    def journal(self, name: str) -> Journal:
+        """The journal of ``name``, closed at the end."""
+        return self._stack.enter_context(Journal(self.directory / f"{name}.jsonl", name))
+
+    def drain(self, within: float) -> None:
+        """Let every client prove that it works, then answer all calls: each within so many seconds.
+
+        Who waits for good fails the run, as does who is granted nothing any more.
+        """
+        self.crew.ask("prove", "proven", within)
+        self.crew.ask("drain", "drained", within)
+        self.runner.log(Quiesced)
+
+    def impasse(self) -> Impasse:
+        """Who waits, and for what."""
+        return Impasse.of(self._subject.direct_url(self.root), self.directory)
+
+    def end(self) -> None:
+        """Count what is left, write down what the resource holds, and stop everybody, in order."""
+        self.crew.ask("count", "counted")
+        self._count(baseline=False)
+        self.resource.tell("finish")
+        self.resource.expect("finished")
+        if self._plan.workload == "guarded":
+            log_final_sets(self._subject.direct_url(self.root), LOCKS, self.runner)
+        if self.truth is not None:
+            self.truth.survey()
+        self.crew.finish()
+        if self.truth is not None:
+            self.truth.count_left(self.runner)
+        self.runner.log(RunEnded)
+
+    def _start_resource(self) -> Talker:
+        resource = Talker(
+            "resource",
+            [
+                *("-m", "testbed.resource.resource", "--socket", str(self._socket)),
+                *("--journal", str(self.directory / "resource.jsonl")),
+            ],
+            self.directory / "resource.stderr",
+        )
+        self._stack.callback(resource.kill)
+        resource.expect("ready")
+        return resource
+
+    def _count(self, *, baseline: bool) -> None:
+        if self.truth is not None:
+            sessions = sum(1 if self._shares(name) else _SESSIONS for name in self.crew.names())
+            self.truth.count(self.runner, baseline, sessions)
+
+    def _shares(self, name: str) -> bool:
+        """Whether both clients of a process use the session of one that they were given."""
+        return self._subject.name in SHARING and self._plan.gives(int(name.removeprefix("c")))
+
+    def _client(self, name: str, number: int) -> list[str]:
+        plan = self._plan
+        mutant = ["--mutant", plan.mutant] if plan.mutant else []
+        return [
+            *("-m", "testbed.clients.client", "--name", name),
+            *("--url", self._subject.url(self.root, ttl=f"{plan.ttl:g}s")),
+            *("--journal", str(self.directory / f"{name}.jsonl")),
+            *("--seed", str(plan.seed * 1000 + number), "--locks", str(LOCKS)),
+            *("--workload", plan.workload, "--resource", str(self._socket)),
+            *(["--given"] if plan.gives(number) else []),
+            *mutant,
+        ]
+
+    def _environment(self, name: str) -> Mapping[str, str]:
+        # In a child of a process whose threads are in gRPC, gRPC starts threads that crash.
+        return {**self._subject.environment(name), "GRPC_ENABLE_FORK_SUPPORT": "0"}
+
+    def _log_began(self) -> None:
+        plan = self._plan
+        self.runner.log(
+            RunBegan,
+            plan.seed,
+            self._subject.name,
+            truth=self.truth is not None,
+            versions=self._subject.versions(),
+            parameters={
+                "workload": plan.workload,
+                "clients": str(plan.clients),
+                "ttl": f"{plan.ttl:g} s",
+                "given clients": f"{plan.given:.0%}",
+            },
+        )
+
+
+@contextlib.contextmanager
+def at_work(subject: Subject, plan: Plan, directory: Path) -> Iterator[Parties]:
+    """All parties of a run, at work in the block. Who is left at its end is killed.
+
+    Whatever is to happen to them happens in the block, which ends with `Parties.drain` and
+    `Parties.end` unless the run is given up. Raises `ProcessFailed` when a client or the resource
+    fails.
+    """
+    directory.mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        parties = Parties(subject, plan, directory, stack)
+        try:
+            yield parties
+        except NoAnswer as error:
+            raise NoAnswer(
+                f"{error}\n{parties.impasse()}\n{parties.crew.activities()}"
+            ) from error.__cause__

@@ -1,0 +1,85 @@
+"""One run with faults: clients at work, the nemesis at them, and the verdict on what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from coordlock.testing.faults.bounds import Bounds
+from coordlock.testing.faults.events import Reach
+from coordlock.testing.faults.exclusion import exclusion
+from coordlock.testing.faults.journal import read
+from coordlock.testing.faults.register import register
+from testbed.nemesis import Nemesis
+from testbed.soak.crew import NoAnswer
+from testbed.soak.judgement import Judgement
+from testbed.soak.parties import Parties, at_work
+from testbed.soak.plan import Plan
+from testbed.systems.system import System
+from testbed.truth.observer import ServiceBroken, TruthIncomplete
+
+__all__ = ["BOUNDS", "blame", "run"]
+
+#: A time-to-live is 2 s, a dead holder's ends within two of them, and a queue of dozens may hold
+#: before a waiter; elections and restarts of Java take their time on two busy cores.
+BOUNDS: Final = Bounds(signal=1_000_000_000, notice=5_000_000_000, recovery=30_000_000_000)
+
+
+def run(system: System, plan: Plan, directory: Path, bounds: Bounds = BOUNDS) -> Judgement:
+    """Do one run on a ``system`` that is well, and judge it. Its journals stay in ``directory``.
+
+    Raises `ProcessFailed` when a client or the resource does, `NoAnswer` when one doesn't answer
+    any more, TimeoutError when the system doesn't get well after the faults, and `ServiceBroken`
+    when the run cannot be judged because the service contradicts itself: it has no verdict.
+    """
+    act(system, plan, directory, bounds)
+    return Judgement.of(directory, bounds)
+
+
+def act(system: System, plan: Plan, directory: Path, bounds: Bounds) -> None:
+    """Do one run, and write its history into ``directory``."""
+    with at_work(system, plan, directory) as parties:
+        assert parties.truth is not None
+        nemesis = Nemesis(
+            system,
+            parties.crew,
+            parties.journal("nemesis"),
+            plan.seed,
+            parties.root,
+            plan.faults,
+            parties.truth.seen,
+        )
+        try:
+            nemesis.run(plan.seconds)
+        except Exception:
+            nemesis.heal()  # the next run needs a system that is well
+            raise
+        nemesis.heal()
+        try:
+            parties.drain(within=bounds.recovery / 1e9)
+        except NoAnswer as error:
+            blame(parties, parties.impasse().locks, error)
+            raise
+        try:
+            parties.end()
+        except TruthIncomplete as error:
+            blame(parties, error.locks, error)
+            raise
+
+
+def blame(parties: Parties, locks: Collection[str], error: Exception) -> None:
+    """Raise `ServiceBroken` if it is the service that causes ``error`` on each of these ``locks``.
+
+    Not where a client has failed, or what was promised whatever the service does is violated.
+    """
+    assert parties.truth is not None
+    parties.crew.check()
+    contradictions = parties.truth.contradictions()
+    if not locks or not contradictions.keys() >= set(locks):
+        return
+    history = read(sorted(parties.directory.glob("*.jsonl")))
+    # Without the service's record nobody can say whom an operator has evicted.
+    evicted = any(fault.began.reach is Reach.OPERATOR for fault in history.faults)
+    if not register(history) and (evicted or not exclusion(history)):
+        raise ServiceBroken("; ".join(contradictions[lock] for lock in sorted(locks))) from error

@@ -1,0 +1,199 @@
+"""Mistakes in granting: of the contender itself, of departures, of the rule."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import coordlock.kernel.acquisition
+import coordlock.model.admission
+from coordlock.kernel.acquisition import _Acquisition
+from coordlock.kernel.departures import Departures
+from coordlock.kernel.retry import retried
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.admission import blockers
+from coordlock.model.claim import Mode, Permit
+from coordlock.model.contender import Contender, Snapshot
+from coordlock.runtime.driver import Steps
+from coordlock.testing.faults.exclusion import HeldTogether
+from coordlock.testing.faults.fifo import NeverFirst, Overtaken
+from coordlock.testing.faults.liveness import Unanswered
+from tests.faults.mutants import scenarios
+from tests.mutants.mutant import Changes, Play, mutant, nothing
+from tests.simulation.contention import Contention, Modes, Readers, TwoPermits
+
+Blockers = tuple[Contender, ...]
+
+
+# The own contender.
+
+
+def _read_without_a_look(
+    self: _Acquisition, ticket: Ticket, upto: Contender | None
+) -> Steps[Snapshot]:
+    ask = lambda: ticket.unless_lost(self.engine.backend.snapshot(self.queue, upto))  # noqa: E731
+    return (yield from retried(ask, self.engine.timers))
+
+
+@mutant(
+    "A waiter that was evicted is granted the lock.",
+    Play(scenarios.a_waiter_is_evicted, NeverFirst),
+    simulated=(Contention,),
+)
+def grants_without_a_look_at_its_own_contender() -> Changes:
+    return [
+        (Ticket, "vanished", nothing),
+        (Ticket, "check", nothing),
+        (_Acquisition, "_read", _read_without_a_look),
+    ]
+
+
+@mutant("A waiter is granted the lock in a session that has ended.", simulated=(Contention,))
+def skips_the_final_look() -> Changes:
+    return [(Ticket, "check", nothing)]
+
+
+@mutant("A queue that its contender has left makes it the holder.", simulated=(Contention,))
+def reads_a_queue_without_its_own_contender() -> Changes:
+    return [(_Acquisition, "_read", _read_without_a_look)]
+
+
+# Departures.
+
+
+def _wait_for_anything(
+    self: _Acquisition, ticket: Ticket, me: Contender, snapshot: Snapshot, waiting_for: Blockers
+) -> Steps[Snapshot]:
+    yield ticket.departure(waiting_for, snapshot.revision)
+    return replace(snapshot, contenders=(me,), omitted=0)
+
+
+@mutant(
+    "A waiter is granted the lock beside its holder, when another waiter has given up.",
+    Play(scenarios.one_in_the_middle_gives_up, HeldTogether),
+    simulated=(TwoPermits,),
+)
+def takes_any_departure_for_its_turn() -> Changes:
+    return [(_Acquisition, "_wait", _wait_for_anything)]
+
+
+@mutant(
+    "A waiter is never told that its turn has come.",
+    Play(scenarios.the_first_of_two_leaves_a_semaphore, Unanswered),
+)
+def misses_some_departures() -> Changes:
+    """The first one, and every third one after that."""
+    depart, missed = Departures._depart, itertools.cycle((True, False, False))
+
+    def depart_sometimes(self: Departures, contender: Contender, in_order: bool) -> None:
+        if not next(missed):
+            depart(self, contender, in_order)
+
+    return [(Departures, "_depart", depart_sometimes)]
+
+
+@mutant(
+    "A waiter whose own departure is told late is granted the lock.",
+    Play(scenarios.a_waiter_is_evicted_before_it_hears_of_anything, NeverFirst, ("etcd",)),
+)
+def takes_departures_for_ordered() -> Changes:
+    depart = Departures._depart
+
+    def depart_in_order(self: Departures, contender: Contender, _: bool) -> None:
+        depart(self, contender, True)
+
+    return [(Departures, "_depart", depart_in_order)]
+
+
+def _wait_without_doubt(
+    self: _Acquisition, ticket: Ticket, me: Contender, snapshot: Snapshot, waiting_for: Blockers
+) -> Steps[Snapshot]:
+    yield ticket.departure(waiting_for, snapshot.revision)
+    assert ticket.departures is not None
+    snapshot = snapshot.without(ticket.departures.seen)
+    if snapshot.omitted or blockers(snapshot, me):
+        return (yield from self._read(ticket, me))
+    return snapshot
+
+
+@mutant(
+    "A waiter is granted the lock, though the session that ended was its own, too.",
+    simulated=(Contention,),
+)
+def never_reads_again_in_doubt() -> Changes:
+    return [(_Acquisition, "_wait", _wait_without_doubt)]
+
+
+@mutant(
+    "A predecessor of the same client leaves the lock to the next, though it never held it.",
+    simulated=(Contention, TwoPermits),
+)
+def takes_over_from_what_gave_up() -> Changes:
+    return [
+        (
+            coordlock.kernel.acquisition,
+            "_hands_over",
+            lambda predecessor, *_: predecessor is not None,
+        )
+    ]
+
+
+@mutant(
+    "A reader leaves the lock to a writer, while other readers hold it.",
+    simulated=(Modes,),
+)
+def takes_over_from_any_mode() -> Changes:
+    def hands_over(predecessor: Ticket | None, *_: Contender) -> bool:
+        return predecessor is not None and predecessor.granted is not None
+
+    return [(coordlock.kernel.acquisition, "_hands_over", hands_over)]
+
+
+# The rule.
+
+
+@mutant(
+    "A semaphore of two is held three times.",
+    Play(scenarios.a_semaphore_is_full, HeldTogether),
+    simulated=(TwoPermits,),
+)
+def gives_one_permit_too_many() -> Changes:
+    def generous(snapshot: Snapshot, me: Contender) -> Blockers:
+        if isinstance(me.claim, Permit):
+            me = replace(me, claim=Permit(me.claim.of + 1))
+        return blockers(snapshot, me)
+
+    return [(coordlock.kernel.acquisition, "blockers", generous)]
+
+
+@mutant(
+    "A waiter does not hear of a permit that is free.",
+    Play(scenarios.the_first_of_two_leaves_a_semaphore, Unanswered),
+)
+def waits_for_the_nearest_alone() -> Changes:
+    def nearest(snapshot: Snapshot, me: Contender) -> Blockers:
+        return blockers(snapshot, me)[-1:]
+
+    return [(coordlock.kernel.acquisition, "blockers", nearest)]
+
+
+@mutant(
+    "A reader holds the lock together with a writer, or overtakes one.",
+    Play(scenarios.a_reader_comes_under_a_writer, HeldTogether),
+    Play(scenarios.a_reader_comes_behind_a_writer_who_waits, Overtaken),
+    simulated=(Readers,),
+)
+def lets_readers_pass_writers() -> Changes:
+    def conflict(mine: Mode, other: Any) -> bool:
+        return mine is not Mode.PR and (isinstance(other, Permit) or mine.conflicts(other))
+
+    return [(coordlock.model.admission, "_conflict", conflict)]
+
+
+@mutant("A contender with the number 10 comes before one with 9.", simulated=(Contention,))
+def compares_orders_as_texts() -> Changes:
+    def textual(snapshot: Snapshot, me: Contender) -> Blockers:
+        return tuple(one for one in snapshot.contenders if str(one.order) < str(me.order))[-1:]
+
+    return [(coordlock.kernel.acquisition, "blockers", textual)]

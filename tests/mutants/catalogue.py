@@ -1,0 +1,28 @@
+"""All mutants by name, and the pairs of a mutant and a way to catch it that a suite runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants import admission, etcd, loss, removal, resources, zookeeper
+from tests.mutants.mutant import Mutant, Play
+from tests.simulation.contention import Contention
+
+__all__ = ["MUTANTS", "PLAYED", "SIMULATED"]
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    name: one
+    for module in (admission, removal, loss, etcd, zookeeper, resources)
+    for name, one in vars(module).items()
+    if isinstance(one, Mutant)
+}
+
+#: What the real servers must show.
+PLAYED: Final[list[tuple[Mutant, Play]]] = [
+    (one, play) for one in MUTANTS.values() for play in one.played
+]
+
+#: What the simulation must show.
+SIMULATED: Final[list[tuple[Mutant, type[Contention]]]] = [
+    (one, kind) for one in MUTANTS.values() for kind in one.simulated
+]

@@ -1,0 +1,40 @@
+"""Mistakes in speaking to etcd."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from coordlock_etcd import requests
+
+from coordlock.model.contender import Snapshot
+from coordlock.testing.faults.liveness import Unanswered
+from coordlock.testing.faults.tokens import ForeignToken
+from tests.faults.mutants import scenarios
+from tests.mutants.mutant import Changes, Play, mutant
+
+
+@mutant(
+    "A departure between the reading of the queue and the watch is missed.",
+    Play(scenarios.a_watch_is_set_late, Unanswered, ("etcd",)),
+)
+def watches_from_now_on() -> Changes:
+    watch = requests.watch
+    return [(requests, "watch", lambda id, key, _, **more: watch(id, key, 0, **more))]
+
+
+@mutant(
+    "A token is not the one that the service gave, but a later number.",
+    Play(scenarios.the_answer_to_a_create_is_lost, ForeignToken, ("etcd",)),
+)
+def takes_the_revision_of_the_answer_for_the_token() -> Changes:
+    snapshot = requests.snapshot
+
+    def with_revision(
+        layout: Any, queue: str, kvs: Any, revision: int, *more: Any, **options: Any
+    ) -> Snapshot:
+        found = snapshot(layout, queue, kvs, revision, *more, **options)
+        contenders = tuple(replace(one, token=revision) for one in found.contenders)
+        return replace(found, contenders=contenders)
+
+    return [(requests, "snapshot", with_revision)]

@@ -1,0 +1,75 @@
+"""Mistakes in telling that a lock is lost: of the deadline, of the session's end, of evictions."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.session import Session
+from coordlock.kernel.ticket import Ticket
+from coordlock.runtime.promise import Promise
+from coordlock.testing.faults.exclusion import HeldTogether
+from coordlock.testing.faults.loss import MissingSignal
+from tests.faults.mutants import scenarios
+from tests.mutants.mutant import Changes, Play, mutant, nothing
+from tests.simulation.contention import Contention
+
+
+@mutant(
+    "A session counts as alive for longer than the service keeps it.",
+    Play(scenarios.an_answer_to_a_heartbeat_is_late, HeldTogether),
+    simulated=(Contention,),
+)
+def counts_the_time_to_live_from_the_reply() -> Changes:
+    beaten = Session._beaten
+
+    def beaten_now(self: Session, _: float, answer: Promise[float], future: Future[float]) -> None:
+        beaten(self, self._timers.clock.now(), answer, future)
+
+    return [(Session, "_beaten", beaten_now)]
+
+
+@mutant(
+    "A holder that is cut off goes on, when another holder has the lock.",
+    Play(scenarios.a_holder_is_cut_off, HeldTogether),
+    simulated=(Contention,),
+)
+def has_no_deadline() -> Changes:
+    return [(Session, "ended", property(lambda self: self._end)), (Session, "_watch", nothing)]
+
+
+@mutant(
+    "A process that stood still believes in its session until a timer runs.",
+    simulated=(Contention,),
+)
+def leaves_the_deadline_to_its_timers() -> Changes:
+    watch = Session._watch
+
+    def watch_the_clock(self: Session) -> None:
+        if self._timers.clock.now() >= self._deadline:
+            self.end(self._too_late())
+        watch(self)
+
+    return [
+        (Session, "ended", property(lambda self: self._end)),
+        (Session, "_watch", watch_the_clock),
+    ]
+
+
+@mutant("A holder is not told that its session has ended.", simulated=(Contention,))
+def tells_no_holder_of_the_end_of_its_session() -> Changes:
+    return [(Engine, "_session_ended", nothing)]
+
+
+@mutant(
+    "A holder that was evicted is not told.",
+    Play(scenarios.a_holder_is_evicted, MissingSignal),
+    simulated=(Contention,),
+)
+def does_not_hear_of_its_own_removal() -> Changes:
+    return [(Ticket, "vanished", nothing)]
+
+
+@mutant("A waiter or a holder that was evicted is not told.", simulated=(Contention,))
+def does_not_watch_its_own_contender() -> Changes:
+    return [(Ticket, "_watch", nothing)]

@@ -1,0 +1,113 @@
+"""Mistakes in speaking to ZooKeeper."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from coordlock_zookeeper import nodes
+from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.queues import Queues
+from coordlock_zookeeper.watches import Watches
+
+import coordlock
+from coordlock.kernel.entry_ids import EntryIds
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.contender import Contender
+from coordlock.runtime.promise import resolved
+from coordlock.testing.faults.exclusion import HeldTogether
+from coordlock.testing.faults.liveness import Unanswered
+from coordlock.testing.faults.loss import EarlyRemoval
+from coordlock.testing.faults.tokens import RepeatedToken
+from tests.faults.mutants import scenarios
+from tests.mutants.mutant import Changes, Play, mutant, nothing
+
+
+@mutant(
+    "The node with the number 10 comes before the one with 9, which holds the lock.",
+    Play(scenarios.the_eleventh_comes, HeldTogether, ("zookeeper",)),
+)
+def orders_sequences_as_text() -> Changes:
+    def as_text(sequence: int) -> int:
+        return int.from_bytes(str(sequence).encode().ljust(11, b"\0"))
+
+    return [(nodes, "order_of", as_text)]
+
+
+def _with_guids(numbers: Iterator[int]) -> tuple[object, str, object]:
+    """In the place of random ones: ``numbers``, for all clients."""
+    return EntryIds, "__next__", lambda _: f"{next(numbers):032x}"
+
+
+@mutant(
+    "Names begin with GUIDs, and a later node with a smaller one comes first.",
+    Play(scenarios.several_come, HeldTogether, ("zookeeper",)),
+)
+def orders_by_the_whole_name() -> Changes:
+    """And each name comes before those that were made earlier."""
+    survey, contender = nodes.survey, nodes.contender
+
+    def name_as_order(child: str) -> int:
+        return int.from_bytes(child.encode().ljust(64, b"\0"))
+
+    def survey_by_name(children: Any) -> list[tuple[int, str]]:
+        return sorted((name_as_order(child), child) for _, child in survey(children))
+
+    def contender_by_name(parent: str, child: str, **options: Any) -> Contender:
+        return replace(contender(parent, child, **options), order=name_as_order(child))
+
+    return [
+        (nodes, "survey", survey_by_name),
+        (nodes, "contender", contender_by_name),
+        _with_guids(itertools.count(2**127, -1)),
+    ]
+
+
+@mutant(
+    "A node that goes with the session before is taken for a place in the queue.",
+    Play(scenarios.a_session_is_lost_with_a_create, EarlyRemoval, ("zookeeper",)),
+)
+def adopts_the_node_of_an_old_session() -> Changes:
+    """One acquire, the first, keeps its GUID over sessions, and takes what it finds under it."""
+    enqueue, withdraw = Queues.enqueue, Ticket.withdraw
+
+    def look_first(self: Queues, entry: Any) -> Any:
+        """`Queues.enqueue` as it would be if any node with the right GUID would do."""
+        parent = self._path(entry.queue)
+        try:
+            child_list = yield self._child_lists.ask(parent)
+            found = next(child for child in child_list.children if nodes.has_id(child, entry.id))
+            mine = yield promise_of(self._client.exists_async(f"{parent}/{found}"))
+            snapshot = yield from self._enqueued(
+                entry, f"{parent}/{found}", mine, child_list, False
+            )
+        except (coordlock.BackendError, StopIteration):
+            snapshot = yield from enqueue(self, entry)
+        return snapshot
+
+    def stay_in_line(self: Ticket) -> Any:
+        return resolved(False) if self.session.ended is not None else withdraw(self)
+
+    return [
+        (Queues, "enqueue", look_first),
+        (Ticket, "withdraw", stay_in_line),
+        _with_guids(itertools.chain([1, 2, 1], itertools.count(3))),
+    ]
+
+
+@mutant(
+    "A token is given twice, when the queue was deleted in between.",
+    Play(scenarios.a_queue_is_deleted, RepeatedToken, ("zookeeper",)),
+)
+def takes_the_sequence_for_the_token() -> Changes:
+    return [(Queues, "_token", lambda _, name, __: 1 + (nodes.sequence_of(name) or 0))]
+
+
+@mutant(
+    "A waiter that has changed its connection is never told that its turn has come.",
+    Play(scenarios.a_waiter_changes_its_connection, Unanswered, ("zookeeper",)),
+)
+def forgets_watches_with_the_connection() -> Changes:
+    return [(Watches, "rearm", nothing)]

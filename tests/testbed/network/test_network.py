@@ -1,0 +1,341 @@
+"""The network under the nemesis: real sockets, dialled by real processes that are told apart."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from random import Random
+
+import pytest
+
+from coordlock.testing.waiting import eventually
+from testbed.network.disturbance import Disturbance, Weather, Wire
+from testbed.network.election_frames import ElectionFrames
+from testbed.network.network import Network
+
+TIMEOUT = 20.0
+
+# Dials, and then passes on lines: from its input to the connection, and from there to its output.
+CALLER = """
+import socket, sys, threading
+host, port = sys.argv[1], int(sys.argv[2])
+line = socket.create_connection((host, port))
+print("connected", flush=True)
+def listen():
+    for words in line.makefile("r"):
+        print(words, end="", flush=True)
+    print("ended", flush=True)
+threading.Thread(target=listen, daemon=True).start()
+for words in sys.stdin:
+    line.sendall(words.encode())
+"""
+
+
+class Caller:
+    """A process of its own that has dialled ``port``, and whom it has reached."""
+
+    def __init__(self, port: int, server: socket.socket, host: str = "127.0.0.1") -> None:
+        self._talk, theirs = socket.socketpair()
+        self._talk.settimeout(TIMEOUT)
+        self._lines = self._talk.makefile("r")
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", CALLER, host, str(port)],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+            )
+        assert self.hears() == "connected"
+        self.server, _ = server.accept()
+        self.server.settimeout(TIMEOUT)
+
+    def says(self, words: str) -> None:
+        self._talk.sendall(f"{words}\n".encode())
+
+    def hears(self) -> str:
+        return self._lines.readline().strip()
+
+    def server_says(self, words: str) -> None:
+        self.server.sendall(f"{words}\n".encode())
+
+    def server_hears(self) -> str:
+        return self.server.recv(4096).decode().strip()
+
+    def server_heard_nothing(self) -> bool:
+        """A look, not a wait; meaningful after something else has come through."""
+        self.server.setblocking(False)
+        try:
+            self.server.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        finally:
+            self.server.settimeout(TIMEOUT)
+        return False
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for end in (self._lines, self._talk, self.server):
+            end.close()
+
+
+Call = Callable[..., Caller]
+
+
+@pytest.fixture
+def network(no_leaks: None) -> Iterator[Network]:
+    with Network() as started:
+        yield started
+
+
+@pytest.fixture
+def call(network: Network) -> Iterator[Call]:
+    """Starts processes, known by name, that have dialled a node; each node is linked once."""
+    with ExitStack() as stack:
+        servers: dict[str, socket.socket] = {}
+        ports: dict[str, int] = {}
+
+        def call(name: str | None, target: str, host: str = "127.0.0.1") -> Caller:
+            if target not in servers:
+                server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+                server.settimeout(TIMEOUT)
+                servers[target] = server
+                ports[target] = network.link(target, server.getsockname()[1])
+            caller = Caller(ports[target], servers[target], host)
+            stack.callback(caller.close)
+            if name is not None:
+                network.know(name, caller.process.pid)
+            return caller
+
+        yield call
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::ffff:127.0.0.1"])
+def test_a_connection_is_of_the_process_that_dialled_it(
+    network: Network, call: Call, host: str
+) -> None:
+    call("n1", "n2", host)
+    call("c1", "n2", host)
+    call(None, "n2", host)
+    assert sorted(network.connections(), key=str) == [("c1", "n2"), ("n1", "n2"), (None, "n2")]
+
+
+def test_the_process_may_be_known_before_it_dials(network: Network, call: Call) -> None:
+    call(None, "n2")
+    network.know("runner", os.getpid())
+    [relay] = network._relays
+    with socket.create_connection(("127.0.0.1", relay.port)):
+        eventually(lambda: ("runner", "n2") in network.connections())
+
+
+def test_a_number_that_became_another_processs_is_not_of_the_one_who_is_gone(
+    network: Network, call: Call
+) -> None:
+    network.know("c1", os.getpid())
+    network.forget("c1")
+    call(None, "n2")
+    [relay] = network._relays
+    with socket.create_connection(("127.0.0.1", relay.port)):
+        eventually(lambda: len(network.connections()) == 2)
+    assert ("c1", "n2") not in network.connections()
+
+
+def test_what_one_sends_is_cut_while_what_it_is_sent_arrives(network: Network, call: Call) -> None:
+    caller, other = call("n1", "n2"), call("n3", "n2")
+    network.silence("n1", "n2")
+    caller.says("lost")
+    caller.server_says("hello")
+    assert caller.hears() == "hello"
+    other.says("not silent")
+    assert other.server_hears() == "not silent"
+    assert caller.server_heard_nothing()
+
+
+def test_what_one_sends_is_cut_on_connections_that_the_other_dialled(
+    network: Network, call: Call
+) -> None:
+    caller = call("n2", "n1")
+    network.silence("n1", "n2")
+    caller.says("hello")
+    assert caller.server_hears() == "hello"
+    caller.server_says("held back")
+    caller.says("still there")
+    assert caller.server_hears() == "still there"
+    network.heal()
+    assert caller.hears() == "held back"
+
+
+def test_what_was_held_back_arrives_when_the_cut_ends(network: Network, call: Call) -> None:
+    caller = call("n1", "n2")
+    silence = network.silence("n1", "n2")
+    caller.says("late")
+    caller.server_says("hello")
+    assert caller.hears() == "hello"
+    network.end(silence)
+    assert caller.server_hears() == "late"
+
+
+def test_connections_to_come_are_cut_as_those_that_are_there(network: Network, call: Call) -> None:
+    call("c1", "n1")
+    network.isolate("n1")
+    caller = call("c2", "n1")
+    caller.says("late")
+    caller.server_says("late, too")
+    other = call("c2", "n2")
+    other.says("now")
+    assert other.server_hears() == "now"
+    assert caller.server_heard_nothing()
+    network.heal()
+    assert (caller.server_hears(), caller.hears()) == ("late", "late, too")
+
+
+def test_those_who_are_not_known_are_cut_from_an_isolated_node(
+    network: Network, call: Call
+) -> None:
+    stranger, other = call(None, "n1"), call(None, "n2")
+    network.isolate("n1")
+    stranger.says("late")
+    other.says("now")
+    assert other.server_hears() == "now"
+    assert stranger.server_heard_nothing()
+
+
+def test_a_process_that_becomes_known_has_its_cut(network: Network, call: Call) -> None:
+    network.silence("c1", None)
+    caller = call(None, "n1")
+    caller.says("before")
+    assert caller.server_hears() == "before"
+    network.know("c1", caller.process.pid)
+    caller.says("held back")
+    caller.server_says("hello")
+    assert caller.hears() == "hello"
+    assert caller.server_heard_nothing()
+
+
+def test_the_end_of_one_disturbance_is_not_the_end_of_others(network: Network, call: Call) -> None:
+    caller = call("n1", "n2")
+    silence, isolation = network.silence("n1", "n2"), network.isolate("n1")
+    network.end(isolation)
+    caller.says("held back")
+    caller.server_says("hello")
+    assert caller.hears() == "hello"
+    assert caller.server_heard_nothing()
+    network.end(silence)
+    assert caller.server_hears() == "held back"
+
+
+def test_a_slow_link_is_slow_both_ways(network: Network, call: Call) -> None:
+    caller = call("c1", "n1")
+    network.slow("c1", 0.1)
+    started = time.monotonic()
+    caller.says("hello")
+    assert caller.server_hears() == "hello"
+    caller.server_says("hello")
+    assert caller.hears() == "hello"
+    assert time.monotonic() - started >= 0.2
+
+
+def test_what_a_lossy_link_stalls_arrives_in_order(network: Network, call: Call) -> None:
+    caller = call("c1", "n1")
+    network.lossy("c1", Random(1), stalls=1, longest=0.1, breaks=0)
+    for number in range(5):
+        caller.says(str(number))
+    received = ""
+    while len(received.split()) < 5:
+        received += caller.server_hears() + "\n"
+    assert received.split() == ["0", "1", "2", "3", "4"]
+
+
+def test_a_lossy_link_breaks_connections(network: Network, call: Call) -> None:
+    caller = call("c1", "n1")
+    network.lossy("c1", Random(1), breaks=1)
+    caller.says("hello")
+    with pytest.raises(ConnectionResetError):
+        caller.server_hears()
+
+
+def test_weather_is_decided_by_its_seed() -> None:
+    def stalls(seed: int) -> list[float]:
+        weather = Weather(Random(seed), stalls=0.5, breaks=0)
+        return [weather.stall() for _ in range(20)]
+
+    assert stalls(1) == stalls(1) != stalls(2)
+    assert 0.0 in stalls(1)
+    assert all(0 <= stall <= 0.5 for stall in stalls(1))
+
+
+def test_delays_add_up_and_end(network: Network) -> None:
+    wire = Wire("a", "b")
+    one = Disturbance((("a", None),), delay=0.5)
+    other = Disturbance(((None, "b"), ("a", "b")), delay=0.25)
+    elsewhere = Disturbance((("b", "a"), ("c", None)), silent=True, delay=1)
+    wire.obey([one, other, elsewhere])
+    assert (wire.latency(), wire.is_held) == (0.75, False)
+    wire.obey([])
+    assert wire.latency() == 0
+
+
+@pytest.mark.parametrize("name", ["c1", "n1"])
+def test_all_connections_of_a_party_are_reset(network: Network, call: Call, name: str) -> None:
+    mine, other = call("c1", "n1"), call("c2", "n2")
+    network.reset(name)
+    with pytest.raises(ConnectionResetError):
+        mine.server_hears()
+    other.says("hello")
+    assert other.server_hears() == "hello"
+
+
+def test_a_relay_whose_server_is_gone_refuses_and_comes_back_with_it(network: Network) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    relayed = network.link("n1", port)
+    with (
+        pytest.raises(ConnectionResetError),
+        socket.create_connection(("127.0.0.1", relayed), TIMEOUT) as refused,
+    ):
+        refused.recv(1)
+    with (
+        socket.create_server(("127.0.0.1", port)) as server,
+        socket.create_connection(("127.0.0.1", relayed), TIMEOUT) as client,
+    ):
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.sendall(b"hello")
+            assert client.recv(5) == b"hello"
+
+
+def test_a_server_that_listens_a_little_later_is_reached_where_there_is_patience(
+    network: Network,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    relayed = network.link("n1", port, patience=TIMEOUT)
+    with socket.create_connection(("127.0.0.1", relayed), TIMEOUT) as client:
+        client.sendall(b"hello")
+        eventually(network.connections)
+        with socket.create_server(("127.0.0.1", port)) as server:
+            accepted, _ = server.accept()
+            with accepted:
+                assert accepted.recv(5) == b"hello"
+
+
+# ZooKeeper's elections
+
+
+def hello(number: int, address: str) -> bytes:
+    return struct.pack(">qqi", -65536, number, len(address)) + address.encode()
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_server_is_told_the_relays_address_for_the_diallers_own(size: int) -> None:
+    sent = hello(3, "127.0.0.1:9") + b"and then votes" * 10
+    frames = ElectionFrames({3: "127.0.0.1:12345"})
+    pieces = [sent[start : start + size] for start in range(0, len(sent), size)]
+    arrived = b"".join(frame.data for piece in pieces for frame in frames.requests(piece))
+    assert arrived == hello(3, "127.0.0.1:12345") + b"and then votes" * 10
+    assert [frame.data for frame in frames.replies(sent)] == [sent]

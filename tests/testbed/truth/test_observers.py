@@ -1,0 +1,557 @@
+"""The observers against real servers: what they log is what the servers did."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import coordlock
+from coordlock.testing.faults.events import FOREVER, Counted
+from coordlock.testing.faults.history import History
+from coordlock.testing.faults.journal import Journal, read
+from coordlock.testing.faults.truth import Life
+from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import EtcdCluster, EtcdServer
+from testbed.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, classpath
+from testbed.truth import observer as observing
+from testbed.truth.etcd import EtcdObserver
+from testbed.truth.observer import Observer, TruthIncomplete
+from testbed.truth.zookeeper import ZooKeeperObserver
+from testbed.truth.zookeeper_log import Change, Transaction, read_log, read_logs
+
+Server = EtcdServer | ZooKeeperServer
+Cluster = EtcdCluster | ZooKeeperEnsemble
+
+BACKENDS = ["etcd", "zookeeper"]
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A server that the tests may stop and kill."""
+    request.getfixturevalue(request.param)  # so that --without leaves it out
+    kind = {"etcd": EtcdServer, "zookeeper": ZooKeeperServer}[request.param]
+    with kind(tmp_path_factory.mktemp("own")) as server:
+        yield server
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with Journal(tmp_path / "truth.jsonl", "truth") as journal:
+        yield journal
+
+
+@pytest.fixture
+def truth(server: Server, root: str, journal: Journal) -> Iterator[Observer]:
+    with observer([server], root, journal) as truth:
+        yield truth
+
+
+def observer(nodes: Sequence[Server], root: str, journal: Journal) -> Observer:
+    etcds = [node for node in nodes if isinstance(node, EtcdServer)]
+    zookeepers = [node for node in nodes if isinstance(node, ZooKeeperServer)]
+    return (
+        EtcdObserver(etcds, root, journal)
+        if etcds
+        else ZooKeeperObserver(zookeepers, root, journal)
+    )
+
+
+def history(tmp_path: Path) -> History:
+    return read([tmp_path / "truth.jsonl"])
+
+
+def lives(tmp_path: Path) -> list[Life]:
+    found = history(tmp_path)
+    assert not found.strays
+    return found.truth.lives
+
+
+def counted(tmp_path: Path, *, baseline: bool) -> dict[str, int]:
+    counts: list[Counted] = history(tmp_path).counts
+    return {one.what: one.count for one in counts if one.baseline == baseline}
+
+
+def test_contenders_are_logged_with_what_clients_know_of_them(
+    server: Server, truth: Observer, root: str, tmp_path: Path
+) -> None:
+    with coordlock.connect(server.url_for(root)) as client:
+        first = client.lock("a/b ü").acquire()
+        grants = [client.read_lock("shared").acquire(), client.semaphore("some", 3).acquire()]
+        [standing] = client.contenders("a/b ü")
+        first.transaction().put("/t/data", b"1").put("/t/more", b"2").commit()
+        first.release()
+        truth.survey()
+    found = lives(tmp_path)
+    assert [(one.appeared.lock, one.appeared.claim, one.appeared.token) for one in found] == [
+        (one.name, one.claim, one.token) for one in (first, *grants)
+    ]
+    assert found[0].appeared.key == standing.contender.key
+    assert found[0].appeared.session == standing.session
+    # The client was closed after the survey.
+    assert [one.gone == FOREVER for one in found] == [False, True, True]
+
+
+def test_contenders_that_go_with_their_client_are_logged(
+    server: Server, truth: Observer, root: str, tmp_path: Path
+) -> None:
+    with coordlock.connect(server.url_for(root)) as client:
+        tokens = [client.lock(name).acquire().token for name in "abc"]
+    truth.survey()
+    found = lives(tmp_path)
+    assert [one.appeared.token for one in found] == tokens
+    surveyed = history(tmp_path).truth.surveyed
+    assert surveyed is not None
+    assert all(one.appeared.revision < one.gone <= surveyed.revision for one in found)
+
+
+def test_what_other_programs_put_into_a_queue_counts_as_exclusive(
+    server: Server, truth: Observer, root: str, tmp_path: Path
+) -> None:
+    if isinstance(server, EtcdServer):
+        server.etcdctl("put", f"{root}/q/someone", "")
+        server.etcdctl("put", f"{root}/in-no-queue", "")
+        server.etcdctl("put", f"{root}x/q/of-another-root", "")
+        server.etcdctl("put", f"{root}/q/someone", "again")
+        server.etcdctl("del", "--prefix", f"{root}/q/")
+        server.etcdctl("put", f"{root}/q/someone", "")
+        keys = [f"{root}/q/someone"] * 2
+    else:
+        with server.kazoo() as client:
+            first = client.create(f"{root}/q/someone-", sequence=True, makepath=True)
+            client.create(f"{root}/q/no-contender")
+            client.create(f"{root}x/q/of-another-root-", sequence=True, makepath=True)
+            client.create(f"{root}/q/someone", b"")
+            client.delete(f"{root}/q", recursive=True)
+            second = client.create(f"{root}/q/x-", sequence=True, ephemeral=True, makepath=True)
+        keys = [first, second]
+    truth.survey()
+    found = lives(tmp_path)
+    assert [one.appeared.key for one in found] == keys
+    assert {one.appeared.claim for one in found} == {coordlock.Mode.EX}
+    assert found[0].gone < found[1].appeared.revision
+    assert found[1].gone == FOREVER if isinstance(server, EtcdServer) else found[1].gone < FOREVER
+
+
+HOLDER = """
+import sys, coordlock
+client = coordlock.connect(sys.argv[1])
+grants = [client.lock(name).acquire() for name in "abc"]
+print(client.contenders("a")[0].session, *(grant.token for grant in grants), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_contenders_of_an_expired_session_disappear(
+    server: Server, truth: Observer, root: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", HOLDER, server.url_for(root, ttl="2s")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        session, *tokens = process.stdout.readline().split()
+        process.kill()
+    with coordlock.connect(server.url_for(root)) as client:
+        eventually(lambda: not client.contenders("a"))
+    truth.survey()
+    found = lives(tmp_path)
+    assert [str(one.appeared.token) for one in found] == tokens
+    assert {one.appeared.session for one in found} == {session}
+    assert all(one.gone < FOREVER for one in found)
+
+
+def test_what_happens_while_the_server_is_away_is_not_missed(
+    server: Server, truth: Observer, root: str, tmp_path: Path
+) -> None:
+    tokens = []
+    with coordlock.connect(server.url_for(root, ttl="60s")) as client:
+        for how in ("nothing", "kill", "restart"):
+            if how == "kill":
+                server.kill()
+                server.start()
+            elif how == "restart":
+                server.restart()
+            grant = client.lock("a").acquire(60)
+            tokens.append(grant.token)
+            assert grant.release()
+        truth.survey()
+    assert [one.appeared.token for one in lives(tmp_path)] == tokens
+    assert all(one.gone < FOREVER for one in lives(tmp_path))
+
+
+def test_events_are_told_soon_after_they_happened(
+    server: Server, truth: Observer, root: str, journal: Journal, tmp_path: Path
+) -> None:
+    with coordlock.connect(server.url_for(root)) as client:
+        before = journal.now()
+        assert client.lock("a").acquire().release()
+        after = journal.now()
+        token = client.lock("b").acquire().token
+        eventually(lambda: truth.seen() >= token)
+        late = journal.now()
+    truth.survey()
+    first = lives(tmp_path)[0]
+    assert before <= first.appeared.at <= late
+    assert first.disappeared is not None
+    assert first.appeared.at <= first.disappeared.at <= late
+    assert before < after
+
+
+def test_a_survey_that_was_kept_waiting_is_repeated_when_clients_have_recovered(
+    server: Server,
+    truth: Observer,
+    root: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observing, "_PROMPT", 0.0)
+    monkeypatch.setattr(observing, "_RECOVERY", 0.01)
+    with coordlock.connect(server.url_for(root)) as client:
+        grant, agreed = client.lock("a").acquire(), truth.agreed
+        looks = []
+
+        def look() -> int:
+            looks.append(agreed())
+            grant.release()
+            return looks[-1]
+
+        monkeypatch.setattr(truth, "agreed", look)
+        truth.survey()
+    assert len(looks) == observing._RECOVERIES + 1
+    [found] = lives(tmp_path)
+    assert found.gone < FOREVER
+
+
+def test_a_service_that_differs_from_the_record_is_an_error(
+    server: Server, truth: Observer, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.truth.observer.AGREEMENT", 0.5)
+    with coordlock.connect(server.url_for(root)) as client:
+        client.lock("a").acquire()
+        if isinstance(truth, EtcdObserver):
+            monkeypatch.setattr(truth, "_read", lambda _: {})
+        else:
+            monkeypatch.setattr(truth, "_contenders", lambda: set())
+        with pytest.raises(TruthIncomplete, match="differ"):
+            truth.survey()
+
+
+def test_a_leaked_session_is_counted_and_a_client_of_its_own_is_not(
+    server: Server,
+    truth: Observer,
+    root: str,
+    journal: Journal,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("testbed.truth.observer._SETTLING", 1.0)
+    with coordlock.connect(server.url_for(root)) as client, ThreadPoolExecutor() as pool:
+        truth.count(journal, baseline=True, sessions=1)
+        baseline = counted(tmp_path, baseline=True)
+        holding = client.lock("a").acquire()
+        waiting = pool.submit(client.lock("a").acquire)
+        eventually(lambda: len(client.contenders("a")) == 2)
+        assert holding.release()
+        client.lock("b").acquire()
+        assert waiting.result(30).state is coordlock.GrantState.HELD
+        truth.count(journal, baseline=False, sessions=1)
+        final = counted(tmp_path, baseline=False)
+        assert final.keys() == baseline.keys()
+        assert all(final[what] <= baseline[what] for what in final)
+        with coordlock.connect(server.url_for(root)):
+            truth.count(journal, baseline=False, sessions=1)
+            grown = counted(tmp_path, baseline=False)
+        assert any(grown[what] > baseline[what] for what in grown)
+
+
+def test_what_clients_leave_that_have_closed_is_counted_after_the_survey(
+    server: Server, truth: Observer, root: str, journal: Journal, tmp_path: Path
+) -> None:
+    def left() -> dict[str, int]:
+        truth.count_left(journal)
+        return counted(tmp_path, baseline=False)
+
+    with coordlock.connect(server.url_for(root)) as client:
+        truth.survey()
+        client.lock("a").acquire()  # which is watched after a moment
+        eventually(lambda: all(left().values()))
+        assert len(left()) == len(truth.per_client)
+    assert not any(left().values())
+
+
+# etcd
+
+
+@pytest.fixture
+def etcd_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EtcdServer]:
+    request.getfixturevalue("etcd")
+    with EtcdServer(tmp_path / "etcd") as server:
+        yield server
+
+
+def test_history_from_before_the_run_may_be_compacted_away(
+    etcd_server: EtcdServer, root: str, journal: Journal, tmp_path: Path
+) -> None:
+    for number in range(5):
+        etcd_server.etcdctl("put", "/other", str(number))
+    etcd_server.compact()
+    with EtcdObserver([etcd_server], root, journal) as truth:
+        etcd_server.etcdctl("put", f"{root}/q/someone", "")
+        revision = etcd_server.revision()
+        eventually(lambda: truth.seen() == revision)
+        # What was seen may be compacted away.
+        etcd_server.etcdctl("compaction", str(truth.seen()))
+        etcd_server.kill()
+        etcd_server.start()
+        etcd_server.etcdctl("del", f"{root}/q/someone")
+        truth.survey()
+    [found] = lives(tmp_path)
+    assert found.gone < FOREVER
+
+
+def test_history_that_was_compacted_away_unseen_is_an_error(
+    etcd_server: EtcdServer, root: str, journal: Journal
+) -> None:
+    with EtcdObserver([etcd_server], root, journal) as truth:
+        process = truth._process
+        assert process is not None
+        watch = truth._watch
+        truth._watch = lambda: None  # type: ignore[method-assign]  # it stands still
+        process.kill()
+        process.wait()
+        etcd_server.etcdctl("put", f"{root}/q/someone", "")
+        etcd_server.etcdctl("del", f"{root}/q/someone")
+        etcd_server.compact()
+        truth._watch = watch  # type: ignore[method-assign]
+        with pytest.raises(TruthIncomplete, match="compacted away unseen"):
+            truth.survey()
+
+
+def test_a_watch_that_is_left_behind_is_counted(
+    etcd_server: EtcdServer,
+    root: str,
+    journal: Journal,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("testbed.truth.observer._SETTLING", 1.0)
+    with EtcdObserver([etcd_server], root, journal) as truth:
+        truth.count(journal, baseline=True)
+        command = etcd_server.etcdctl_command("watch", "/something")
+        environment = etcd_server.etcdctl_environment()
+        with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as process:
+            what = "watches in etcd beyond one per contender"
+            eventually(lambda: truth.counts()[what])
+            truth.count(journal, baseline=False)
+            process.kill()
+    baseline, final = (counted(tmp_path, baseline=which) for which in (True, False))
+    assert [one for one in final if final[one] > baseline[one]] == [
+        "watches in etcd beyond one per contender",
+        "watch streams in etcd beyond those of clients",
+    ]
+
+
+# ZooKeeper
+
+
+@pytest.fixture
+def zookeeper_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    request.getfixturevalue("zookeeper")
+    with ZooKeeperServer(tmp_path / "zookeeper") as server:
+        yield server
+
+
+def test_logs_are_read_as_the_servers_own_tool_reads_them(
+    zookeeper_server: ZooKeeperServer, root: str
+) -> None:
+    server = zookeeper_server
+    with coordlock.connect(server.url_for(root)) as client:
+        grant = client.lock("a").acquire()
+        grant.transaction().put("/data/x", b"1\n2").put("/data/y", b"").commit()
+        grant.transaction().delete("/data/x").commit()
+        client.read_lock("b").acquire()
+        with pytest.raises(coordlock.VersionMismatch):
+            grant.transaction().expect("/data/y", 7).commit()
+    server.stop()
+    [file] = (server.data / "version-2").glob("log.*")
+    tool = "org.apache.zookeeper.server.persistence.TxnLogToolkit"
+    command = ["java", "-cp", classpath(), tool, "-d", str(file)]
+    told = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+    lines = re.findall(rb"session 0x([0-9a-f]+) cxid 0x[0-9a-f]+ zxid 0x([0-9a-f]+) (\w+)", told)
+    found = list(read_log(file))
+    assert [(int(session, 16), int(zxid, 16)) for session, zxid, _ in lines] == [
+        (one.session, one.zxid) for one in found
+    ]
+    kinds = [kind.decode() for *_, kind in lines]
+    assert [one.closes for one in found] == [kind == "closeSession" for kind in kinds]
+    changes = [[(one.kind, one.path) for one in each.changes] for each in found]
+    made = [changes[place] for place, kind in enumerate(kinds) if kind == "multi"]
+    # One that failed, because it was not known that the parent was missing; then it was made.
+    assert [("create", "/data"), ("create", "/data/x"), ("create", "/data/y")] in made
+    assert [("delete", "/data/x")] in made
+    assert [] in made
+    [closed] = [each for each, kind in zip(changes, kinds, strict=True) if kind == "closeSession"]
+    assert [kind for kind, _ in closed] == ["delete", "delete"]
+
+
+def test_a_log_that_ends_in_the_middle_of_a_transaction_is_read_up_to_there(
+    zookeeper_server: ZooKeeperServer, tmp_path: Path
+) -> None:
+    with zookeeper_server.kazoo() as client:
+        for number in range(5):
+            client.create(f"/n{number}")
+    zookeeper_server.kill()
+    [file] = (zookeeper_server.data / "version-2").glob("log.*")
+    whole = list(read_log(file))
+    data = file.read_bytes().rstrip(b"\0")
+    torn = tmp_path / "log.1"
+    for cut in (1, 5, 30):
+        torn.write_bytes(data[:-cut])
+        assert list(read_log(torn)) == whole[:-1]
+    torn.write_bytes(data[:-3] + b"xxx")
+    assert list(read_log(torn)) == whole[:-1]
+
+
+# Clusters
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    request.getfixturevalue(request.param)
+    directory = tmp_path_factory.mktemp("cluster")
+    kind = {"etcd": EtcdCluster, "zookeeper": ZooKeeperEnsemble}[request.param]
+    with kind(directory) as cluster:
+        yield cluster
+
+
+def test_the_record_goes_on_while_members_die_one_after_the_other(
+    cluster: Cluster, root: str, journal: Journal, tmp_path: Path
+) -> None:
+    tokens: list[int] = []
+    with (
+        observer(list(cluster.members), root, journal) as truth,
+        coordlock.connect(cluster.url_for(root, ttl="30s")) as client,
+    ):
+        for _ in range(2):
+            leader = cluster.leader()
+            leader.kill()
+            for _ in range(3):
+                grant = client.lock("a").acquire(60)
+                tokens.append(grant.token)
+                assert grant.release()
+            leader.start()
+        cluster.leader()
+        holding = client.lock("b").acquire(60)
+        truth.survey()
+        found = lives(tmp_path)
+        assert not truth.contradictions()
+    known = {one.appeared.token: one for one in found}
+    # A create whose reply was lost makes contenders that nobody hears of.
+    assert set(tokens) | {holding.token} <= known.keys()
+    assert [one.appeared.lock for one in found if one.gone == FOREVER] == ["b"]
+
+
+def test_members_of_which_one_alone_shows_a_contender_contradict_each_other(
+    request: pytest.FixtureRequest,
+    root: str,
+    journal: Journal,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two servers that know nothing of each other stand in for members that have diverged."""
+    request.getfixturevalue("zookeeper")
+    monkeypatch.setattr(observing, "AGREEMENT", 1.0)
+    with ZooKeeperServer(tmp_path / "a") as one, ZooKeeperServer(tmp_path / "b") as other:
+        truth = ZooKeeperObserver([one, other], root, journal)
+        assert not truth.contradictions()
+        with coordlock.connect(one.url_for(root)) as client:
+            client.lock("a").acquire()
+            [standing] = client.contenders("a")
+            what = f"{standing.contender.key} is there for {one.endpoint.hosts[0]} alone"
+            assert truth.contradictions() == {"a": what}
+        assert not truth.contradictions()
+
+
+@pytest.mark.parametrize(
+    ("changes", "contradicts"),
+    [
+        (["create q/x-0000000007", "create q/y-0000000008", "delete q/x-0000000007"], False),
+        (["create q/x-0000000007", "create q/y-0000000007"], True),
+        (["create q/x-0000000007", "delete q/x-0000000007", "create q/y-0000000006"], True),
+        (["create q/x-0000000007", "create r/y-0000000007"], False),
+        (
+            [
+                "create q/x-0000000000",
+                "delete q/x-0000000000",
+                "delete q",
+                "create q",
+                "create q/y-0000000000",
+            ],
+            False,
+        ),
+    ],
+)
+def test_a_sequence_that_is_given_out_again_contradicts_the_record(
+    changes: list[str],
+    contradicts: bool,
+    root: str,
+    journal: Journal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    truth = ZooKeeperObserver([], root, journal)
+    record: dict[int, Transaction] = {}
+    for zxid, (kind, _, path) in enumerate((one.partition(" ") for one in changes), 1):
+        done = Change("delete" if kind == "delete" else "create ephemeral", f"{root}/{path}")
+        record[zxid] = Transaction(zxid, 1, (done,), closes=False)
+    monkeypatch.setattr(truth, "_logged", lambda by=None: record)
+    found = truth.contradictions()
+    assert found.keys() == ({"q"} if contradicts else set())
+    assert all(f"{root}/q/y-" in what for what in found.values())
+
+
+def stands_still(server: ZooKeeperServer) -> bool:
+    """Whether all of its threads have stopped, which takes them a moment."""
+    states = [task.read_text() for task in Path(f"/proc/{server.pid}/task").glob("*/stat")]
+    return all(state.rpartition(")")[2].split()[0] == "T" for state in states)
+
+
+def test_what_only_a_minority_has_logged_is_not_told(
+    request: pytest.FixtureRequest, root: str, journal: Journal, tmp_path: Path
+) -> None:
+    request.getfixturevalue("zookeeper")
+    with ZooKeeperEnsemble(tmp_path / "ensemble") as ensemble:
+        truth = ZooKeeperObserver(ensemble.members, root, journal)
+        truth.start()
+        leader = ensemble.leader()
+        others = [one for one in ensemble.members if one is not leader]
+        with leader.kazoo() as client:
+            client.ensure_path(f"{root}/q")
+            known = read_logs(leader.data)
+            for one in others:
+                one.pause()
+            eventually(lambda: all(map(stands_still, others)))
+            client.create_async(f"{root}/q/x__lock__", ephemeral=True, sequence=True)
+            eventually(lambda: read_logs(leader.data).keys() > known.keys(), "it to log")
+            leader.kill()
+            for one in others:
+                one.kill()
+        for one in others:
+            one.spawn()
+        for one in others:
+            one.wait_until_answers()
+        truth.survey()
+        assert not lives(tmp_path)
+        # Still there, in the log of the one that leads no more.
+        assert any(
+            "x__lock__" in c.path for t in read_logs(leader.data).values() for c in t.changes
+        )
+        truth.close()

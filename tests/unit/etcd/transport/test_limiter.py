@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+
+import pytest
+from coordlock_etcd.transport.limiter import Limiter
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordlock.errors import BackendUnavailable
+from coordlock.runtime.promise import Promise, failed
+
+MOST = 3
+
+
+class Service:
+    """Sent to it, requests wait for their answer; or they fail at once."""
+
+    def __init__(self) -> None:
+        self.limiter: Limiter[int] = Limiter(MOST)
+        self.sent: list[int] = []
+        self.under_way: dict[int, Promise[int]] = {}
+        self.answers: list[Future[int]] = []
+        self.refuses = False
+
+    def ask(self) -> None:
+        self.answers.append(self.limiter.submit("q", partial(self.send, len(self.answers))))
+
+    def send(self, number: int) -> Future[int]:
+        self.sent.append(number)
+        if self.refuses:
+            return failed(BackendUnavailable("a", "it was refused"))
+        promise = self.under_way[number] = Promise()
+        return promise
+
+    def answer(self, number: int) -> None:
+        self.under_way.pop(number).resolve(number)
+
+
+@given(st.lists(st.integers(0, MOST) | st.none(), max_size=60))
+def test_a_few_are_under_way_and_the_others_come_in_order(script: list[int | None]) -> None:
+    service = Service()
+    for step in script:
+        if step is None or not service.under_way:
+            service.ask()
+        else:
+            under_way = sorted(service.under_way)
+            service.answer(under_way[step % len(under_way)])
+        asked = len(service.answers)
+        answered = sum(one.done() for one in service.answers)
+        assert service.sent == [*range(len(service.sent))]
+        assert len(service.under_way) == min(MOST, asked - answered)
+    for number in range(len(service.answers)):
+        if number in service.under_way:
+            service.answer(number)
+    while service.under_way:
+        service.answer(min(service.under_way))
+    assert [one.result(0) for one in service.answers] == [*range(len(service.answers))]
+
+
+def test_thousands_that_fail_at_once_leave_no_turn_behind() -> None:
+    service = Service()
+    for _ in range(10_000):
+        service.ask()
+    service.refuses = True
+    service.answer(0)
+    assert len(service.sent) == 10_000
+    assert all(isinstance(one.exception(0), BackendUnavailable) for one in service.answers[MOST:])
+    service.refuses = False
+    for _ in range(10):
+        service.ask()
+    for number in (1, 2):
+        service.answer(number)
+    assert len(service.under_way) == MOST
+
+
+def test_an_answer_whose_callback_was_interrupted_gives_its_turn_back() -> None:
+    service = Service()
+    for _ in range(MOST):
+        service.ask()
+    # The fault: Ctrl-C in the thread that was to call it.
+    service.under_way[0]._callbacks.clear()
+    service.answer(0)
+    service.ask()
+    assert service.sent == [*range(MOST + 1)]
+
+
+def test_queues_do_not_wait_for_each_other_and_are_forgotten() -> None:
+    limiter: Limiter[int] = Limiter(1)
+    answers: list[Promise[int]] = [Promise() for _ in range(2)]
+    busy, free = (limiter.submit(f"q{n}", partial(answers.__getitem__, n)) for n in range(2))
+    waits = limiter.submit("q0", Promise)
+    assert [busy, free] == answers
+    assert waits not in answers
+    answers[1].resolve(1)
+    assert [*limiter._lines] == ["q0"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_request_that_cannot_be_sent_fails_and_passes_its_turn_on(
+    error: type[BaseException],
+) -> None:
+    limiter: Limiter[int] = Limiter(1)
+    first: Promise[int] = Promise()
+    third: Promise[int] = Promise()
+
+    def refuse() -> Future[int]:
+        raise error
+
+    limiter.submit("q", lambda: first)
+    refused, waits = limiter.submit("q", refuse), limiter.submit("q", lambda: third)
+    with suppress(KeyboardInterrupt):
+        first.resolve(1)
+    assert isinstance(refused.exception(0), BackendUnavailable)
+    third.resolve(3)
+    assert waits.result(0) == 3
+    assert not limiter._lines
+
+
+def test_who_comes_while_a_turn_is_passed_on_waits_behind_the_others() -> None:
+    limiter: Limiter[int] = Limiter(1)
+    first: Promise[int] = Promise()
+    sent: list[str] = []
+
+    def send(name: str) -> Future[int]:
+        sent.append(name)
+        if name == "second":
+            limiter.submit("q", partial(send, "newcomer"))
+        return Promise()
+
+    limiter.submit("q", lambda: first)
+    for name in ("second", "third"):
+        limiter.submit("q", partial(send, name))
+    first.resolve(1)
+    assert sent == ["second"]

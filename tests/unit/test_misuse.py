@@ -1,0 +1,210 @@
+"""Uses that look right and are not: each is refused, or does what its reader expects."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import coordlock
+from coordlock import Client, ClientClosed, Grant, LockLost
+from coordlock.testing.waiting import eventually
+from tests.unit.clients import Service
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service, no_leaks: None) -> Iterator[Client]:
+    with service.client() as client:
+        yield client
+
+
+class Coroutine:
+    async def __call__(self) -> None:
+        """Do not."""
+
+
+def hidden(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As a decorator of another library does."""
+
+    @functools.wraps(function)
+    def wrapper() -> Any:
+        return function()
+
+    return wrapper
+
+
+async def coroutine() -> None:
+    """Do not."""
+
+
+def generator() -> Iterator[None]:
+    yield
+
+
+async def async_generator() -> Any:
+    yield
+
+
+LAZY = [Coroutine(), hidden(coroutine), hidden(generator), hidden(async_generator)]
+
+
+@pytest.mark.parametrize("function", LAZY)
+def test_a_decorated_function_whose_body_would_run_without_the_lock_is_refused_when_called(
+    client: Client, function: Callable[[], Any]
+) -> None:
+    with pytest.raises(TypeError, match="whose body would run without the lock"):
+        client.lock("q")(function)()
+    assert client.contenders("q") == ()
+
+
+@pytest.mark.parametrize("what", [None, "text", int])
+def test_a_lock_decorates_nothing_but_functions(client: Client, what: Any) -> None:
+    with pytest.raises(TypeError, match="a lock decorates functions"):
+        client.lock("q")(what)
+
+
+def test_generators_are_told_to_take_the_lock_inside_by_either_lock(client: Client) -> None:
+    async def decorate() -> None:
+        async with coordlock.connect_async("memory://") as other:
+            other.lock("q")(async_generator)
+
+    with pytest.raises(TypeError, match="take the lock inside of it"):
+        client.lock("q")(async_generator)
+    with pytest.raises(TypeError, match="take the lock inside of it"):
+        asyncio.run(decorate())
+
+
+def test_a_grant_that_is_entered_is_not_entered_again_and_stays_held(client: Client) -> None:
+    with client.lock("q") as grant:
+        with pytest.raises(RuntimeError, match="entered already"), grant:
+            raise AssertionError("unreachable")
+        grant.check()
+    with client.lock("r").acquire() as grant:
+        with pytest.raises(RuntimeError, match="entered already"), grant:
+            raise AssertionError("unreachable")
+        grant.check()
+    with pytest.raises(LockLost), grant:
+        raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_no_wait_takes_less_than_no_time(client: Client, timeout: float) -> None:
+    grant = client.lock("q").acquire()
+    for call in (grant.release, grant.lost.wait, client.lock("q").acquire):
+        with pytest.raises(ValueError, match="0 or more"):
+            call(timeout)
+    assert grant.release()
+
+
+def test_a_wait_of_centuries_is_a_long_wait(client: Client) -> None:
+    grant = client.lock("q").acquire()
+    threading.Timer(0.05, grant.release).start()
+    assert not grant.lost.wait(1e10)
+
+
+def test_a_connection_is_awaited_once(service: Service) -> None:
+    async def twice() -> None:
+        connecting = coordlock.connect_async("memory://")
+        async with connecting as client:
+            with pytest.raises(RuntimeError, match="once more"):
+                await connecting
+            assert not await client.queues()
+
+    asyncio.run(twice())
+
+
+def test_a_loss_behind_raise_from_none_is_a_note(service: Service, client: Client) -> None:
+    def fail() -> None:
+        with client.lock("q") as grant:
+            client.evict(client.contenders("q")[0])
+            assert grant.lost.wait(30)
+            try:
+                raise KeyError("inner")
+            except KeyError:
+                raise ValueError("outer") from None
+
+    with pytest.raises(ValueError, match="outer") as caught:
+        fail()
+    assert "lock 'q'" in caught.value.__notes__[0]
+
+
+def test_the_losses_of_two_locks_are_both_told(service: Service, client: Client) -> None:
+    def fail() -> None:
+        with client.lock("p") as p, client.lock("q") as q:
+            service.service.expire(service.service.sessions()[0])
+            assert p.lost.wait(30)
+            assert q.lost.wait(30)
+
+    with pytest.raises(LockLost, match="lock 'q'") as caught:
+        fail()
+    before = caught.value.__context__
+    assert isinstance(before, LockLost)
+    assert before.name == "p"
+
+
+def test_an_error_whose_contexts_make_a_circle_is_raised_with_a_note(
+    service: Service, client: Client
+) -> None:
+    def fail() -> None:
+        with client.lock("q") as grant:
+            service.service.expire(service.service.sessions()[0])
+            assert grant.lost.wait(30)
+            one, two = ValueError("one"), ValueError("two")
+            one.__context__, two.__context__ = two, one
+            raise one
+
+    with pytest.raises(ValueError, match="one") as caught:
+        fail()
+    assert "lock 'q'" in caught.value.__notes__[0]
+
+
+def test_a_callback_of_the_loss_may_close_the_client(service: Service) -> None:
+    client = service.client()
+    closed = threading.Event()
+    grant = client.lock("q").acquire()
+
+    def close(_: Grant) -> None:
+        client.close()
+        closed.set()
+
+    grant.on_lost(close)
+    service.service.expire(service.service.sessions()[0])
+    assert closed.wait(30)
+
+
+def test_acquiring_while_the_client_is_closed_says_so(service: Service) -> None:
+    client, other = service.client(), service.client()
+    held = other.lock("q").acquire()
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            client.lock("q").acquire()
+        except coordlock.CoordlockError as error:
+            errors.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    eventually(lambda: len(other.contenders("q")) == 2)
+    client.close()
+    waiter.join(30)
+    assert isinstance(errors[0], ClientClosed)
+    held.release()
+    other.close()
+
+
+def test_a_subclass_that_replaces_the_exit_is_refused_with_what_to_write() -> None:
+    with pytest.raises(TypeError, match="write a context manager that enters the lock"):
+
+        class Timed(coordlock.Lock):
+            def __exit__(self, *failure: object) -> None:
+                """Take the time."""

@@ -1,0 +1,117 @@
+"""Lists of a queue that several share, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from coordlock_zookeeper.child_lists import ChildLists
+from coordlock_zookeeper.errors import NoNode
+from kazoo.exceptions import ConnectionLoss, NoNodeError
+
+from coordlock.errors import BackendUnavailable
+
+
+class Answer:
+    """What is used of kazoo's ``AsyncResult``."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.exception: Exception | None = None
+        self.callback: Callable[[Answer], None]
+
+    def rawlink(self, callback: Callable[[Answer], None]) -> None:
+        self.callback = callback
+
+
+class Client:
+    """Requests for lists, answered one by one when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Answer]] = []
+        self.interrupts: list[BaseException] = []
+
+    def get_children_async(self, path: str, include_data: bool) -> Answer:
+        assert include_data
+        if self.interrupts:
+            raise self.interrupts.pop()
+        answer = Answer()
+        self.asked.append((path, answer))
+        return answer
+
+    def answer(self, *children: str) -> None:
+        _, answer = self.asked.pop(0)
+        answer.value = list(children), SimpleNamespace(pzxid=7)
+        answer.callback(answer)
+
+    def refuse(self, error: Exception) -> None:
+        _, answer = self.asked.pop(0)
+        answer.exception = error
+        answer.callback(answer)
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+@pytest.fixture
+def lists(client: Client) -> ChildLists:
+    return ChildLists(client)
+
+
+def test_a_list_that_was_sent_before_one_asks_is_not_good_enough(
+    client: Client, lists: ChildLists
+) -> None:
+    early = lists.ask("/q")
+    late = [lists.ask("/q") for _ in range(100)]
+    assert len(client.asked) == 1
+    client.answer("a-0000000000")
+    assert early.result(0).children == ["a-0000000000"]
+    assert not any(one.done() for one in late)
+    client.answer("b-0000000012", "a-0000000001", "no contender")
+    assert client.asked == []
+    assert all(one.result(0) is late[0].result(0) for one in late)
+    assert late[0].result(0).zxid == 7
+    assert late[0].result(0).places == [(1, "a-0000000001"), (12, "b-0000000012")]
+
+
+def test_queues_do_not_wait_for_each_other(client: Client, lists: ChildLists) -> None:
+    for name in "/p", "/q":
+        lists.ask(name)
+    assert [path for path, _ in client.asked] == ["/p", "/q"]
+
+
+def test_without_a_connection_all_are_refused_each_with_an_error_of_its_own(
+    client: Client, lists: ChildLists
+) -> None:
+    asked = [lists.ask("/q") for _ in range(3)]
+    client.refuse(ConnectionLoss())
+    errors = [one.exception(0) for one in asked]
+    assert all(isinstance(error, BackendUnavailable) for error in errors)
+    assert len({id(error) for error in errors}) == 3
+    lists.ask("/q")
+    assert len(client.asked) == 1, "a new connection asks anew"
+
+
+def test_a_queue_that_was_not_there_may_be_by_the_next_list(
+    client: Client, lists: ChildLists
+) -> None:
+    early, late = lists.ask("/q"), lists.ask("/q")
+    client.refuse(NoNodeError())
+    assert isinstance(early.exception(0), NoNode)
+    client.answer()
+    assert late.result(0).children == []
+
+
+def test_an_interrupted_request_keeps_nobody_from_asking(client: Client, lists: ChildLists) -> None:
+    client.interrupts.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        lists.ask("/q")
+    asked, late = lists.ask("/q"), lists.ask("/q")
+    client.answer("a-0000000000")
+    assert asked.result(0).children == ["a-0000000000"]
+    client.answer()
+    assert late.result(0).children == []
