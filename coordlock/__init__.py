@@ -14,7 +14,7 @@ package imports no backend; see the documentation for what a lock cannot promise
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from coordlock.backend import ServiceInfo
+from coordlock.backend import ServiceInfo, Stored
 from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
 from coordlock.errors import (
     AcquireTimeout,
@@ -40,12 +40,13 @@ from coordlock.errors import (
     VersionMismatch,
 )
 from coordlock.grant import AsyncGrant, AsyncLossSignal, Grant, GrantState, LossSignal
+from coordlock.held import AsyncHeld, Held
 from coordlock.lock import DEFAULT, AsyncLock, Lock
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.model.contender import Contender, Owner
 from coordlock.queue_view import QueueMember
 from coordlock.settings import Settings
-from coordlock.transaction import AsyncTransaction, Stored, Transaction
+from coordlock.transaction import AsyncTransaction, Transaction
 
 if _TYPE_CHECKING:
     #: The version of the installed distribution.
@@ -70,6 +71,7 @@ __all__ = [
     "AcquireUnavailable",
     "AsyncClient",
     "AsyncGrant",
+    "AsyncHeld",
     "AsyncLock",
     "AsyncLossSignal",
     "AsyncTransaction",
@@ -87,6 +89,7 @@ __all__ = [
     "ForkedClient",
     "Grant",
     "GrantState",
+    "Held",
     "InvalidKey",
     "InvalidName",
     "InvalidToken",

@@ -13,6 +13,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from coordlock.backend import Operation, Stored, Transactions
 from coordlock.errors import (
     BackendUnavailable,
     ClientClosed,
@@ -32,14 +33,7 @@ from coordlock.runtime.driver import Steps, completion
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
-from coordlock.transaction import (
-    AsyncTransaction,
-    Operation,
-    Stored,
-    Transaction,
-    Transactions,
-    check_key,
-)
+from coordlock.transaction import AsyncTransaction, Transaction, check_key
 
 __all__ = ["AsyncGrant", "AsyncLossSignal", "Grant", "GrantState", "LossSignal"]
 

@@ -9,102 +9,23 @@ etcd's locks that Jepsen's analysis found safe (https://jepsen.io/analyses/etcd-
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Final, Self
 
+from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.errors import InvalidKey
-from coordlock.model.contender import Contender
 from coordlock.model.names import escape
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 
-__all__ = [
-    "AsyncTransaction",
-    "Delete",
-    "Expect",
-    "Operation",
-    "Put",
-    "Stored",
-    "Transaction",
-    "Transactions",
-    "check_key",
-]
+__all__ = ["AsyncTransaction", "Transaction", "check_key"]
 
 #: In UTF-8. Both services take more; no application should need it.
 _MAX_KEY_BYTES: Final = 1024
 #: ZooKeeper allows no control characters, and nothing beyond UCS-2 or private in it. Surrogates
 #: alone cannot be encoded at all.
 _REFUSED: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What a key holds.
-
-    Attributes:
-        data: the value.
-        version: 1 when the key was made, one more with each write since then.
-    """
-
-    data: bytes
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """Write ``data``; make the key where there is none."""
-
-    key: str
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Remove the key; nothing where there is none."""
-
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Expect:
-    """Fail the transaction unless the key is at ``version`` before it; 0 where there is none."""
-
-    key: str
-    version: int
-
-
-Operation = Put | Delete | Expect
-
-
-class Transactions(ABC):
-    """What a backend adds to the contract when its service can guard writes by a contender.
-
-    The rules of `coordlock.backend` hold. Both fail with `Evicted` when the contender is not in its
-    queue.
-    """
-
-    @abstractmethod
-    def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
-        """Read ``key`` at a moment at which ``contender`` stands in its queue; None when absent.
-
-        Shows every write that was guarded by a contender for whose departure this one waited, and
-        all of its own that were acknowledged. The kernel repeats it after `BackendUnavailable`.
-        """
-
-    @abstractmethod
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
-        """Do all of ``operations``, if ``contender`` stands in its queue then, or nothing.
-
-        Every `Expect` is about the state before, wherever it stands; the others come in any order,
-        no two of them with the same key. There may be none: also then the answer is the service's
-        as a whole, not one server's. Fails with `VersionMismatch` for an unmet `Expect`, and with
-        `BackendUnavailable` when it may have been done; every other error says that it was not.
-        Neither the kernel nor a library beneath may repeat it, unless it certainly did nothing.
-        """
 
 
 def check_key(key: str, root: str, queue: str) -> str:

@@ -9,13 +9,21 @@ from concurrent.futures import Future
 from functools import partial
 from typing import ClassVar, Self
 
-from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
+from coordlock.backend import (
+    Backend,
+    Capabilities,
+    Operation,
+    ServiceInfo,
+    SessionInfo,
+    SessionListener,
+    Stored,
+    Transactions,
+)
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.log import Log
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
-from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests, rpc
 from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
@@ -47,7 +55,9 @@ class EtcdBackend(Backend, Transactions):
     """Locks in an etcd cluster, version 3.4 or later: see `coordlock_etcd`."""
 
     scheme: ClassVar[str] = "etcd"
-    capabilities: ClassVar[Capabilities] = Capabilities(reach="cluster", leased=True, durable=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        reach="cluster", leased=True, durable=True, ordered=True, fenced=True
+    )
     options: ClassVar[Sequence[Option]] = (
         *TLS_OPTIONS,
         Option(

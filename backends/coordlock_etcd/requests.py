@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
+from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
-from coordlock.transaction import Delete, Expect, Operation, Put
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import Layout, prefix_end
 

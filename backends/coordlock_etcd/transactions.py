@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 
+from coordlock.backend import Expect, Operation, Stored
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.contender import Contender
 from coordlock.runtime.promise import Promise
-from coordlock.transaction import Expect, Operation, Stored
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, NoSpace

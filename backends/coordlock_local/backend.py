@@ -49,7 +49,9 @@ class LocalBackend(Backend):
     """
 
     scheme: ClassVar[str] = "local"
-    capabilities: ClassVar[Capabilities] = Capabilities(reach="machine", leased=False, durable=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        reach="machine", leased=False, durable=True, ordered=True, fenced=True
+    )
     default_root: ClassVar[str] = ""
 
     def __init__(self, root: str, connect_timeout: float = 10.0, request_timeout: float = 5.0):

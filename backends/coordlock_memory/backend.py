@@ -6,32 +6,53 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from typing import ClassVar, Final, Self, TypeVar
+from typing import ClassVar, Final, Literal, Self, TypeVar
 
-from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
-from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.backend import (
+    Backend,
+    Capabilities,
+    Data,
+    EntrySets,
+    Listing,
+    ObservableQueues,
+    Observation,
+    Operation,
+    PublishedValues,
+    ServiceInfo,
+    SessionInfo,
+    SessionListener,
+    Stored,
+    Transactions,
+)
+from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.clock import SystemTimers, Timers
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Settings
-from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_memory.faults import Fault, Faults
+from coordlock_memory.following import Following
 from coordlock_memory.service import MemoryService
 
 __all__ = ["MemoryBackend"]
 
+S = TypeVar("S", Snapshot, Listing)
 T = TypeVar("T")
 
 #: After how many seconds a request takes effect that its client had given up.
 _LATE: Final = 1.0
+#: Seconds after which an observation reads again when it got no answer.
+_PAUSE: Final = 0.1
 
 
-class MemoryBackend(Backend, Transactions):
+class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQueues, Data):
     """A client's connection to a `MemoryService`; replies come at once unless `faults` tell."""
 
     scheme: ClassVar[str] = "memory"
-    capabilities: ClassVar[Capabilities] = Capabilities(reach="process", leased=True, durable=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        reach="process", leased=True, durable=False, ordered=True, fenced=True
+    )
 
     _services: ClassVar[weakref.WeakValueDictionary[str, MemoryService]] = (
         weakref.WeakValueDictionary()
@@ -47,8 +68,11 @@ class MemoryBackend(Backend, Transactions):
         self._listener: SessionListener | None = None
         #: Departures that the network has not brought yet, in the order in which they happened.
         self._under_way: list[object] = []
+        #: The observations that go on.
+        self._followings: list[Following[Snapshot] | Following[Listing]] = []
         self._lock = threading.RLock()
         self._closed = False
+        self.faults.on_turn(self._break)
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None) -> Self:
@@ -130,6 +154,35 @@ class MemoryBackend(Backend, Transactions):
     def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
         return self._ask("commit", partial(self.service.commit, contender, operations))
 
+    def enqueue_all(self, entries: Sequence[Entry]) -> Future[tuple[Snapshot, ...]]:
+        return self._ask("enqueue_all", partial(self.service.enqueue_all, self._session, entries))
+
+    def withdraw_all(self, entries: Sequence[Entry]) -> Future[bool]:
+        return self._ask("withdraw_all", partial(self.service.withdraw_all, entries))
+
+    def publish(self, contender: Contender, value: bytes, version: int) -> Future[None]:
+        return self._ask("publish", partial(self.service.publish, contender, value, version))
+
+    def observe(self, queue: str, news: Callable[[], None]) -> Observation[Snapshot]:
+        def read() -> Future[Snapshot]:
+            return self._ask("observe", partial(self.service.snapshot, queue))
+
+        return self._follow("queue", queue, read, news)
+
+    def read(self, where: str) -> Future[Listing]:
+        return self._ask("read", partial(self.service.read, where))
+
+    def write(
+        self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
+    ) -> Future[int]:
+        return self._ask("write", partial(self.service.write, operations, guards))
+
+    def follow(self, where: str, news: Callable[[], None]) -> Observation[Listing]:
+        def read() -> Future[Listing]:
+            return self._ask("follow", partial(self.service.read, where))
+
+        return self._follow("data", where, read, news)
+
     def describe(self) -> Future[ServiceInfo]:
         info = ServiceInfo(
             service="memory",
@@ -144,6 +197,8 @@ class MemoryBackend(Backend, Transactions):
             if not self.faults.partitioned:
                 self.service.close(self._session)
             self.faults.heal()
+            for following in self._followings:
+                following.end(BackendUnavailable("memory", "the connection is closed"))
             self._timers.close()
         return resolved(None)
 
@@ -157,18 +212,48 @@ class MemoryBackend(Backend, Transactions):
             return reply
         match self.faults.take(method):
             case Fault.LOSE_REQUEST:
+                self._break()
                 return failed(BackendUnavailable("memory", "the request was lost"))
             case Fault.LOSE_REPLY:
                 self._perform(action)
+                self._break()
                 return failed(BackendUnavailable("memory", "the reply was lost"))
             case Fault.LATE:
                 self._later(_LATE, partial(self._perform, action))
+                self._break()
                 return failed(BackendUnavailable("memory", "the connection broke"))
         outcome = self._perform(action)
         if self.faults.latency is None:
             return outcome
         self._later(self.faults.latency(), partial(reply.follow, outcome))
         return reply
+
+    def _follow(
+        self,
+        kind: Literal["queue", "data"],
+        name: str,
+        read: Callable[[], Future[S]],
+        news: Callable[[], None],
+    ) -> Observation[S]:
+        following = Following(read, news, self._deliver, self._retry, self._timers.clock)
+        with self._lock:
+            # Those that have ended leave with the next one.
+            self._followings = [one for one in self._followings if not one.over]
+            self._followings.append(following)
+        following.start(partial(self.service.observe, (kind, name)))
+        if self._closed:
+            following.end(BackendUnavailable("memory", "the connection is closed"))
+        return following.observation
+
+    def _break(self) -> None:
+        """The connection broke, or is back."""
+        for following in self._followings:
+            following.broken()
+
+    def _retry(self, action: Callable[[], None]) -> None:
+        if not self._closed:
+            with suppress(ClientClosed):
+                self._later(_PAUSE, action)
 
     def _tell_loss(self, listener: SessionListener, reason: str) -> None:
         self._deliver(partial(listener.lost, reason))

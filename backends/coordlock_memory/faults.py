@@ -28,6 +28,8 @@ class Faults:
         self.latency: Callable[[], float] | None = None
         self._next: list[tuple[str, Fault]] = []
         self._held_back: list[Callable[[], object]] | None = None
+        #: Called when a partition begins, and when it ends.
+        self._turned: Callable[[], object] = lambda: None
 
     @property
     def partitioned(self) -> bool:
@@ -38,12 +40,18 @@ class Faults:
         """Let nothing through: requests get no answer, departures and news are held back."""
         if self._held_back is None:
             self._held_back = []
+            self._turned()
 
     def heal(self) -> None:
         """Let everything through again: what was held back arrives, unanswered requests fail."""
         held_back, self._held_back = self._held_back or [], None
         for action in held_back:
             action()
+        self._turned()
+
+    def on_turn(self, turned: Callable[[], object]) -> None:
+        """Let ``turned`` be called when a partition begins, and when it ends."""
+        self._turned = turned
 
     def hold_back(self, action: Callable[[], object]) -> bool:
         """Keep ``action`` for the end of the partition; False when there is none."""

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
+from coordlock.backend import Expect, Listing, Operation, Put, Stored
 from coordlock.errors import Evicted, SessionLost, VersionMismatch
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.clock import SystemTimers, Timer, Timers
-from coordlock.transaction import Delete, Expect, Operation, Put, Stored
 
 __all__ = ["MemoryService"]
+
+
+#: Whether it is a queue or data, and which.
+_Place = tuple[Literal["queue", "data"], str]
+#: Which queue a contender has left, and what to call.
+_Departure = tuple[str, dict[int, Callable[[], None]]]
 
 
 @dataclass
@@ -32,6 +39,8 @@ class _State:
     queues: dict[str, dict[str, Contender]] = field(default_factory=dict)
     watches: dict[str, dict[int, Callable[[], None]]] = field(default_factory=dict)
     data: dict[str, Stored] = field(default_factory=dict)
+    #: What to call when a queue, or a key or folder of the data, has changed.
+    observers: dict[_Place, dict[int, Callable[[], None]]] = field(default_factory=dict)
 
 
 class MemoryService:
@@ -74,30 +83,60 @@ class MemoryService:
         with self._lock:
             self._session(id)
             found = self._find(entry.queue, entry.id)
+            gone = None
             if found is not None and found.session != id:
-                self.remove(found)
-                found = None
+                gone, found = self._take(found), None
             if found is None:
                 self._revision = token = next(self._revisions)
-                found = Contender(
-                    id=entry.id,
-                    key=f"{entry.queue}/{entry.claim.marker}-{entry.id}",
-                    claim=entry.claim,
-                    order=token,
-                    token=token,
-                    session=id,
-                    owner=entry.owner,
-                )
-                self._state.queues.setdefault(entry.queue, {})[found.key] = found
-            return self.snapshot(entry.queue, found)
+                found = self._add(id, entry, token)
+            snapshot = self.snapshot(entry.queue, found)
+        if gone is not None:
+            self._tell_departure(*gone)
+        if self._state.observers:
+            self._tell([("queue", entry.queue)])
+        return snapshot
+
+    def enqueue_all(self, id: str, entries: Sequence[Entry]) -> tuple[Snapshot, ...]:
+        """Add a contender for each entry, unless the session has the whole set already."""
+        with self._lock:
+            self._session(id)
+            there = [self._find(entry.queue, entry.id) for entry in entries]
+            found = [one for one in there if one is not None and one.session == id]
+            gone = []
+            if len(found) < len(entries):
+                gone = self._take_all(there)
+                self._revision = token = next(self._revisions)
+                found = [self._add(id, entry, token) for entry in entries]
+            snapshots = tuple(map(self.snapshot, (entry.queue for entry in entries), found))
+        for departure in gone:
+            self._tell_departure(*departure)
+        self._tell([("queue", entry.queue) for entry in entries])
+        return snapshots
+
+    def publish(self, contender: Contender, value: bytes, version: int) -> None:
+        """Set the contender's value, unless it is set. Raises `Evicted`, `VersionMismatch`."""
+        with self._lock:
+            self._admit(contender)
+            queue = contender.key.rpartition("/")[0]
+            contenders = self._state.queues[queue]
+            found = contenders[contender.key]
+            if (found.version, found.value) == (version + 1, value):
+                return
+            if found.version != version:
+                raise VersionMismatch(contender.key, version)
+            self._revision = next(self._revisions)
+            contenders[found.key] = replace(found, value=value, version=version + 1)
+        self._tell([("queue", queue)])
 
     def snapshot(self, queue: str, upto: Contender | None = None) -> Snapshot:
         """The queue, or no more of it before ``upto`` than the contract asks for."""
         with self._lock:
-            contenders = tuple(self._state.queues.get(queue, {}).values())
+            present = self._state.queues.get(queue, {})
+            contenders = tuple(present.values())
             if upto is not None:
-                contenders = tuple(one for one in contenders if one.order <= upto.order)
-                window = upto.claim.window + (upto in contenders)
+                contenders = tuple([one for one in contenders if one.order <= upto.order])
+                same = present.get(upto.key)
+                window = upto.claim.window + (same is not None and same.order == upto.order)
                 omitted = max(0, len(contenders) - window)
                 return Snapshot(queue, contenders[omitted:], self._revision, omitted)
             return Snapshot(queue, contenders, self._revision)
@@ -121,25 +160,43 @@ class MemoryService:
 
         return cancel
 
+    def observe(self, place: _Place, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call ``changed`` after each change of ``place``; what ends that."""
+        number = next(self._numbers)
+        with self._lock:
+            self._state.observers.setdefault(place, {})[number] = changed
+
+        def end() -> None:
+            with self._lock:
+                observers = self._state.observers.get(place, {})
+                observers.pop(number, None)
+                if not observers:
+                    self._state.observers.pop(place, None)
+
+        return end
+
     def withdraw(self, entry: Entry) -> bool:
         """Remove the entry's contender, whatever its session; whether it was there."""
         with self._lock:
             found = self._find(entry.queue, entry.id)
         return found is not None and self.remove(found)
 
+    def withdraw_all(self, entries: Sequence[Entry]) -> bool:
+        """Remove the entries' contenders in one step; whether all of them were there."""
+        with self._lock:
+            there = [self._find(entry.queue, entry.id) for entry in entries]
+            gone = self._take_all(there)
+        for departure in gone:
+            self._tell_departure(*departure)
+        return len(gone) == len(entries)
+
     def remove(self, contender: Contender) -> bool:
         """Remove a contender and tell its watchers; whether it was there."""
         with self._lock:
-            queue = contender.key.rpartition("/")[0]
-            contenders = self._state.queues.get(queue, {})
-            if contenders.pop(contender.key, None) is None:
-                return False
-            if not contenders:
-                del self._state.queues[queue]
-            self._revision = next(self._revisions)
-            watches = self._state.watches.pop(contender.key, {})
-        for departed in watches.values():
-            departed()
+            gone = self._take(contender)
+        if gone is None:
+            return False
+        self._tell_departure(*gone)
         return True
 
     def fetch(self, contender: Contender, key: str) -> Stored | None:
@@ -150,17 +207,36 @@ class MemoryService:
 
     def commit(self, contender: Contender, operations: Sequence[Operation]) -> None:
         """Do all of ``operations`` or raise: `Evicted`, as `fetch`, or `VersionMismatch`."""
+        self.write(operations, (contender,))
+
+    def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> int:
+        """Do all of ``operations`` or raise: `Evicted` or `VersionMismatch`; the revision."""
         with self._lock:
-            self._admit(contender)
+            for contender in guards:
+                self._admit(contender)
             data = self._state.data
             for one in operations:
                 if isinstance(one, Expect) and one.version != _version(data.get(one.key)):
                     raise VersionMismatch(one.key, one.version)
-            for one in operations:
+            written = [one for one in operations if not isinstance(one, Expect)]
+            if written:
+                self._revision = next(self._revisions)
+            for one in written:
                 if isinstance(one, Put):
                     data[one.key] = Stored(one.data, _version(data.get(one.key)) + 1)
-                elif isinstance(one, Delete):
+                else:
                     data.pop(one.key, None)
+            revision = self._revision
+        places = {place for one in written for place in (one.key, _folder(one.key))}
+        self._tell([("data", place) for place in places])
+        return revision
+
+    def read(self, where: str) -> Listing:
+        """What is kept under a key, or directly in a folder, which ends with a slash."""
+        with self._lock:
+            data = self._state.data
+            found = {key: data[key] for key in data if where in (key, _folder(key))}
+            return Listing(dict(sorted(found.items())), self._revision)
 
     def queues(self) -> list[str]:
         """The queues that have contenders."""
@@ -223,6 +299,51 @@ class MemoryService:
         if late:
             self.expire(session.id)
 
+    def _add(self, session: str, entry: Entry, token: int) -> Contender:
+        """Put a new contender at the end of its queue."""
+        made = Contender(
+            id=entry.id,
+            key=f"{entry.queue}/{entry.claim.marker}-{entry.id}",
+            claim=entry.claim,
+            order=token,
+            token=token,
+            session=session,
+            owner=entry.owner,
+            value=entry.value,
+            version=1,
+        )
+        self._state.queues.setdefault(entry.queue, {})[made.key] = made
+        return made
+
+    def _take(self, contender: Contender) -> _Departure | None:
+        """Remove a contender, if it is there; the lock is held."""
+        queue = contender.key.rpartition("/")[0]
+        contenders = self._state.queues.get(queue, {})
+        if contenders.pop(contender.key, None) is None:
+            return None
+        if not contenders:
+            del self._state.queues[queue]
+        self._revision = next(self._revisions)
+        return queue, self._state.watches.pop(contender.key, {})
+
+    def _take_all(self, contenders: Iterable[Contender | None]) -> list[_Departure]:
+        """Remove those that are there; the lock is held."""
+        taken = (self._take(one) for one in contenders if one is not None)
+        return [departure for departure in taken if departure is not None]
+
+    def _tell_departure(self, queue: str, watches: dict[int, Callable[[], None]]) -> None:
+        for departed in watches.values():
+            departed()
+        if self._state.observers:
+            self._tell([("queue", queue)])
+
+    def _tell(self, places: Iterable[_Place]) -> None:
+        """Tell the observers of ``places``."""
+        with self._lock:
+            observers = [tuple(self._state.observers.get(one, {}).values()) for one in places]
+        for changed in itertools.chain(*observers):
+            changed()
+
     def _holds(self, contender: Contender) -> bool:
         found = self._state.queues.get(contender.key.rpartition("/")[0], {}).get(contender.key)
         return found is not None and found.order == contender.order
@@ -232,9 +353,15 @@ class MemoryService:
             raise Evicted(contender.key.rpartition("/")[0])
 
     def _find(self, queue: str, id: str) -> Contender | None:
-        contenders = self._state.queues.get(queue, {}).values()
-        return next((one for one in contenders if one.id == id), None)
+        for one in self._state.queues.get(queue, {}).values():
+            if one.id == id:
+                return one
+        return None
 
 
 def _version(stored: Stored | None) -> int:
     return 0 if stored is None else stored.version
+
+
+def _folder(key: str) -> str:
+    return key.rpartition("/")[0] + "/"

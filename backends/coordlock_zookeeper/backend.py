@@ -9,14 +9,22 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
+from coordlock.backend import (
+    Backend,
+    Capabilities,
+    Operation,
+    ServiceInfo,
+    SessionInfo,
+    SessionListener,
+    Stored,
+    Transactions,
+)
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
-from coordlock.transaction import Operation, Stored, Transactions
 from coordlock_zookeeper import given_client, nodes
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.answers import promise_of
@@ -45,7 +53,9 @@ class ZookeeperBackend(Backend, Transactions):
     """One client of a ZooKeeper ensemble: a kazoo client of its own per session, or a given one."""
 
     scheme: ClassVar[str] = "zookeeper"
-    capabilities: ClassVar[Capabilities] = Capabilities(reach="cluster", leased=True, durable=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        reach="cluster", leased=True, durable=True, ordered=True, fenced=True
+    )
     options: ClassVar[tuple[Option, ...]] = (
         *TLS_OPTIONS,
         Option("auth", choice("digest", "sasl"), "digest", "How user and password are presented."),

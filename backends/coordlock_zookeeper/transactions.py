@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from kazoo.exceptions import RolledBackError
 
+from coordlock.backend import Delete, Expect, Operation, Put, Stored
 from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
@@ -22,7 +23,6 @@ from coordlock.errors import (
 )
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
-from coordlock.transaction import Delete, Expect, Operation, Put, Stored
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import (
     SERVICE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from coordlock.model.claim import Claim
 
@@ -53,13 +53,15 @@ class Entry:
     """What a client asks a backend to enqueue, identified before anything is sent.
 
     ``id`` is a GUID (32 hexadecimal digits) that is never used for a second entry, so that a
-    create whose reply was lost can be found again.
+    create whose reply was lost can be found again. ``value`` is what the contender publishes, where
+    the backend has `coordlock.backend.PublishedValues`; others are given none.
     """
 
     queue: str
     id: str
     claim: Claim
     owner: Owner
+    value: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,11 @@ class Contender:
         token: the fencing token, 1 to 2**63 - 1, or None where a snapshot doesn't carry it.
         session: the id of the session that keeps it alive, or "" where not known.
         owner: the client that enqueued it; None where not known or not asked for.
+        value: what it publishes, b"" for nothing; None where a snapshot doesn't carry it. A
+            contender stays the same when it publishes another, so neither this nor ``version``
+            counts in a comparison.
+        version: how often ``value`` was set, 1 from the beginning; 0 where a snapshot doesn't
+            carry it.
     """
 
     id: str
@@ -83,6 +90,8 @@ class Contender:
     token: int | None = None
     session: str = ""
     owner: Owner | None = None
+    value: bytes | None = field(default=None, compare=False)
+    version: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         token = "" if self.token is None else f" (token {self.token})"

@@ -29,9 +29,9 @@ import pytest
 
 import coordlock
 from coordlock import Mode
+from coordlock.backend import Transactions
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
-from coordlock.transaction import Transactions
 
 __all__ = ["LockContract"]
 

@@ -1,6 +1,6 @@
 """What ``grant.read()`` and ``grant.transaction()`` promise, whatever the backend, sync and async.
 
-For backends that implement `coordlock.transaction.Transactions`. Subclass `TransactionContract` in
+For backends that implement `coordlock.backend.Transactions`. Subclass `TransactionContract` in
 a test module with a fixture ``url`` and the class attribute ``backend``, as for
 `coordlock.testing.lock_contract.LockContract`.
 """
@@ -16,13 +16,12 @@ from typing import Any, Final
 import pytest
 
 from coordlock import GrantState, InvalidKey, LockLost, Mode, Stored, VersionMismatch
-from coordlock.backend import Backend
+from coordlock.backend import Backend, Expect, Put, Transactions
 from coordlock.config import configure
 from coordlock.errors import BackendUnavailable, Evicted, SessionLost
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
-from coordlock.transaction import Expect, Put, Transactions
 
 __all__ = ["TransactionContract"]
 

@@ -4,32 +4,69 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from typing import Final
 
 import pytest
 
-from coordlock.backend import Backend
+from coordlock import backend
+from coordlock.backend import (
+    Backend,
+    Data,
+    EntrySets,
+    ObservableQueues,
+    PublishedValues,
+    Transactions,
+)
 from coordlock.client import AsyncClient
 from coordlock.registry import backend_for_scheme, schemes
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.client_suite import DRIVERS
+from coordlock.testing.data_contract import DataContract
+from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.observation_contract import ObservationContract
+from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
-from coordlock.transaction import Transactions
+
+#: What a backend may add to the contract, with its suite, and the backends that have it. The other
+#: backends follow with the recipes that need it.
+ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
+    Transactions: (TransactionContract, {"etcd", "zookeeper", "memory"}),
+    EntrySets: (EntrySetContract, {"memory"}),
+    PublishedValues: (PublishedValueContract, {"memory"}),
+    ObservableQueues: (ObservationContract, {"memory"}),
+    Data: (DataContract, {"memory"}),
+}
+ALL: Final = {scheme: backend_for_scheme(scheme) for scheme in schemes()}
 
 
-@pytest.mark.parametrize("suite", [BackendContract, LockContract, TransactionContract])
+def test_every_addition_to_the_contract_is_here() -> None:
+    abstract = {
+        kind
+        for name in backend.__all__
+        if inspect.isclass(kind := getattr(backend, name)) and inspect.isabstract(kind)
+    }
+    assert abstract == {Backend, *ADDITIONS}
+
+
+@pytest.mark.parametrize("addition", ADDITIONS, ids=lambda addition: addition.__name__)
+def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
+    having = {scheme for scheme, kind in ALL.items() if issubclass(kind, addition)}
+    assert having == ADDITIONS[addition][1]
+
+
+@pytest.mark.parametrize(
+    "suite", [BackendContract, LockContract, *(suite for suite, _ in ADDITIONS.values())]
+)
 def test_every_registered_backend_runs_the_suite(suite: type) -> None:
-    backends = {scheme: backend_for_scheme(scheme) for scheme in schemes()}
-    if suite is TransactionContract:
-        backends = {k: v for k, v in backends.items() if issubclass(v, Transactions)}
-        assert backends.keys() == {"etcd", "zookeeper", "memory"}
+    expected = next((having for one, having in ADDITIONS.values() if one is suite), ALL.keys())
     tested: dict[str, object] = {}
     for scheme in schemes():
         module = importlib.import_module(f"tests.contract.test_{scheme}")
         for kind in vars(module).values():
             if isinstance(kind, type) and issubclass(kind, suite) and kind is not suite:
                 tested[scheme] = vars(kind)["backend"]
-    assert tested == backends
+    assert tested == {scheme: ALL[scheme] for scheme in expected}
 
 
 def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:

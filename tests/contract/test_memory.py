@@ -1,16 +1,37 @@
 from __future__ import annotations
 
-import pytest
-from coordlock_memory import MemoryBackend
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from coordlock.testing.backend_contract import BackendContract
+import pytest
+from coordlock_memory import Fault, MemoryBackend
+
+from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.data_contract import DataContract
+from coordlock.testing.disturbed_suite import DisturbedSuite
+from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.observation_contract import ObservationContract
+from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
 
 
 @pytest.fixture
 def url(root: str) -> str:
     return f"memory://{root}"
+
+
+class Disturbed(DisturbedSuite):
+    def lose_reply(self, party: Party, method: str) -> None:
+        assert isinstance(party.backend, MemoryBackend)
+        party.backend.faults.inject(method, Fault.LOSE_REPLY)
+
+    @contextmanager
+    def cut_off(self, party: Party) -> Iterator[None]:
+        assert isinstance(party.backend, MemoryBackend)
+        party.backend.faults.partition()
+        yield
+        party.backend.faults.heal()
 
 
 class TestBackend(BackendContract):
@@ -22,4 +43,20 @@ class TestLocks(LockContract):
 
 
 class TestTransactions(TransactionContract):
+    backend = MemoryBackend
+
+
+class TestEntrySets(Disturbed, EntrySetContract):
+    backend = MemoryBackend
+
+
+class TestPublishedValues(Disturbed, PublishedValueContract):
+    backend = MemoryBackend
+
+
+class TestObservations(Disturbed, ObservationContract):
+    backend = MemoryBackend
+
+
+class TestData(Disturbed, DataContract):
     backend = MemoryBackend

@@ -93,6 +93,8 @@ def test_what_every_backend_declares_is_documented() -> None:
                 can.reach,
                 "yes" if can.leased else "no",
                 "yes" if can.durable else "no",
+                "yes" if can.ordered else "no",
+                "yes" if can.fenced else "no",
                 str(backend.default_port or "none"),
                 f"`{backend.default_root}`" if backend.default_root else "none",
             ]

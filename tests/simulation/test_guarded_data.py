@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
+from coordlock.backend import Operation, Put
 from coordlock.errors import BackendUnavailable, LockLost
 from coordlock.grant import Grant
 from coordlock.kernel.acquisition import acquisition
@@ -22,7 +23,6 @@ from coordlock.model.claim import Claim, Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
-from coordlock.transaction import Operation, Put
 from tests.simulation.bad_day import HONEST, BadDay, delays, indices, search
 from tests.simulation.world import Call, Party
 

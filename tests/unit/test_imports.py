@@ -17,6 +17,7 @@ CORE = Path(coordlock.__file__).parent
 #: Of coordlock's packages: which top-level packages they may import beside the standard library.
 ALLOWED = {
     "": {"coordlock"},
+    "backend": {"coordlock"},
     "runtime": {"coordlock"},
     "model": {"coordlock"},
     "kernel": {"coordlock", "tenacity"},

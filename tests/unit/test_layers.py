@@ -24,9 +24,9 @@ LAYERS: Final = {
     "errors": {"errors"},
     "runtime": {"log", "runtime"},
     "model": {"model"},
-    "contract": {"backend", "config", "options", "registry", "settings", "sources", "transaction"},
+    "contract": {"backend", "config", "options", "registry", "settings", "sources"},
     "kernel": {"kernel"},
-    "api": {"bodies", "clearance", "client", "grant", "lock", "queue_view"},
+    "api": {"bodies", "clearance", "client", "grant", "held", "lock", "queue_view", "transaction"},
 }
 #: Beside the layers: which of them, and which other modules, the packages of the core import.
 BESIDE: Final = {

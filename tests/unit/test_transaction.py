@@ -34,12 +34,13 @@ from coordlock import (
     Unsupported,
     VersionMismatch,
 )
+from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.errors import Evicted, InvalidKey
 from coordlock.model.contender import Contender, Entry
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
-from coordlock.transaction import Delete, Expect, Operation, Put, check_key
+from coordlock.transaction import check_key
 from tests.simulation.world import TTL, Call, Party, World
 from tests.unit.clients import Service, backend
 

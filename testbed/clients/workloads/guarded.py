@@ -13,11 +13,11 @@ from itertools import count
 from typing import Final
 
 import coordlock
+from coordlock.backend import Stored
 from coordlock.errors import BackendError, LockLost, VersionMismatch
 from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import Kind, OperationAccepted, OperationFailed
 from coordlock.testing.faults.journal import Journal
-from coordlock.transaction import Stored
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker

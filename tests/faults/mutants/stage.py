@@ -14,6 +14,7 @@ from typing import Final, Self
 from kazoo.client import KazooClient
 
 import coordlock
+from coordlock.backend import Stored
 from coordlock.errors import CoordlockError
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.model.contender import Contender
@@ -36,7 +37,6 @@ from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from coordlock.transaction import Stored
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.scribe import Scribe
 from testbed.resource.protocol import Request

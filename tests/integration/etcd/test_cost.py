@@ -12,10 +12,10 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.watcher import _REPLAYS
 
 import coordlock
+from coordlock.backend import Put
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from coordlock.transaction import Put
 from testbed.servers.etcd import Etcd
 from tests.integration.etcd.conftest import Join
 

@@ -12,12 +12,12 @@ from coordlock_etcd import EtcdBackend
 
 import coordlock
 from coordlock import AuthenticationFailed, BackendError, BackendUnavailable, Stored
+from coordlock.backend import Put
 from coordlock.testing.backend_contract import BOUND
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from coordlock.transaction import Put
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
 from tests.integration.counting import count_together
 from tests.integration.etcd.conftest import Join

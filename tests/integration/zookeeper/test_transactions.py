@@ -17,9 +17,9 @@ from coordlock import (
     LockLost,
     Stored,
 )
+from coordlock.backend import Put
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from coordlock.transaction import Put
 from testbed.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 from tests.integration.counting import count_together
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party

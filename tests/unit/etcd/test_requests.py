@@ -4,9 +4,9 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.keys import Layout
 
+from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Entry, Owner
-from coordlock.transaction import Delete, Expect, Operation, Put
 
 GUID = "0123456789abcdef0123456789abcdef"
 LAYOUT = Layout.below("/r")

@@ -23,6 +23,8 @@ from kazoo.exceptions import (
 from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from coordlock.backend import Delete as DeleteKey
+from coordlock.backend import Expect, Operation, Put, Stored
 from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
@@ -33,8 +35,6 @@ from coordlock.errors import (
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import run_in_background
-from coordlock.transaction import Delete as DeleteKey
-from coordlock.transaction import Expect, Operation, Put, Stored
 
 ME = Contender(id="me", key="/locks/q/me__lock__0000000000", claim=Mode.EX, order=0)
 OTHER = ME.key.replace("me", "other")

@@ -1,19 +1,4 @@
-"""The contract between the kernel and a coordination service.
-
-A backend is one client's connection to one service, with one session at a time. It knows how to
-keep ordered, ephemeral contenders; it knows nothing of locks. Everything that could be decided
-once for all services (admission, deadlines, retries, loss) is decided in the kernel.
-
-Rules for every method that returns a future:
-
-* It returns at once and never blocks, whatever the state of the connection.
-* The future is a `coordlock.runtime.promise.Promise`. It is completed from any thread, or at once.
-* It fails only with errors of `coordlock.errors`: `BackendUnavailable` when no answer came and
-  the outcome may be unknown (the kernel retries), `SessionLost` when the session is gone,
-  `AuthenticationFailed` when the service refuses the credentials.
-* It may stay pending while the service is silent; the kernel bounds every wait. A request that
-  can no longer be answered must fail, so that nothing leaks.
-"""
+"""What every backend offers: sessions, queues of contenders, and news of departures."""
 
 from __future__ import annotations
 
@@ -23,26 +8,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
+from coordlock.backend.capabilities import Capabilities
 from coordlock.model.contender import Contender, Entry, Snapshot
-from coordlock.settings import Option, Reach, Settings
+from coordlock.settings import Option, Settings
 
-__all__ = ["Backend", "Capabilities", "ServiceInfo", "SessionInfo", "SessionListener"]
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a backend declares; the contract suite fails one that does not keep it.
-
-    Attributes:
-        reach: which clients its locks exclude: see `coordlock.settings.Reach`.
-        leased: sessions end by a time-to-live that heartbeats extend. Otherwise the session lives
-            exactly as long as the process, and its time-to-live is infinite.
-        durable: tokens go on growing after a full restart of the service.
-    """
-
-    reach: Reach
-    leased: bool
-    durable: bool
+__all__ = ["Backend", "ServiceInfo", "SessionInfo", "SessionListener"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,57 @@
+"""The contract between the kernel and a coordination service.
+
+A backend is one client's connection to one service, with one session at a time. It knows how to
+keep ordered, ephemeral contenders; it knows nothing of locks. Everything that could be decided
+once for all services (admission, deadlines, retries, loss) is decided in the kernel.
+
+Rules for every method that returns a future:
+
+* It returns at once and never blocks, whatever the state of the connection.
+* The future is a `coordlock.runtime.promise.Promise`. It is completed from any thread, or at once.
+* It fails only with errors of `coordlock.errors`: `BackendUnavailable` when no answer came and
+  the outcome may be unknown (the kernel retries), `SessionLost` when the session is gone,
+  `AuthenticationFailed` when the service refuses the credentials.
+* It may stay pending while the service is silent; the kernel bounds every wait. A request that
+  can no longer be answered must fail, so that nothing leaks.
+
+What some services can do besides is stated in contracts of their own, from which a backend derives
+when its service can do it: `Transactions`, `EntrySets`, `PublishedValues`, `ObservableQueues` and
+`Data`. A backend that lacks one is not an instance of it.
+"""
+
+from coordlock.backend.capabilities import Capabilities
+from coordlock.backend.contract import Backend, ServiceInfo, SessionInfo, SessionListener
+from coordlock.backend.data import (
+    Data,
+    Delete,
+    Expect,
+    Listing,
+    Operation,
+    Put,
+    Stored,
+    Transactions,
+)
+from coordlock.backend.entries import EntrySets
+from coordlock.backend.observation import ObservableQueues, Observation, View
+from coordlock.backend.values import PublishedValues
+
+__all__ = [
+    "Backend",
+    "Capabilities",
+    "Data",
+    "Delete",
+    "EntrySets",
+    "Expect",
+    "Listing",
+    "ObservableQueues",
+    "Observation",
+    "Operation",
+    "PublishedValues",
+    "Put",
+    "ServiceInfo",
+    "SessionInfo",
+    "SessionListener",
+    "Stored",
+    "Transactions",
+    "View",
+]

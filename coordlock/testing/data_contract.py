@@ -1,0 +1,179 @@
+"""What `coordlock.backend.Data` promises. Subclass `DataContract` as the other suites."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from coordlock.backend import Data, Delete, Expect, Listing, Observation, Put, Stored
+from coordlock.errors import BackendUnavailable, Evicted, VersionMismatch
+from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.disturbed_suite import DisturbedSuite
+from coordlock.testing.waiting import eventually
+
+__all__ = ["DataContract"]
+
+
+def data_of(party: Party) -> Data:
+    """The party's backend as what the suite is about."""
+    assert isinstance(party.backend, Data)
+    return party.backend
+
+
+def read(party: Party, where: str) -> dict[str, Stored]:
+    """What is kept there."""
+    return dict(data_of(party).read(where).result(BOUND).values)
+
+
+class DataContract(DisturbedSuite):
+    """The suite."""
+
+    @pytest.fixture
+    def folder(self) -> str:
+        """A folder that no other test uses."""
+        return f"/t-{uuid.uuid4().hex[:12]}/"
+
+    # Reading and writing
+
+    def test_nothing_is_read_where_nothing_was_written(self, one: Party, folder: str) -> None:
+        assert read(one, folder) == read(one, folder + "key") == {}
+
+    def test_what_was_written_is_read_by_all(self, one: Party, two: Party, folder: str) -> None:
+        key = folder + "key"
+        for version, value in enumerate((b"", b"a", bytes(range(256)), b"x" * 100_000), start=1):
+            revision = data_of(one).write([Put(key, value)]).result(BOUND)
+            listing = data_of(two).read(key).result(BOUND)
+            assert listing.values == {key: Stored(value, version)}
+            assert listing.revision >= revision
+        data_of(two).write([Delete(key), Delete(folder + "none")]).result(BOUND)
+        assert read(one, key) == {}
+
+    def test_a_folder_lists_its_own_keys_in_order(self, one: Party, folder: str) -> None:
+        keys = [folder + name for name in ("b", "a", "a b", "a0", "\u00e9", "b/below", "b/x/y")]
+        data_of(one).write([Put(key, b"1") for key in keys]).result(BOUND)
+        beside = folder.rstrip("/") + "beside"
+        data_of(one).write([Put(beside, b"1")]).result(BOUND)
+        assert list(read(one, folder)) == sorted(keys[:5])
+        assert list(read(one, folder + "b/")) == [folder + "b/below"]
+        assert list(read(one, folder + "b")) == [folder + "b"]
+
+    def test_an_unmet_expectation_stops_the_whole_write(self, one: Party, folder: str) -> None:
+        key, other = folder + "key", folder + "other"
+        data_of(one).write([Expect(key, 0), Put(key, b"1")]).result(BOUND)
+        for version in (0, 2):
+            with pytest.raises(VersionMismatch) as caught:
+                data_of(one).write([Put(other, b"1"), Expect(key, version)]).result(BOUND)
+            assert (caught.value.key, caught.value.expected) == (key, version)
+        data_of(one).write([Expect(key, 1), Put(key, b"2"), Expect(other, 0)]).result(BOUND)
+        assert read(one, folder) == {key: Stored(b"2", 2)}
+
+    def test_compare_and_set_loses_no_update(self, one: Party, two: Party, folder: str) -> None:
+        key = folder + "number"
+
+        def add(party: Party) -> None:
+            for _ in range(20):
+                while True:
+                    found = read(party, key).get(key, Stored(b"0", 0))
+                    more = Put(key, b"%d" % (int(found.data) + 1))
+                    try:
+                        data_of(party).write([Expect(key, found.version), more]).result(BOUND)
+                        break
+                    except VersionMismatch:
+                        continue
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(add, (one, two)))
+        assert read(one, key)[key].data == b"40"
+
+    def test_every_guard_must_stand_in_its_queue(self, one: Party, two: Party, folder: str) -> None:
+        key = folder + "key"
+        guards = [one.enqueue(queue)[1] for queue in "ab"]
+        data_of(one).write([Put(key, b"1")], guards).result(BOUND)
+        two.backend.evict(guards[1]).result(BOUND)
+        for lost in (guards, guards[1:]):
+            with pytest.raises(Evicted):
+                data_of(one).write([Put(key, b"2")], lost).result(BOUND)
+        data_of(one).write([Put(key, b"3")], guards[:1]).result(BOUND)
+        assert read(two, key) == {key: Stored(b"3", 2)}
+
+    def test_a_write_whose_reply_was_lost_is_not_repeated(self, one: Party, folder: str) -> None:
+        key = folder + "key"
+        self.lose_reply(one, "write")
+        with pytest.raises(BackendUnavailable):
+            data_of(one).write([Put(key, b"1")]).result(BOUND)
+        assert read(one, key) == {key: Stored(b"1", 1)}
+
+    def test_revisions_never_go_back(self, one: Party, two: Party, folder: str) -> None:
+        revisions = []
+        for number in range(10):
+            written = data_of((one, two)[number % 2]).write([Put(folder + "key", b"")])
+            revisions.append(written.result(BOUND))
+            revisions.append(data_of(one).read(folder).result(BOUND).revision)
+        assert revisions == sorted(revisions)
+        assert len(set(revisions)) >= 10
+
+    # Following
+
+    def _values(self, observed: Observation[Listing]) -> dict[str, bytes]:
+        state = observed.view.state
+        return {} if state is None else {key: one.data for key, one in state.values.items()}
+
+    def test_a_follower_sees_what_is_there_and_what_comes(
+        self, one: Party, two: Party, folder: str
+    ) -> None:
+        key = folder + "key"
+        data_of(one).write([Put(key, b"1")]).result(BOUND)
+        told = threading.Event()
+        single = data_of(two).follow(key, told.set)
+        whole = data_of(two).follow(folder, lambda: None)
+        eventually(lambda: self._values(single) == self._values(whole) == {key: b"1"})
+        assert told.wait(BOUND)
+        eventually(lambda: single.view.stale_since is None)
+        data_of(one).write([Put(key, b"2"), Put(folder + "more", b"m")]).result(BOUND)
+        eventually(lambda: self._values(whole) == {key: b"2", folder + "more": b"m"})
+        eventually(lambda: self._values(single) == {key: b"2"})
+        data_of(one).write([Delete(key)]).result(BOUND)
+        eventually(lambda: self._values(single) == {})
+        for observed in (single, whole):
+            observed.cancel()
+
+    def test_a_follower_sees_a_write_of_several_keys_as_a_whole(
+        self, one: Party, two: Party, folder: str
+    ) -> None:
+        keys = [folder + name for name in "abc"]
+        halves: list[dict[str, bytes]] = []
+        numbers: list[int] = []
+
+        def look() -> None:
+            values = self._values(observed)
+            if len(set(values.values())) > 1 or len(values) not in (0, 3):
+                halves.append(values)
+            if values:
+                numbers.append(int(values[keys[0]]))
+
+        observed = data_of(two).follow(folder, lambda: None)
+        for number in range(100):
+            data_of(one).write([Put(key, b"%d" % number) for key in keys]).result(BOUND)
+            look()
+        eventually(lambda: self._values(observed) == dict.fromkeys(keys, b"99"))
+        assert halves == []
+        assert numbers == sorted(numbers)
+        observed.cancel()
+
+    def test_a_follower_that_was_cut_off_sees_what_is_then_there(
+        self, one: Party, two: Party, folder: str
+    ) -> None:
+        key = folder + "key"
+        data_of(one).write([Put(key, b"1")]).result(BOUND)
+        observed = data_of(two).follow(folder, lambda: None)
+        eventually(lambda: self._values(observed) == {key: b"1"})
+        with self.cut_off(two):
+            data_of(one).write([Delete(key), Put(folder + "new", b"2")]).result(BOUND)
+            eventually(lambda: observed.view.stale_since is not None)
+            assert self._values(observed) == {key: b"1"}
+        eventually(lambda: self._values(observed) == {folder + "new": b"2"})
+        eventually(lambda: observed.view.stale_since is None)
+        observed.cancel()

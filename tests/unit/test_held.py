@@ -1,0 +1,48 @@
+"""Grants fulfil `Held`: mypy checks these assignments, which are the test."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import coordlock
+from coordlock import AsyncGrant, AsyncHeld, Grant, Held, LockLost
+
+
+def held(grant: Grant) -> Held:
+    return grant
+
+
+def held_async(grant: AsyncGrant) -> AsyncHeld:
+    return grant
+
+
+def finish(work: Held) -> tuple[int, bool]:
+    """Something that takes what is held, however it was acquired."""
+    work.on_lost(lambda _: None)
+    work.check()
+    assert not work.lost.is_set()
+    assert work.remaining() > 0
+    return work.token, work.release()
+
+
+def test_a_grant_is_held() -> None:
+    with coordlock.connect("memory://held") as client:
+        grant = client.lock("a").acquire()
+        assert finish(held(grant)) == (grant.token, True)
+        with pytest.raises(LockLost):
+            held(grant).check()
+
+
+def test_an_async_grant_is_held() -> None:
+    async def main() -> None:
+        async with coordlock.connect_async("memory://held-async") as client:
+            work = held_async(await client.lock("a").acquire())
+            work.on_lost(lambda _: None)
+            work.check()
+            assert (work.state, work.lost.is_set()) == (coordlock.GrantState.HELD, False)
+            assert await work.release() is True
+            assert await work.lost.wait() is False
+
+    asyncio.run(main())
