@@ -7,7 +7,6 @@ import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from types import TracebackType
@@ -31,6 +30,7 @@ from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, completion
 from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.promise import Promise
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
 from coordlock.transaction import AsyncTransaction, Transaction, check_key
@@ -168,7 +168,7 @@ class _BaseGrant(Resident, shown="Grant"):
     def _when_lost(self, tell: Callable[[], None]) -> None:
         """Call ``tell`` at the loss, in any thread, or now if it has come; not after a release."""
 
-        def ended(end: Future[CoordlockError | None]) -> None:
+        def ended(end: Promise[CoordlockError | None]) -> None:
             if end.result() is not None:
                 tell()
 
@@ -184,7 +184,7 @@ class _BaseGrant(Resident, shown="Grant"):
         service, me = self._guard()
         check_key(key, self._engine.settings.root, self.name)
 
-        def fetch() -> Future[Stored | None]:
+        def fetch() -> Promise[Stored | None]:
             self.check()
             return service.fetch(me, key)
 
@@ -194,7 +194,7 @@ class _BaseGrant(Resident, shown="Grant"):
         service, me = self._guard()
         yield from self._guarded(self._send(lambda: service.commit(me, operations)))
 
-    def _send(self, request: Callable[[], Future[None]]) -> Steps[None]:
+    def _send(self, request: Callable[[], Promise[None]]) -> Steps[None]:
         """Send ``request``, once."""
         self.check()
         yield self._engine.deadline(self._engine.settings.request_timeout)

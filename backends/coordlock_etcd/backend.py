@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import ClassVar, Self
 
@@ -85,7 +84,7 @@ class EtcdBackend(Backend, Transactions):
         self._lock = threading.RLock()
         self._lease = 0
         self._listener: SessionListener | None = None
-        self._opening: Future[SessionInfo] | None = None
+        self._opening: Promise[SessionInfo] | None = None
         self._closing: Promise[None] | None = None
 
     @classmethod
@@ -100,7 +99,7 @@ class EtcdBackend(Backend, Transactions):
         connection = Connection.configure(settings, layout.prefix, client)
         return cls(layout, connection, settings.ttl)
 
-    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         with self._lock:
             if self._closing is not None:
                 return failed(_closed())
@@ -117,7 +116,7 @@ class EtcdBackend(Backend, Transactions):
             self._opening = self._connection.call(rpc.LEASE_GRANT, request, opened)
             return self._opening
 
-    def heartbeat(self) -> Future[float]:
+    def heartbeat(self) -> Promise[float]:
         if not (lease := self._session):
             return failed(_no_session())
         self._watcher.recheck_when_due()
@@ -127,7 +126,7 @@ class EtcdBackend(Backend, Transactions):
         beaten = partial(self._beaten, lease)
         return self._connection.call(rpc.LEASE_KEEP_ALIVE, request, beaten, timeout=timeout)
 
-    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
         if not (lease := self._session):
             return failed(_no_session())
         answer = self._limiter.submit(entry.queue, partial(self._enqueue, entry, lease))
@@ -136,7 +135,7 @@ class EtcdBackend(Backend, Transactions):
 
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
-    ) -> Future[Snapshot]:
+    ) -> Promise[Snapshot]:
         # Every read is linearizable, and tokens come with the keys.
         prefix = self._layout.queue(queue)
         if upto is None:
@@ -156,29 +155,29 @@ class EtcdBackend(Backend, Transactions):
         own = contender.session == requests.session(self._lease)
         return self._watcher.watch(contender, revision, departed, waiter, own=own)
 
-    def withdraw(self, entry: Entry) -> Future[bool]:
+    def withdraw(self, entry: Entry) -> Promise[bool]:
         request = pb.DeleteRangeRequest(key=self._layout.key(entry))
         return self._withdrawals.call(entry.queue, request, _has_deleted)
 
-    def queues(self) -> Future[list[str]]:
+    def queues(self) -> Promise[list[str]]:
         request = requests.keys_under(self._layout.prefix)
         return self._connection.call(rpc.RANGE, request, self._names)
 
-    def evict(self, contender: Contender) -> Future[bool]:
+    def evict(self, contender: Contender) -> Promise[bool]:
         key = contender.key.encode("utf-8", "surrogateescape")
         request = requests.delete_created(key, contender.order)
         return self._connection.call(rpc.TXN, request, lambda reply: reply.succeeded)
 
-    def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
+    def fetch(self, contender: Contender, key: str) -> Promise[Stored | None]:
         return self._guarded.fetch(contender, key)
 
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
+    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Promise[None]:
         return self._guarded.commit(contender, operations)
 
-    def describe(self) -> Future[ServiceInfo]:
+    def describe(self) -> Promise[ServiceInfo]:
         return status(self._connection)
 
-    def close(self) -> Future[None]:
+    def close(self) -> Promise[None]:
         with self._lock:
             if self._closing is not None:
                 return self._closing
@@ -198,7 +197,7 @@ class EtcdBackend(Backend, Transactions):
         """The lease, while it is to be used."""
         return 0 if self._closing is not None else self._lease
 
-    def _enqueue(self, entry: Entry, lease: int) -> Future[Snapshot]:
+    def _enqueue(self, entry: Entry, lease: int) -> Promise[Snapshot]:
         if self._session != lease:  # it was lost while the request waited for its turn
             return failed(_no_session())
         request = requests.enqueue(self._layout, entry, lease)
@@ -231,7 +230,7 @@ class EtcdBackend(Backend, Transactions):
             raise self._lost(lease, "its lease has expired or was revoked")
         return float(reply.TTL)
 
-    def _notice_loss(self, lease: int, answer: Future[Snapshot]) -> None:
+    def _notice_loss(self, lease: int, answer: Promise[Snapshot]) -> None:
         error = answer.exception()
         if isinstance(error, SessionLost) and error.reason == UNKNOWN_LEASE:
             self._lost(lease, error.reason)
@@ -249,7 +248,7 @@ class EtcdBackend(Backend, Transactions):
 
     def _enqueued(
         self, entry: Entry, lease: int, reply: pb.TxnResponse
-    ) -> Snapshot | Future[Snapshot]:
+    ) -> Snapshot | Promise[Snapshot]:
         revision = reply.header.revision
         if reply.succeeded:
             found = reply.responses[1].response_range
@@ -265,7 +264,7 @@ class EtcdBackend(Backend, Transactions):
 
     def _read(
         self, queue: str, upto: Contender | None, owners: bool, reply: pb.RangeResponse
-    ) -> Snapshot | Future[Snapshot]:
+    ) -> Snapshot | Promise[Snapshot]:
         revision = reply.header.revision
         if upto is not None and revision < upto.order:
             # Servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause.

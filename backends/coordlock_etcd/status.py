@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 from coordlock.backend import ServiceInfo
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
@@ -15,7 +13,7 @@ from coordlock_etcd.versions import warnings
 __all__ = ["status"]
 
 #: By host.
-_Answers = list[tuple[str, Future[pb.StatusResponse]]]
+_Answers = list[tuple[str, Promise[pb.StatusResponse]]]
 
 
 def status(connection: Connection) -> Promise[ServiceInfo]:
@@ -26,7 +24,7 @@ def status(connection: Connection) -> Promise[ServiceInfo]:
     ]
     promise: Promise[ServiceInfo] = Promise()
 
-    def done(_: Future[pb.StatusResponse]) -> None:
+    def done(_: Promise[pb.StatusResponse]) -> None:
         # The last answers may come at the same time; the promise takes the first result.
         if all(answer.done() for _, answer in answers):
             try:

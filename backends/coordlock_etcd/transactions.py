@@ -13,7 +13,6 @@ A commit is never sent twice, unless the first attempt certainly reached no etcd
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from functools import partial
 
 from coordlock.backend import Expect, Operation, Stored
@@ -35,18 +34,18 @@ class GuardedData:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
+    def fetch(self, contender: Contender, key: str) -> Promise[Stored | None]:
         """See `Transactions.fetch`."""
         request = requests.guarded_read(_key(contender), contender.order, key)
         seen = self._connection.cluster.revision
         return self._connection.call(TXN, request, partial(_fetched, contender, seen))
 
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
+    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Promise[None]:
         """See `Transactions.commit`."""
         request = requests.guarded_writes(_key(contender), contender.order, operations)
         promise: Promise[None] = Promise()
 
-        def answered(answer: Future[None]) -> None:
+        def answered(answer: Promise[None]) -> None:
             error = answer.exception()
             if isinstance(error, NoSpace):
                 error = BackendUnavailable(SERVICE, f"{error.reason}; it may have been made")

@@ -16,13 +16,13 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Final, Protocol
 
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.log import Log
 from coordlock.model.contender import Contender
+from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE
@@ -369,7 +369,7 @@ class Watcher:
             elif revision >= watch.start - 1:  # else the answer is older than the contender
                 self._depart(watch, in_order=False)
 
-    def _note_failure(self, batch: Sequence[Watch], answer: Future[None]) -> None:
+    def _note_failure(self, batch: Sequence[Watch], answer: Promise[None]) -> None:
         if answer.exception() is not None:
             with self._lock:
                 unwatched = any(self._is_live(watch) and not watch.id for watch in batch)

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Final, TypeVar
 
@@ -52,7 +51,7 @@ class Attempts:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def run(self, action: Callable[[], T], timeout: float) -> Future[T]:
+    def run(self, action: Callable[[], T], timeout: float) -> Promise[T]:
         """The outcome of ``action``, repeated for up to ``timeout`` seconds while it is `Busy`."""
         started = time.monotonic()
         pause = _FIRST

@@ -7,7 +7,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import ClassVar, Final, Self, TypeVar
@@ -21,7 +20,7 @@ from coordlock.errors import (
 )
 from coordlock.log import Log
 from coordlock.model.contender import Contender, Entry, Snapshot
-from coordlock.runtime.promise import failed, resolved
+from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Settings
 from coordlock_local.attempts import Attempts, perform
 from coordlock_local.directory import Directory, default_root
@@ -89,18 +88,18 @@ class LocalBackend(Backend):
         root = settings.root or default_root()
         return cls(root, settings.connect_timeout, settings.request_timeout)
 
-    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         return self._ask(partial(self._open, listener), self._connect_timeout)
 
-    def heartbeat(self) -> Future[float]:
+    def heartbeat(self) -> Promise[float]:
         return self._ask(self._heartbeat)
 
-    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
         return self._ask(partial(self._enqueue, entry), self._request_timeout)
 
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
-    ) -> Future[Snapshot]:
+    ) -> Promise[Snapshot]:
         return self._ask(lambda: Queue(self._prepared(), queue).snapshot(upto, owners=owners))
 
     def watch(
@@ -123,19 +122,19 @@ class LocalBackend(Backend):
         except RuntimeError as error:  # no thread: the interpreter is exiting, or has too many
             raise BackendUnavailable(SERVICE, str(error)) from error
 
-    def withdraw(self, entry: Entry) -> Future[bool]:
+    def withdraw(self, entry: Entry) -> Promise[bool]:
         return self._ask(partial(self._withdraw, entry))
 
-    def queues(self) -> Future[list[str]]:
+    def queues(self) -> Promise[list[str]]:
         return self._ask(lambda: queue_names(self._prepared()))
 
-    def evict(self, contender: Contender) -> Future[bool]:
+    def evict(self, contender: Contender) -> Promise[bool]:
         return self._ask(partial(remove, contender.key))
 
-    def describe(self) -> Future[ServiceInfo]:
+    def describe(self) -> Promise[ServiceInfo]:
         return self._ask(self._describe)
 
-    def close(self) -> Future[None]:
+    def close(self) -> Promise[None]:
         if os.getpid() != self._pid:
             return resolved(None)
         with self._lock:
@@ -159,7 +158,7 @@ class LocalBackend(Backend):
         if self._watcher is not None:
             self._watcher.forget()
 
-    def _ask(self, action: Callable[[], T], timeout: float | None = None) -> Future[T]:
+    def _ask(self, action: Callable[[], T], timeout: float | None = None) -> Promise[T]:
         """The outcome of ``action``; with a ``timeout`` it may have to wait for the counter."""
         ended = self._ended()
         if ended is not None:

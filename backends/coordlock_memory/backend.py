@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import ClassVar, Final, Literal, Self, TypeVar
@@ -83,12 +82,12 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
             service = cls._services.setdefault(name, MemoryService())
         return cls(service, settings.ttl)
 
-    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         def start() -> SessionInfo:
             id = self.service.open(self._ttl, partial(self._tell_loss, listener))
             return SessionInfo(id, self._ttl)
 
-        def opened(answer: Future[SessionInfo]) -> None:
+        def opened(answer: Promise[SessionInfo]) -> None:
             # Not before: a session that was opened late, or without a reply, belongs to no client.
             if answer.exception() is None:
                 self._session, self._listener = answer.result().id, listener
@@ -97,15 +96,15 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
         answer.add_done_callback(opened)
         return answer
 
-    def heartbeat(self) -> Future[float]:
+    def heartbeat(self) -> Promise[float]:
         return self._ask("heartbeat", partial(self.service.heartbeat, self._session))
 
-    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
         return self._ask("enqueue", partial(self.service.enqueue, self._session, entry))
 
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
-    ) -> Future[Snapshot]:
+    ) -> Promise[Snapshot]:
         return self._ask("snapshot", partial(self.service.snapshot, queue, upto))
 
     def watch(
@@ -139,51 +138,51 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
         stop = self.service.watch(contender, left)
         return cancel
 
-    def withdraw(self, entry: Entry) -> Future[bool]:
+    def withdraw(self, entry: Entry) -> Promise[bool]:
         return self._ask("withdraw", partial(self.service.withdraw, entry))
 
-    def queues(self) -> Future[list[str]]:
+    def queues(self) -> Promise[list[str]]:
         return self._ask("queues", self.service.queues)
 
-    def evict(self, contender: Contender) -> Future[bool]:
+    def evict(self, contender: Contender) -> Promise[bool]:
         return self._ask("evict", partial(self.service.remove, contender))
 
-    def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
+    def fetch(self, contender: Contender, key: str) -> Promise[Stored | None]:
         return self._ask("fetch", partial(self.service.fetch, contender, key))
 
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
+    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Promise[None]:
         return self._ask("commit", partial(self.service.commit, contender, operations))
 
-    def enqueue_all(self, entries: Sequence[Entry]) -> Future[tuple[Snapshot, ...]]:
+    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
         return self._ask("enqueue_all", partial(self.service.enqueue_all, self._session, entries))
 
-    def withdraw_all(self, entries: Sequence[Entry]) -> Future[bool]:
+    def withdraw_all(self, entries: Sequence[Entry]) -> Promise[bool]:
         return self._ask("withdraw_all", partial(self.service.withdraw_all, entries))
 
-    def publish(self, contender: Contender, value: bytes, version: int) -> Future[None]:
+    def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
         return self._ask("publish", partial(self.service.publish, contender, value, version))
 
     def observe(self, queue: str, news: Callable[[], None]) -> Observation[Snapshot]:
-        def read() -> Future[Snapshot]:
+        def read() -> Promise[Snapshot]:
             return self._ask("observe", partial(self.service.snapshot, queue))
 
         return self._follow("queue", queue, read, news)
 
-    def read(self, where: str) -> Future[Listing]:
+    def read(self, where: str) -> Promise[Listing]:
         return self._ask("read", partial(self.service.read, where))
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
-    ) -> Future[int]:
+    ) -> Promise[int]:
         return self._ask("write", partial(self.service.write, operations, guards))
 
     def follow(self, where: str, news: Callable[[], None]) -> Observation[Listing]:
-        def read() -> Future[Listing]:
+        def read() -> Promise[Listing]:
             return self._ask("follow", partial(self.service.read, where))
 
         return self._follow("data", where, read, news)
 
-    def describe(self) -> Future[ServiceInfo]:
+    def describe(self) -> Promise[ServiceInfo]:
         info = ServiceInfo(
             service="memory",
             version="",
@@ -191,7 +190,7 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
         )
         return self._ask("describe", lambda: info)
 
-    def close(self) -> Future[None]:
+    def close(self) -> Promise[None]:
         if not self._closed:
             self._closed = True
             if not self.faults.partitioned:
@@ -202,7 +201,7 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
             self._timers.close()
         return resolved(None)
 
-    def _ask(self, method: str, action: Callable[[], T]) -> Future[T]:
+    def _ask(self, method: str, action: Callable[[], T]) -> Promise[T]:
         """Let the service do ``action``; its reply, as the network lets it through."""
         if self._closed:
             return failed(BackendUnavailable("memory", "the connection is closed"))
@@ -232,7 +231,7 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
         self,
         kind: Literal["queue", "data"],
         name: str,
-        read: Callable[[], Future[S]],
+        read: Callable[[], Promise[S]],
         news: Callable[[], None],
     ) -> Observation[S]:
         following = Following(read, news, self._deliver, self._retry, self._timers.clock)

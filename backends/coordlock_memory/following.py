@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Final, Generic, TypeVar
 
 from coordlock.backend import Listing, Observation
 from coordlock.errors import CoordlockError
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import Clock
+from coordlock.runtime.promise import Promise
 
 __all__ = ["Following"]
 
@@ -26,13 +26,13 @@ class Following(Generic[S]):
 
     def __init__(
         self,
-        read: Callable[[], Future[S]],
+        read: Callable[[], Promise[S]],
         news: Callable[[], None],
         deliver: Callable[[Callable[[], None]], None],
         retry: Callable[[Callable[[], None]], None],
         clock: Clock,
     ) -> None:
-        self._read: Final[Callable[[], Future[S]]] = read
+        self._read: Final[Callable[[], Promise[S]]] = read
         self._deliver: Final = deliver
         self._retry: Final = retry
         self._clock: Final = clock
@@ -107,11 +107,11 @@ class Following(Generic[S]):
             if not self._take(answer, breaks):
                 return
 
-    def _go_on(self, answer: Future[S], breaks: int) -> None:
+    def _go_on(self, answer: Promise[S], breaks: int) -> None:
         if self._take(answer, breaks):
             self._run()
 
-    def _take(self, answer: Future[S], breaks: int) -> bool:
+    def _take(self, answer: Promise[S], breaks: int) -> bool:
         """Use an answer; whether to go on now, and not a little later."""
         if answer.exception() is not None:
             self.observation.doubt(self._clock.now())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
@@ -110,7 +109,7 @@ class ZookeeperBackend(Backend, Transactions):
             acl = CREATOR_ALL_ACL
         return cls(settings, lambda: OwnClient(access), acl)
 
-    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         session = ZookeeperSession(self._connect(), listener)
         queues = Queues(session, self._root, self._acl, self._token, self._style, self._unwanted)
         opened = _Opened(session, queues, GuardedData(session, queues.acl))
@@ -128,7 +127,7 @@ class ZookeeperBackend(Backend, Transactions):
         session.open()
         return session.opened
 
-    def heartbeat(self) -> Future[float]:
+    def heartbeat(self) -> Promise[float]:
         sent = SYSTEM_CLOCK.now()
 
         def beat(session: ZookeeperSession, queues: Queues) -> Steps[float]:
@@ -141,7 +140,7 @@ class ZookeeperBackend(Backend, Transactions):
 
         return self._submit(lambda now: beat(now.session, now.queues))
 
-    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
         def unwanted(queues: Queues, snapshot: Snapshot) -> None:
             if (contender := snapshot.find(entry.id)) is not None:
                 queues.discard(contender.key)
@@ -150,7 +149,7 @@ class ZookeeperBackend(Backend, Transactions):
 
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
-    ) -> Future[Snapshot]:
+    ) -> Promise[Snapshot]:
         return self._submit(lambda now: now.queues.snapshot(queue, upto, owners))
 
     def watch(
@@ -169,22 +168,22 @@ class ZookeeperBackend(Backend, Transactions):
             place = None
         return current.session.watches.add(contender.key, departed, place)
 
-    def withdraw(self, entry: Entry) -> Future[bool]:
+    def withdraw(self, entry: Entry) -> Promise[bool]:
         return self._submit(lambda now: now.queues.withdraw(entry))
 
-    def queues(self) -> Future[list[str]]:
+    def queues(self) -> Promise[list[str]]:
         return self._submit(lambda now: now.queues.names())
 
-    def evict(self, contender: Contender) -> Future[bool]:
+    def evict(self, contender: Contender) -> Promise[bool]:
         return self._submit(lambda now: now.queues.delete(contender.key))
 
-    def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
+    def fetch(self, contender: Contender, key: str) -> Promise[Stored | None]:
         return self._submit(lambda now: now.data.fetch(contender, key))
 
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
+    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Promise[None]:
         answer: Promise[None] = Promise()
 
-        def answered(done: Future[None]) -> None:
+        def answered(done: Promise[None]) -> None:
             error = done.exception()
             if error is None:
                 answer.resolve(None)
@@ -198,10 +197,10 @@ class ZookeeperBackend(Backend, Transactions):
         done.add_done_callback(answered)
         return answer
 
-    def describe(self) -> Future[ServiceInfo]:
+    def describe(self) -> Promise[ServiceInfo]:
         return failed(_closed()) if self._closed else describe(self._connect(), self._timeout)
 
-    def close(self) -> Future[None]:
+    def close(self) -> Promise[None]:
         with self._lock:
             if self._closed is not None:
                 return self._closed

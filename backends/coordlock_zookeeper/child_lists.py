@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -83,7 +82,7 @@ class ChildLists:
         parent: str,
         wanted: list[Promise[ChildList]],
         waiting: list[Promise[ChildList]],
-        answer: Future[Any],
+        answer: Promise[Any],
     ) -> None:
         error = answer.exception()
         after: list[Promise[ChildList]] = []

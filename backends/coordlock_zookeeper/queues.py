@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal
@@ -293,7 +292,7 @@ class Queues:
             partial(self._discarded, path)
         )
 
-    def _discarded(self, path: str, answer: Future[Any]) -> None:
+    def _discarded(self, path: str, answer: Promise[Any]) -> None:
         error = answer.exception()
         if error is not None and not isinstance(error, NoNode):
             log.debug("could not delete %s: %s", path, error)

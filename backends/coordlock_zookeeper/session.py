@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from copy import copy
 from enum import Enum
 from functools import lru_cache
@@ -120,7 +119,7 @@ class ZookeeperSession:
             return failed(copy(refusal))  # each is raised, and collects tracebacks
         promise.add_done_callback(self._pending.discard)
 
-        def finish(outcome: Future[T]) -> None:
+        def finish(outcome: Promise[T]) -> None:
             error = outcome.exception()
             if error is not None:
                 promise.fail(translate(error))
@@ -231,7 +230,7 @@ class ZookeeperSession:
         self._lifetime = Lifetime(self._connection.born())
         promise_of(self.client.sync_async("/")).add_done_callback(self._greeted)
 
-    def _greeted(self, answer: Future[Any]) -> None:
+    def _greeted(self, answer: Promise[Any]) -> None:
         error = answer.exception()
         if error is not None:
             reason = translate(error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from kazoo.protocol.states import Callback, EventType
 
 from coordlock.errors import AuthenticationFailed
 from coordlock.log import Log
+from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import NoNode
 
@@ -159,7 +159,7 @@ class Watches:
             watched.armed = False
             raise
 
-    def _answered(self, path: str, watched: _Watched, number: int, answer: Future[Any]) -> None:
+    def _answered(self, path: str, watched: _Watched, number: int, answer: Promise[Any]) -> None:
         error = answer.exception()
         if error is None:
             with self._lock:

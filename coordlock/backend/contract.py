@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
 from coordlock.backend.capabilities import Capabilities
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.promise import Promise
 from coordlock.settings import Option, Settings
 
 __all__ = ["Backend", "ServiceInfo", "SessionInfo", "SessionListener"]
@@ -73,21 +73,21 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         """Connect where needed and start a new session, which ``listener`` follows until its end.
 
         Called again after a session was lost, never while one lives.
         """
 
     @abstractmethod
-    def heartbeat(self) -> Future[float]:
+    def heartbeat(self) -> Promise[float]:
         """Extend the session; for how many seconds the service has certainly granted that.
 
         Sends one request. The kernel counts them from before this call.
         """
 
     @abstractmethod
-    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
         """Add a contender to the end of its queue and read the queue, in one round trip.
 
         Idempotent by the entry's id: called again after its reply was lost, it finds the contender
@@ -98,7 +98,7 @@ class Backend(ABC):
     @abstractmethod
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
-    ) -> Future[Snapshot]:
+    ) -> Promise[Snapshot]:
         """Read a queue: all of it, or the part that ends with ``upto``. Empty when there is none.
 
         Given ``upto``, at least the ``upto.claim.window`` nearest before it are listed, and it
@@ -130,7 +130,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def withdraw(self, entry: Entry) -> Future[bool]:
+    def withdraw(self, entry: Entry) -> Promise[bool]:
         """Remove every contender with the entry's id that this client may have made.
 
         True when one was removed, False when there was none. Called only when no `enqueue` of the
@@ -138,19 +138,19 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def queues(self) -> Future[list[str]]:
+    def queues(self) -> Promise[list[str]]:
         """The names of the queues under the root that may have contenders, in any order."""
 
     @abstractmethod
-    def evict(self, contender: Contender) -> Future[bool]:
+    def evict(self, contender: Contender) -> Promise[bool]:
         """Remove any client's contender, for operators; whether it was there."""
 
     @abstractmethod
-    def describe(self) -> Future[ServiceInfo]:
+    def describe(self) -> Promise[ServiceInfo]:
         """Ask the service for its name, version and warnings. Works without a session."""
 
     @abstractmethod
-    def close(self) -> Future[None]:
+    def close(self) -> Promise[None]:
         """End the session, unless it is shared, and the connection, unless it was given.
 
         Idempotent. Every pending future fails and no thread is left behind. It is done within the

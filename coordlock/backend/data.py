@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 from coordlock.backend.observation import Observation
 from coordlock.model.contender import Contender
+from coordlock.runtime.promise import Promise
 
 __all__ = [
     "Data",
@@ -69,7 +69,7 @@ class Transactions(ABC):
     """
 
     @abstractmethod
-    def fetch(self, contender: Contender, key: str) -> Future[Stored | None]:
+    def fetch(self, contender: Contender, key: str) -> Promise[Stored | None]:
         """Read ``key`` at a moment at which ``contender`` stands in its queue; None when absent.
 
         Shows every write that was guarded by a contender for whose departure this one waited, and
@@ -77,7 +77,7 @@ class Transactions(ABC):
         """
 
     @abstractmethod
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Future[None]:
+    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Promise[None]:
         """Do all of ``operations``, if ``contender`` stands in its queue then, or nothing.
 
         Every `Expect` is about the state before, wherever it stands; the others come in any order,
@@ -111,7 +111,7 @@ class Data(ABC):
     """
 
     @abstractmethod
-    def read(self, where: str) -> Future[Listing]:
+    def read(self, where: str) -> Promise[Listing]:
         """Read all that is kept at ``where``, all at one moment between this call and the answer.
 
         So it shows each write that was acknowledged to any client before this call. The kernel
@@ -121,7 +121,7 @@ class Data(ABC):
     @abstractmethod
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
-    ) -> Future[int]:
+    ) -> Promise[int]:
         """Do all of ``operations``, or nothing; the revision that shows them.
 
         A listing with that revision or a later one shows them, or what was written after them.

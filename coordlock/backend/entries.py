@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from concurrent.futures import Future
 
 from coordlock.model.contender import Entry, Snapshot
+from coordlock.runtime.promise import Promise
 
 __all__ = ["EntrySets"]
 
@@ -18,7 +18,7 @@ class EntrySets(ABC):
     """
 
     @abstractmethod
-    def enqueue_all(self, entries: Sequence[Entry]) -> Future[tuple[Snapshot, ...]]:
+    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
         """Add a contender for each entry, all in one step or none; what `Backend.enqueue` shows.
 
         The snapshots come in the order of ``entries``, and need not be of one moment.
@@ -37,7 +37,7 @@ class EntrySets(ABC):
         """
 
     @abstractmethod
-    def withdraw_all(self, entries: Sequence[Entry]) -> Future[bool]:
+    def withdraw_all(self, entries: Sequence[Entry]) -> Promise[bool]:
         """Remove every contender with the entries' ids that this client may have made.
 
         In one step, if all of them are there; what has gone already keeps no other from leaving.

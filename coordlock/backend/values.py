@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from concurrent.futures import Future
 
 from coordlock.model.contender import Contender
+from coordlock.runtime.promise import Promise
 
 __all__ = ["PublishedValues"]
 
@@ -19,7 +19,7 @@ class PublishedValues(ABC):
     """
 
     @abstractmethod
-    def publish(self, contender: Contender, value: bytes, version: int) -> Future[None]:
+    def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
         """Set the value of an own contender from ``version`` to ``version + 1``, in its place.
 
         Its place, token and owner stay, and it is no departure. ``version`` is that of the value

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -141,14 +140,14 @@ class Engine:
         kept = None if ticket is None else ticket.contender
         return kept if kept is not None and are_same(kept, contender) else contender
 
-    def ask(self, request: Callable[[], Future[T]]) -> Steps[T]:
+    def ask(self, request: Callable[[], Promise[T]]) -> Steps[T]:
         """The answer to an idempotent request, repeated for up to the ``request_timeout``.
 
         Raises `BackendUnavailable` after that.
         """
         return (yield from self._answered(retried(request, self.timers)))
 
-    def remove(self, request: Callable[[], Future[bool]]) -> Steps[bool]:
+    def remove(self, request: Callable[[], Promise[bool]]) -> Steps[bool]:
         """The answer to a request that removes something, likewise."""
         return (yield from self._answered(removal(request, self.timers)))
 
@@ -236,7 +235,7 @@ class Engine:
         self._disconnect()
         self.timers.close()
 
-    def _disconnect(self) -> Future[None]:
+    def _disconnect(self) -> Promise[None]:
         self.sessions.end()
         return self.backend.close()
 
@@ -251,7 +250,7 @@ class Engine:
         if self._leaving and not self._tickets:
             self._leave()
 
-    def _tell_end(self, ticket: Ticket, end: Future[CoordlockError | None]) -> None:
+    def _tell_end(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
         now, entry, lost = self.clock.now(), ticket.entry, end.result()
         if lost is None:
             was_granted = ticket.granted is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 from coordlock.backend import Backend
@@ -23,11 +22,11 @@ _CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
 
 
 def removal(
-    call: Callable[[], Future[bool]],
+    call: Callable[[], Promise[bool]],
     timers: Timers,
     *,
     longest: float = 2.0,
-    pause: Callable[[float], Future[None]] | None = None,
+    pause: Callable[[float], Promise[None]] | None = None,
 ) -> Steps[bool]:
     """The answer of ``call``, which removes something and tells whether it was there.
 
@@ -89,5 +88,5 @@ class Removal:
             yield sleep(self._timers, delay)
             yield from self.steps()
 
-    def _ask(self) -> Future[bool]:
+    def _ask(self) -> Promise[bool]:
         return resolved(False) if self._session.gone else self._backend.withdraw(self._entry)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -19,6 +18,7 @@ from coordlock.runtime.caller import Caller, described
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise
 
 __all__ = ["PATIENCE", "Report", "identified"]
 
@@ -58,7 +58,7 @@ class Report:
         self._started = engine.clock.now()
         self._position: int | None = None
         self._ahead: Contender | None = None
-        self._answer: Future[Snapshot] | None = None
+        self._answer: Promise[Snapshot] | None = None
         self._warns = False
 
     def waits(self, ticket: Ticket, position: int, ahead: Contender) -> None:
@@ -75,7 +75,7 @@ class Report:
             event = Granted(now, entry.id, entry.queue, entry.claim, token, self._waited)
             events.tell(event)
 
-    def on_time(self, departure: Future[None], ticket: Ticket) -> Steps[None]:
+    def on_time(self, departure: Promise[None], ticket: Ticket) -> Steps[None]:
         """Let ``ticket`` wait for ``departure``; ask who is ahead when the deadline is near."""
         if not self._warns and self._own_grant() is not None:
             self._warns = True

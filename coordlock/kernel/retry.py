@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Final, TypeVar
 
 import tenacity
@@ -13,6 +12,7 @@ from coordlock.log import Log
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise
 
 __all__ = ["retried"]
 
@@ -25,12 +25,12 @@ _RETRYING: Final = tenacity.Retrying()
 
 
 def retried(
-    call: Callable[[], Future[T]],
+    call: Callable[[], Promise[T]],
     timers: Timers,
     *,
     longest: float = 2.0,
     on_failure: Callable[[BackendUnavailable], None] | None = None,
-    pause: Callable[[float], Future[None]] | None = None,
+    pause: Callable[[float], Promise[None]] | None = None,
 ) -> Steps[T]:
     """The result of ``call``, repeated while the service is unavailable.
 

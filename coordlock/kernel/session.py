@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
@@ -169,7 +168,7 @@ class Session:
         seconds = f"{round(self._ttl, 2):g}"
         return SessionLost(self._backend.scheme, f"no heartbeat was acknowledged for {seconds} s")
 
-    def _beaten(self, sent: float, answer: Promise[float], future: Future[float]) -> None:
+    def _beaten(self, sent: float, answer: Promise[float], future: Promise[float]) -> None:
         error = future.exception()
         if error is None:
             doubted = self._suspicion is not None

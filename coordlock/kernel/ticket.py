@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from copy import copy
 from enum import IntEnum
 from functools import partial
@@ -112,7 +111,7 @@ class Ticket:
         self._on_gone = on_gone
         self._lock = threading.RLock()
         self._attempts = 0
-        self._in_flight: Future[Snapshot] | None = None
+        self._in_flight: Promise[Snapshot] | None = None
         #: The first error that was told, also of a contender that was withdrawn before.
         self._news: CoordlockError | None = None
         #: What the caller waits for, one thing at a time: it fails with the contender.
@@ -168,7 +167,7 @@ class Ticket:
         if (lost := self.lost) is not None:
             raise copy(lost)
 
-    def unless_lost(self, future: Future[T]) -> Future[T]:
+    def unless_lost(self, future: Promise[T]) -> Promise[T]:
         """``future``, but failing when the contender is lost, whether it is answered or not."""
         return future if future.done() else self._await(copied(future))
 
@@ -247,7 +246,7 @@ class Ticket:
             promise.fail(self._news)
         return promise
 
-    def _send(self) -> Future[Snapshot]:
+    def _send(self) -> Promise[Snapshot]:
         if (ended := self.session.ended) is not None:
             return failed(copy(ended))
         with self._lock:

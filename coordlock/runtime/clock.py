@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -217,14 +216,14 @@ def sleep(timers: Timers, seconds: float) -> Promise[None]:
     return promise
 
 
-def within(timers: Timers, future: Future[Any], seconds: float) -> Promise[None]:
+def within(timers: Timers, future: Promise[Any], seconds: float) -> Promise[None]:
     """A promise that is kept when ``future`` is done, however it ends, or after ``seconds``."""
     if future.done() or seconds <= 0:
         return resolved(None)
     promise: Promise[None] = Promise()
     timer = timers.call_at(timers.clock.now() + seconds, partial(promise.resolve, None))
 
-    def finish(_: Future[Any]) -> None:
+    def finish(_: Promise[Any]) -> None:
         timer.cancel()
         promise.resolve(None)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -26,7 +25,7 @@ _LONGEST_WAIT: Final = 5.0
 _LONGEST_SLEEP: Final = 60.0
 
 #: What a protocol yields: a future, whose result it gets, or its deadline, from then on.
-Step = Future[Any] | Deadline | None
+Step = Promise[Any] | Deadline | None
 #: A protocol with a result of type T.
 Steps = Generator[Step, Any, T]
 
@@ -42,7 +41,7 @@ def run(steps: Steps[T]) -> T:
         step = next(steps)
         while True:
             try:
-                if isinstance(step, Future):
+                if isinstance(step, Promise):
                     if not step.done():
                         _wait(step, deadline)
                     outcome = step.result()
@@ -73,7 +72,7 @@ async def run_async(steps: Steps[T]) -> T:
         step = next(steps)
         while True:
             try:
-                if isinstance(step, Future):
+                if isinstance(step, Promise):
                     if not step.done():
                         await _done(step, deadline)
                     outcome = step.result()
@@ -107,7 +106,7 @@ def run_in_background(
     def advance(take: Callable[[], Step]) -> None:
         try:
             step = take()
-            while not isinstance(step, Future) or step.done():
+            while not isinstance(step, Promise) or step.done():
                 step = _resume(steps, step)
         except StopIteration as stop:
             promise.resolve(stop.value)
@@ -124,7 +123,7 @@ def run_in_background(
     return promise
 
 
-def _wait(future: Future[Any], deadline: Deadline | None) -> None:
+def _wait(future: Promise[Any], deadline: Deadline | None) -> None:
     # One callback however long it takes: it cannot be taken off the future again.
     gate = threading.Lock()
     gate.acquire()
@@ -133,7 +132,7 @@ def _wait(future: Future[Any], deadline: Deadline | None) -> None:
         gate.acquire(timeout=_remaining(deadline))
 
 
-async def _done(future: Future[Any], deadline: Deadline | None) -> None:
+async def _done(future: Promise[Any], deadline: Deadline | None) -> None:
     loop = asyncio.get_running_loop()
     sleeper = _Sleeper(loop)
     future.add_done_callback(sleeper)
@@ -168,11 +167,11 @@ class _Sleeper:
         if self._woken is not None and not self._woken.done():  # else its task was cancelled
             self._woken.set_result(None)
 
-    def __call__(self, _: Future[Any]) -> None:
+    def __call__(self, _: Promise[Any]) -> None:
         self._loop_calls.post(self.wake)
 
 
-def completion(future: Future[Any]) -> asyncio.Future[None]:
+def completion(future: Promise[Any]) -> asyncio.Future[None]:
     """What is kept in the running loop when ``future`` is done, however it ends.
 
     Cancelling it leaves ``future`` alone, unlike `asyncio.wrap_future`.
@@ -184,7 +183,7 @@ def completion(future: Future[Any]) -> asyncio.Future[None]:
         if not completed.done():  # its waiter was cancelled
             completed.set_result(None)
 
-    def done(_: Future[Any]) -> None:
+    def done(_: Promise[Any]) -> None:
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(complete)
 
@@ -193,7 +192,7 @@ def completion(future: Future[Any]) -> asyncio.Future[None]:
 
 
 def _resume(steps: Steps[T], step: Step) -> Step:
-    if not isinstance(step, Future):
+    if not isinstance(step, Promise):
         return steps.send(None)
     error = step.exception()
     return steps.send(step.result()) if error is None else steps.throw(error)

@@ -1,11 +1,10 @@
-"""Futures that I/O threads complete and that no waiter can break."""
+"""Values to come, which I/O threads complete and no waiter can break."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from coordlock.log import Log
 
@@ -16,22 +15,22 @@ log = Log("coordlock")
 T = TypeVar("T")
 
 
-class Promise(Future[T]):
-    """A future that is completed once, by the first to try, and never cancelled.
+class Promise(Generic[T]):
+    """A value to come: completed once, by the first to try, and never cancelled.
 
-    A waiter keeps several, so they are small: a plain future's condition alone takes a kilobyte.
-    What makes them safe for threads is that Python appends to a list, and pops from it, in one
-    step: the first outcome is the outcome, and each callback is popped, and so called, once.
+    A waiter keeps several, so they are small: the condition of a `concurrent.futures.Future` alone
+    takes a kilobyte. What makes them safe for threads is that Python appends to a list, and pops
+    from it, in one step: the first outcome is the outcome, and each callback is popped, and so
+    called, once.
 
-    The functions of `concurrent.futures` and `asyncio.wrap_future` reach for that condition, and
-    cannot be used: see `coordlock.runtime.driver.completion`.
+    asyncio waits for one by `coordlock.runtime.driver.completion`.
     """
 
-    __slots__ = ("_callbacks", "_outcomes")
+    __slots__ = ("__weakref__", "_callbacks", "_outcomes")
 
     def __init__(self) -> None:
         self._outcomes: list[tuple[Any, BaseException | None]] = []
-        self._callbacks: list[Callable[[Future[T]], object]] = []
+        self._callbacks: list[Callable[[Promise[T]], object]] = []
 
     def resolve(self, value: T) -> bool:
         """Complete with ``value``; False when something else came first."""
@@ -41,7 +40,7 @@ class Promise(Future[T]):
         """Complete with ``error``; False when something else came first."""
         return self._settle((None, error))
 
-    def follow(self, done: Future[T]) -> None:
+    def follow(self, done: Promise[T]) -> None:
         """Complete as ``done`` has, unless something else came first."""
         error = done.exception()
         if error is None:
@@ -67,13 +66,13 @@ class Promise(Future[T]):
             if self._callbacks:  # Ctrl-C came between
                 self._call_back()
 
-    def _call(self, callback: Callable[[Future[T]], object]) -> None:
+    def _call(self, callback: Callable[[Promise[T]], object]) -> None:
         try:
             callback(self)
         except Exception:
             log.exception("a callback of a promise failed")
 
-    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+    def add_done_callback(self, fn: Callable[[Promise[T]], object]) -> None:
         """Call ``fn`` with this promise once it is complete: here and now, if it is."""
         self._callbacks.append(fn)
         if self._outcomes:
@@ -87,18 +86,6 @@ class Promise(Future[T]):
     def done(self) -> bool:
         """Whether it is complete."""
         return bool(self._outcomes)
-
-    def running(self) -> bool:
-        """Whether it is not complete yet."""
-        return not self._outcomes
-
-    def cancel(self) -> bool:
-        """False: nobody can."""
-        return False
-
-    def cancelled(self) -> bool:
-        """False: nobody can."""
-        return False
 
     def result(self, timeout: float | None = None) -> T:
         """The value, or the error raised. Waits ``timeout`` seconds at most: TimeoutError."""
@@ -123,23 +110,6 @@ class Promise(Future[T]):
                 raise TimeoutError
         return self._outcomes[0]
 
-    def set_running_or_notify_cancel(self) -> bool:
-        """True: it runs from the beginning."""
-        return True
-
-    def set_result(self, result: T) -> None:
-        """As `resolve`; raises InvalidStateError when something else came first."""
-        if not self.resolve(result):
-            self._refuse()
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        """As `fail`; raises InvalidStateError when something else came first."""
-        if exception is None or not self.fail(exception):
-            self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise InvalidStateError(f"{self!r} cannot be completed with that")
-
     def __repr__(self) -> str:
         if not self._outcomes:
             return "<Promise: open>"
@@ -162,14 +132,14 @@ def failed(error: BaseException) -> Promise[T]:
     return promise
 
 
-def settled(future: Future[T]) -> Promise[None]:
+def settled(future: Promise[T]) -> Promise[None]:
     """A promise that is kept when ``future`` is done, however it ends."""
     promise: Promise[None] = Promise()
     future.add_done_callback(lambda _: promise.resolve(None))
     return promise
 
 
-def copied(future: Future[T]) -> Promise[T]:
+def copied(future: Promise[T]) -> Promise[T]:
     """A promise that takes the outcome of ``future``, unless something else comes first."""
     promise: Promise[T] = Promise()
     future.add_done_callback(promise.follow)

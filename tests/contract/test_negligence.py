@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +13,7 @@ from coordlock.backend import Operation
 from coordlock.config import configure
 from coordlock.errors import VersionMismatch
 from coordlock.model.contender import Contender, Entry, Snapshot
-from coordlock.runtime.promise import resolved
+from coordlock.runtime.promise import Promise, resolved
 from coordlock.testing import data_contract, observation_contract
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.waiting import eventually
@@ -52,14 +51,14 @@ def test_a_backend_that_claims_an_order_that_it_does_not_keep_fails(root: str) -
 class Piecemeal(MemoryBackend):
     """Enqueues a set one by one, each queue's contender when its turn comes."""
 
-    def enqueue_all(self, entries: Sequence[Entry]) -> Future[tuple[Snapshot, ...]]:
+    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
         return resolved(tuple(self.enqueue(entry).result() for entry in entries))
 
 
 class Forgetful(MemoryBackend):
     """Sets a value whatever its version."""
 
-    def publish(self, contender: Contender, value: bytes, version: int) -> Future[None]:
+    def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
         found = self.service.snapshot(contender.key.rpartition("/")[0]).find(contender.id)
         return super().publish(contender, value, found.version if found else version)
 
@@ -76,7 +75,7 @@ class Careless(MemoryBackend):
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
-    ) -> Future[int]:
+    ) -> Promise[int]:
         written = [super(Careless, self).write([one], guards[:1]) for one in operations]
         return next((one for one in written if one.exception()), written[-1])
 
@@ -84,7 +83,7 @@ class Careless(MemoryBackend):
 class Restarting(MemoryBackend):
     """Gives tokens again that it has given before."""
 
-    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
         snapshot = super().enqueue(entry).result()
         same = tuple(replace(one, token=7) for one in snapshot.contenders)
         return resolved(replace(snapshot, contenders=same))

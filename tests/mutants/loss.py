@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
@@ -23,7 +21,7 @@ from tests.simulation.contention import Contention
 def counts_the_time_to_live_from_the_reply() -> Changes:
     beaten = Session._beaten
 
-    def beaten_now(self: Session, _: float, answer: Promise[float], future: Future[float]) -> None:
+    def beaten_now(self: Session, _: float, answer: Promise[float], future: Promise[float]) -> None:
         beaten(self, self._timers.clock.now(), answer, future)
 
     return [(Session, "_beaten", beaten_now)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -100,7 +99,7 @@ class Register:
 
     # What the register does
 
-    def _ask(self, grant: Grant, action: Callable[[FencingToken], int], trip: Trip) -> Future[int]:
+    def _ask(self, grant: Grant, action: Callable[[FencingToken], int], trip: Trip) -> Promise[int]:
         reply: Promise[int] = Promise()
         # The number, not the grant: a holder that stood still sends without another look.
         token = FencingToken(grant.token, shared=grant.claim is Mode.PR)

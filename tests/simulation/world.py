@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +20,7 @@ from coordlock.model.claim import Claim, Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Step, Steps
+from coordlock.runtime.promise import Promise
 from coordlock.settings import Settings
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class Network(MemoryBackend):
         super().__init__(service, ttl, timers)
         self.requests: list[str] = []
 
-    def _ask(self, method: str, action: Callable[[], T]) -> Future[T]:
+    def _ask(self, method: str, action: Callable[[], T]) -> Promise[T]:
         self.requests.append(method)
         return super()._ask(method, action)
 
@@ -47,7 +47,7 @@ class Call(Generic[T]):
         self._party = party
         self._steps = steps
         self._turn = 0
-        self.outcome: Future[T] = Future()
+        self.outcome: Promise[T] = Promise()
         self.done = False
         #: When its time is up, or when it was cancelled.
         self.due: float | None = None
@@ -78,15 +78,15 @@ class Call(Generic[T]):
     def _advance(self, take: Callable[[], Step]) -> None:
         try:
             step = take()
-            while not isinstance(step, Future):
+            while not isinstance(step, Promise):
                 self._set(step)
                 step = self._steps.send(None)
         except StopIteration as stop:
             self.done = True
-            self.outcome.set_result(stop.value)
+            self.outcome.resolve(stop.value)
         except BaseException as error:
             self.done = True
-            self.outcome.set_exception(error)
+            self.outcome.fail(error)
         else:
             resume = partial(self._resume, self._turn, step)
             process = self._party.process
@@ -102,7 +102,7 @@ class Call(Generic[T]):
         if self._deadline is deadline:
             self.throw(DeadlineReached())
 
-    def _resume(self, turn: int, future: Future[Any]) -> None:
+    def _resume(self, turn: int, future: Promise[Any]) -> None:
         if turn == self._turn and not self.done:
             error = future.exception()
             if error is None:

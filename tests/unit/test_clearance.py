@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from itertools import count
 
 import pytest
@@ -13,6 +12,7 @@ from coordlock.client import Client
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.queue_view import QueueMember
+from coordlock.runtime.promise import Promise
 from tests.unit.clients import Service, backend
 
 
@@ -38,7 +38,7 @@ def clear(client: Client, meanwhile: Callable[[], None]) -> Sequence[QueueMember
     try:
         step = next(steps)
         while True:
-            if isinstance(step, Future):
+            if isinstance(step, Promise):
                 answer = step.result(30)
                 meanwhile()
                 step = steps.send(answer)

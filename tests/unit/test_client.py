@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -129,7 +129,7 @@ class MuteAtFirst(MemoryBackend):
 
     opened = 0
 
-    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         self.opened += 1
         return Promise() if self.opened == 1 else super().open(listener)
 
@@ -193,13 +193,13 @@ def test_closing_an_async_client_is_idempotent_and_several_tasks_may_do_it(
 class Stubborn(MemoryBackend):
     """A backend whose session is shared, and that doesn't answer to `close`."""
 
-    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         opened = super().open(listener).result()
         return resolved(SessionInfo(opened.id, opened.ttl, shared=True))
 
     closing: Promise[None] | None = None
 
-    def close(self) -> Future[None]:
+    def close(self) -> Promise[None]:
         super().close()
         self.closing = self.closing or Promise()
         return self.closing
@@ -230,7 +230,7 @@ def test_closing_is_bounded_however_silent_the_service_is(partitioned: bool) -> 
 
 def test_closing_a_shared_session_withdraws_its_contenders() -> None:
     class Shared(Stubborn):
-        def close(self) -> Future[None]:
+        def close(self) -> Promise[None]:
             self.kept = len(self.service.snapshot("q").contenders)
             return MemoryBackend.close(self)
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import uuid
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import coordlock
 from coordlock.errors import BackendUnavailable, ClientClosed, SessionLost
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner
+from coordlock.runtime.promise import Promise
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import World
 
@@ -296,7 +297,7 @@ def test_a_partition_answers_nothing_and_then_fails_what_was_asked(
 
 def test_closing_fails_what_is_pending(one: Peer) -> None:
     one.backend.faults.latency = lambda: 5.0
-    replies: list[Future[Any]] = [one.backend.heartbeat(), one.backend.queues()]
+    replies: list[Promise[Any]] = [one.backend.heartbeat(), one.backend.queues()]
     one.backend.faults.partition()
     replies.append(one.backend.queues())
     one.backend.close()

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +173,7 @@ def test_an_evicted_grant_is_lost_at_once_and_a_heartbeat_asks_for_the_session(
 def test_a_session_that_the_service_has_forgotten_is_over_here_too(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch, use: str
 ) -> None:
-    def forgotten(*_: object) -> Future[Any]:
+    def forgotten(*_: object) -> Promise[Any]:
         return failed(SessionLost("memory", "it expired"))
 
     grant = party.held()

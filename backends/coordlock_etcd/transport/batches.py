@@ -23,7 +23,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, Final, Generic, TypeVar
 
 from coordlock.errors import AuthenticationFailed, BackendUnavailable
@@ -59,7 +58,7 @@ class Batches(Generic[Result]):
         self._newest: _Batch[Result] | None = None
 
     def call(
-        self, queue: str, request: Request, read: Callable[[Any], Result | Future[Result]]
+        self, queue: str, request: Request, read: Callable[[Any], Result | Promise[Result]]
     ) -> Promise[Result]:
         """As `Connection.call`, for a request that concerns only ``queue``."""
         part = _Part(request, read)
@@ -77,12 +76,12 @@ class _Part(Generic[Result]):
 
     __slots__ = ("promise", "read", "request")
 
-    def __init__(self, request: Request, read: Callable[[Any], Result | Future[Result]]) -> None:
+    def __init__(self, request: Request, read: Callable[[Any], Result | Promise[Result]]) -> None:
         self.request = request
         self.read = read
         self.promise: Promise[Result] = Promise()
 
-    def read_again(self, reply: Any) -> Result | Future[Result]:
+    def read_again(self, reply: Any) -> Result | Promise[Result]:
         """What ``reply`` means if etcd may have done the request before."""
         result = self.read(reply)
         if result is False:  # nothing was there to delete, perhaps because it was done
@@ -140,7 +139,7 @@ class _Batch(Generic[Result]):
             settle(part.promise, part.read, answer)
         return True
 
-    def _ended(self, answer: Future[bool]) -> None:
+    def _ended(self, answer: Promise[bool]) -> None:
         self._seal()  # the batch may never have been sent
         parts = list(self._parts.values())
         self._parts = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -27,7 +26,7 @@ Result = TypeVar("Result")
 
 
 def settle(
-    promise: Promise[Result], read: Callable[[Reply], Result | Future[Result]], reply: Reply
+    promise: Promise[Result], read: Callable[[Reply], Result | Promise[Result]], reply: Reply
 ) -> None:
     """Complete ``promise`` with what ``read`` makes of ``reply``: see `Connection.call`."""
     try:
@@ -38,7 +37,7 @@ def settle(
         # An answer that makes no sense must not pass for an error of the caller.
         promise.fail(BackendError(SERVICE, f"unexpected answer: {error!r}"))
     else:
-        if isinstance(result, Future):
+        if isinstance(result, Promise):
             result.add_done_callback(promise.follow)
         else:
             promise.resolve(result)
@@ -63,7 +62,7 @@ class Call(Generic[Request, Reply, Result]):
         cluster: Cluster,
         login: Login | None,
         message: Callable[[], tuple[Method[Request, Reply], Request]],
-        read: Callable[[Reply], Result | Future[Result]],
+        read: Callable[[Reply], Result | Promise[Result]],
         timeout: float,
         at: Endpoint | None = None,
     ) -> None:
@@ -96,7 +95,7 @@ class Call(Generic[Request, Reply, Result]):
             self._token = self._login.given_token()
             self._attempt()
 
-    def _logged_in(self, token: Future[str | None]) -> None:
+    def _logged_in(self, token: Promise[str | None]) -> None:
         if (error := token.exception()) is not None:
             self._promise.fail(error)
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
@@ -83,7 +82,7 @@ class Connection:
         self,
         method: Method[Request, Reply],
         request: Request,
-        read: Callable[[Reply], Result | Future[Result]],
+        read: Callable[[Reply], Result | Promise[Result]],
         *,
         timeout: float | None = None,
         at: Endpoint | None = None,
@@ -99,7 +98,7 @@ class Connection:
     def send(
         self,
         message: Callable[[], tuple[Method[Request, Reply], Request]],
-        read: Callable[[Reply], Result | Future[Result]],
+        read: Callable[[Reply], Result | Promise[Result]],
         *,
         timeout: float | None = None,
         at: Endpoint | None = None,
@@ -131,7 +130,7 @@ class Connection:
         self.cluster.threads.join(self.timeout)
         self.cluster.lookout.join(_LOOK)
 
-    def _authenticate(self, request: pb.AuthenticateRequest) -> Future[str]:
+    def _authenticate(self, request: pb.AuthenticateRequest) -> Promise[str]:
         call = Call(
             self.cluster,
             None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Final, Generic, TypeVar
 
 from coordlock.errors import BackendUnavailable
@@ -23,8 +22,8 @@ class _Line(Generic[T]):
     __slots__ = ("under_way", "waiting")
 
     def __init__(self) -> None:
-        self.under_way: dict[Future[T], None] = {}
-        self.waiting: deque[tuple[Callable[[], Future[T]], Promise[T]]] = deque()
+        self.under_way: dict[Promise[T], None] = {}
+        self.waiting: deque[tuple[Callable[[], Promise[T]], Promise[T]]] = deque()
 
 
 class Limiter(Generic[T]):
@@ -39,7 +38,7 @@ class Limiter(Generic[T]):
         self._lock = threading.RLock()
         self._lines: dict[str, _Line[T]] = {}
 
-    def submit(self, queue: str, send: Callable[[], Future[T]]) -> Future[T]:
+    def submit(self, queue: str, send: Callable[[], Promise[T]]) -> Promise[T]:
         """The answer to what ``send`` sends, here and now or when others have been answered."""
         with self._lock:
             line = self._lines.get(queue)
@@ -63,11 +62,11 @@ class Limiter(Generic[T]):
             self._pass_on_after(queue, answer)
         return answer
 
-    def _pass_on_after(self, queue: str, answer: Future[T]) -> None:
+    def _pass_on_after(self, queue: str, answer: Promise[T]) -> None:
         # At once, if it has been answered meanwhile.
         answer.add_done_callback(lambda answered: self._pass_on(queue, answered))
 
-    def _pass_on(self, queue: str, answered: Future[T]) -> None:
+    def _pass_on(self, queue: str, answered: Promise[T]) -> None:
         """Give the turn to the next request, or to the one after it if that fails at once."""
         while (turn := self._next(queue, answered)) is not None:
             send, promise = turn
@@ -84,8 +83,8 @@ class Limiter(Generic[T]):
                 return
 
     def _next(
-        self, queue: str, answered: Future[T]
-    ) -> tuple[Callable[[], Future[T]], Promise[T]] | None:
+        self, queue: str, answered: Promise[T]
+    ) -> tuple[Callable[[], Promise[T]], Promise[T]] | None:
         with self._lock:
             line = self._lines.get(queue)
             if line is None:

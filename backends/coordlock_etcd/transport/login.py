@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
@@ -47,7 +46,7 @@ class Login:
         self,
         credentials: tuple[str, str] | None,
         given_token: Callable[[], str | None],
-        authenticate: Callable[[pb.AuthenticateRequest], Future[str]],
+        authenticate: Callable[[pb.AuthenticateRequest], Promise[str]],
     ) -> None:
         self._credentials = credentials
         self.given_token: Final = given_token
@@ -60,7 +59,7 @@ class Login:
         """Whether calls need a token that takes a login; else they have `given_token`."""
         return self._credentials is not None
 
-    def token(self) -> Future[str | None]:
+    def token(self) -> Promise[str | None]:
         """The token to send, after a login where there was none; None when there is no need."""
         if self._credentials is None:
             return resolved(self.given_token())
@@ -91,7 +90,7 @@ class Login:
                 self._token = None
         return True
 
-    def _answered(self, token: Promise[str | None], answer: Future[str]) -> None:
+    def _answered(self, token: Promise[str | None], answer: Promise[str]) -> None:
         error = answer.exception()
         if error is None:
             token.resolve(answer.result())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from coordlock.config import configure
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry
+from coordlock.runtime.promise import Promise
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd, EtcdServer
@@ -101,7 +101,7 @@ def test_a_paused_server_keeps_no_request_waiting_for_long(
     party.backend.watch(contender, snapshot.revision, lambda _: told.set())
     other = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
     pause(server)
-    answers: list[Future[Any]] = [
+    answers: list[Promise[Any]] = [
         party.backend.heartbeat(),
         party.backend.enqueue(other),
         party.backend.withdraw(entry),

@@ -17,6 +17,7 @@ from coordlock.config import configure
 from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Claim, Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
+from coordlock.runtime.promise import Promise
 from coordlock.testing.connection import Connection
 from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
@@ -38,7 +39,7 @@ class Party:
         self.events: list[str] = []
         self.lost = threading.Event()
 
-    def opening(self) -> Future[SessionInfo]:
+    def opening(self) -> Promise[SessionInfo]:
         return self.backend.open(_Listener(self))
 
     def open(self) -> SessionInfo:

@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from kazoo.client import KazooClient
 
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.contender import Owner
+from coordlock.runtime.promise import Promise
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.ports import free_port
@@ -274,8 +274,8 @@ class TestNothingBlocks:
         for answer in self.ask(lambda: party.backend.snapshot("q")):
             assert isinstance(answer.exception(0), BackendUnavailable)
 
-    def ask(self, request: Callable[[], Future[Any]]) -> list[Future[Any]]:
-        answers: list[Future[Any]] = []
+    def ask(self, request: Callable[[], Promise[Any]]) -> list[Promise[Any]]:
+        answers: list[Promise[Any]] = []
 
         def ask() -> None:
             answers.extend(request() for _ in range(self.COUNT))
@@ -316,7 +316,7 @@ def test_no_request_of_a_live_session_is_left_pending_after_reconnecting(
 ) -> None:
     """A fault test: the connection breaks again and again under load."""
     party = parties(proxied)
-    answers: list[Future[Any]] = []
+    answers: list[Promise[Any]] = []
     for _ in range(10):
         for _ in range(20):
             answers.append(party.backend.enqueue(new_entry()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
@@ -12,7 +11,7 @@ from coordlock_etcd.status import status
 from coordlock_etcd.transport import Connection
 
 from coordlock.errors import AuthenticationFailed, BackendUnavailable
-from coordlock.runtime.promise import failed, resolved
+from coordlock.runtime.promise import Promise, failed, resolved
 
 DENIED = NotPermitted("etcd", "permission denied")
 SILENT = BackendUnavailable("etcd", "two: no answer")
@@ -20,7 +19,7 @@ STATUS = pb.StatusResponse(version="3.5.30", leader=1, header=pb.ResponseHeader(
 
 
 class Endpoint:
-    def __init__(self, host: str, answer: Future[pb.StatusResponse]) -> None:
+    def __init__(self, host: str, answer: Promise[pb.StatusResponse]) -> None:
         self.host = host
         self.answer = answer
 
@@ -35,7 +34,7 @@ class Cluster:
             for host, one in zip(("one", "two"), answers, strict=False)
         ]
 
-    def call(self, *_: object, at: Endpoint) -> Future[pb.StatusResponse]:
+    def call(self, *_: object, at: Endpoint) -> Promise[pb.StatusResponse]:
         return at.answer
 
 

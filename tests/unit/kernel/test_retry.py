@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from concurrent.futures import Future
 
 import pytest
 from coordlock_memory import VirtualTime, VirtualTimers
@@ -12,7 +11,7 @@ from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.promise import failed, resolved
+from coordlock.runtime.promise import Promise, failed, resolved
 
 
 def unavailable(number: int) -> BackendUnavailable:
@@ -22,13 +21,13 @@ def unavailable(number: int) -> BackendUnavailable:
 class Flaky:
     """A request that fails some times, and then answers."""
 
-    def __init__(self, time: VirtualTime, failures: float, answer: Future[bool]) -> None:
+    def __init__(self, time: VirtualTime, failures: float, answer: Promise[bool]) -> None:
         self.time = time
         self.failures = failures
         self.answer = answer
         self.asked: list[float] = []
 
-    def __call__(self) -> Future[bool]:
+    def __call__(self) -> Promise[bool]:
         self.asked.append(self.time.now())
         return (
             failed(unavailable(len(self.asked)))
@@ -95,7 +94,7 @@ def test_the_deadline_takes_the_last_failure_along(
     steps = retried(flaky, timers)
     future = next(steps)
     for _ in range(2):
-        assert isinstance(future, Future)
+        assert isinstance(future, Promise)
         error = future.exception(0) if future.done() else None
         future = steps.throw(error) if error else steps.send(None)
     with pytest.raises(DeadlineReached) as caught:
@@ -104,7 +103,7 @@ def test_the_deadline_takes_the_last_failure_along(
 
 
 def test_the_deadline_of_a_first_request_has_no_failure_to_tell(timers: VirtualTimers) -> None:
-    steps: Steps[bool] = retried(Future, timers)
+    steps: Steps[bool] = retried(Promise, timers)
     next(steps)
     with pytest.raises(DeadlineReached) as caught:
         steps.throw(DeadlineReached())
@@ -113,11 +112,11 @@ def test_the_deadline_of_a_first_request_has_no_failure_to_tell(timers: VirtualT
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, ZeroDivisionError])
 def test_interrupts_pass_through(timers: VirtualTimers, error: type[BaseException]) -> None:
-    steps: Steps[bool] = retried(Future, timers)
+    steps: Steps[bool] = retried(Promise, timers)
     next(steps)
     with pytest.raises(error):
         steps.throw(error())
-    closed: Steps[bool] = retried(Future, timers)
+    closed: Steps[bool] = retried(Promise, timers)
     next(closed)
     closed.close()
 
@@ -129,7 +128,7 @@ def test_interrupts_pass_through(timers: VirtualTimers, error: type[BaseExceptio
 def test_a_removal_in_doubt_that_then_finds_nothing_was_a_removal(
     time: VirtualTime, timers: VirtualTimers, failures: int, found: bool, answer: bool
 ) -> None:
-    request: Callable[[], Future[bool]] = Flaky(time, failures, resolved(found))
+    request: Callable[[], Promise[bool]] = Flaky(time, failures, resolved(found))
     removed = run_in_background(removal(request, timers))
     time.advance(60)
     assert removed.result(0) is answer

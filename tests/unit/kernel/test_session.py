@@ -3,7 +3,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from concurrent.futures import Future
 
 import pytest
 from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualTimers
@@ -30,10 +29,10 @@ class ByHand(MemoryBackend):
         self.granted = ttl
         self.beats: list[tuple[float, Promise[float]]] = []
 
-    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         return resolved(SessionInfo("by hand", self.granted))
 
-    def heartbeat(self) -> Future[float]:
+    def heartbeat(self) -> Promise[float]:
         self.beats.append((self.time.now(), Promise()))
         return self.beats[-1][1]
 

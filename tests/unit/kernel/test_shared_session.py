@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from coordlock_memory import Fault, MemoryBackend, MemoryService
@@ -28,11 +28,11 @@ class Given(MemoryBackend):
     patience = 30.0
     is_open = closed = was_asked = False
 
-    def open(self, listener: SessionListener) -> Future[SessionInfo]:
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         self.is_open = False
         shared: Promise[SessionInfo] = Promise()
 
-        def opened(answer: Future[SessionInfo]) -> None:
+        def opened(answer: Promise[SessionInfo]) -> None:
             if (error := answer.exception()) is not None:
                 shared.fail(error)
             else:
@@ -42,10 +42,10 @@ class Given(MemoryBackend):
         super().open(listener).add_done_callback(opened)
         return shared
 
-    def heartbeat(self) -> Future[float]:
+    def heartbeat(self) -> Promise[float]:
         granted: Promise[float] = Promise()
 
-        def answered(answer: Future[float]) -> None:
+        def answered(answer: Promise[float]) -> None:
             if answer.exception() is None:
                 granted.resolve(self.patience)
             else:
@@ -54,17 +54,17 @@ class Given(MemoryBackend):
         super().heartbeat().add_done_callback(answered)
         return granted
 
-    def enqueue(self, entry: Entry) -> Future[Snapshot]:
+    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
         answer = super().enqueue(entry)
         self.was_asked = True
         return answer
 
-    def withdraw(self, entry: Entry) -> Future[bool]:
+    def withdraw(self, entry: Entry) -> Promise[bool]:
         if not self.is_open or self.closed:
             return failed(BackendUnavailable("memory", "no session is open"))
         return super().withdraw(entry)
 
-    def close(self) -> Future[None]:
+    def close(self) -> Promise[None]:
         self.closed = True
         return resolved(None)
 

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -42,13 +41,13 @@ def protocol(
     """Follow ``script``; ``complete`` calls what completes a future, sooner or later."""
     seen: list[str] = []
     for value, at_once, catches in script:
-        future: Future[Any] = Promise()
+        future: Promise[Any] = Promise()
 
-        def finish(future: Future[Any] = future, value: int | None = value) -> None:
+        def finish(future: Promise[Any] = future, value: int | None = value) -> None:
             if value is None:
-                future.set_exception(BackendUnavailable("memory", "as told"))
+                future.fail(BackendUnavailable("memory", "as told"))
             else:
-                future.set_result(value)
+                future.resolve(value)
 
         if at_once:
             finish()

@@ -99,12 +99,6 @@ def test_a_result_is_waited_for() -> None:
         assert waiting.result(30) == 7
 
 
-def test_a_promise_cannot_be_cancelled() -> None:
-    promise: Promise[int] = Promise()
-    assert promise.cancel() is False
-    assert promise.resolve(1)
-
-
 def test_a_cancelled_waiter_leaves_the_promise_alone() -> None:
     promise: Promise[int] = Promise()
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
@@ -22,13 +21,13 @@ class Service:
         self.limiter: Limiter[int] = Limiter(MOST)
         self.sent: list[int] = []
         self.under_way: dict[int, Promise[int]] = {}
-        self.answers: list[Future[int]] = []
+        self.answers: list[Promise[int]] = []
         self.refuses = False
 
     def ask(self) -> None:
         self.answers.append(self.limiter.submit("q", partial(self.send, len(self.answers))))
 
-    def send(self, number: int) -> Future[int]:
+    def send(self, number: int) -> Promise[int]:
         self.sent.append(number)
         if self.refuses:
             return failed(BackendUnavailable("a", "it was refused"))
@@ -106,7 +105,7 @@ def test_a_request_that_cannot_be_sent_fails_and_passes_its_turn_on(
     first: Promise[int] = Promise()
     third: Promise[int] = Promise()
 
-    def refuse() -> Future[int]:
+    def refuse() -> Promise[int]:
         raise error
 
     limiter.submit("q", lambda: first)
@@ -124,7 +123,7 @@ def test_who_comes_while_a_turn_is_passed_on_waits_behind_the_others() -> None:
     first: Promise[int] = Promise()
     sent: list[str] = []
 
-    def send(name: str) -> Future[int]:
+    def send(name: str) -> Promise[int]:
         sent.append(name)
         if name == "second":
             limiter.submit("q", partial(send, "newcomer"))
