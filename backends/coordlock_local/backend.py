@@ -23,16 +23,22 @@ from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Settings
 from coordlock_local.attempts import Attempts, perform
+from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory, default_root
-from coordlock_local.errors import SERVICE, translated
+from coordlock_local.errors import SERVICE, Busy, translated
+from coordlock_local.layout import adopt, check
 from coordlock_local.notices import Polling
-from coordlock_local.queue import Queue, queue_names, remove, sweep
+from coordlock_local.queue import Queue, evict, queue_names, sweep, tidy
 from coordlock_local.session import LocalSession
+from coordlock_local.slots import Place, leave, stands
 from coordlock_local.watcher import Watcher, notices
 
 __all__ = ["LocalBackend"]
 
 log = Log("coordlock.local")
+
+#: So many queues' files may be left for the next time, when they are empty.
+_KEPT: Final = 256
 
 T = TypeVar("T")
 
@@ -43,8 +49,9 @@ _backends: Final[weakref.WeakSet[LocalBackend]] = weakref.WeakSet()
 class LocalBackend(Backend):
     """A client's session in a state directory of this machine.
 
-    Requests are file operations of microseconds, done by the calling thread. Only adding a
-    contender can find others in its way, and then a thread goes on (`Attempts`).
+    Requests are file operations of microseconds, done by the calling thread. Only what needs the
+    counter, as adding a contender does, can find others in its way; then a thread goes on
+    (`Attempts`).
     """
 
     scheme: ClassVar[str] = "local"
@@ -64,7 +71,9 @@ class LocalBackend(Backend):
         self._listener: SessionListener | None = None
         self._session: LocalSession | None = None
         self._watcher: Watcher | None = None
-        self._paths: dict[str, str] = {}  # by entry id, the files of this session's contenders
+        self._queues: dict[str, Queue] = {}  # by name; the longest in use comes first
+        self._places: dict[str, Place] = {}  # by entry id, where the session's contenders stand
+        self._own: dict[str, Contender] = {}  # by key, these contenders
         self._closed = False
         _backends.add(self)
 
@@ -100,7 +109,9 @@ class LocalBackend(Backend):
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
     ) -> Promise[Snapshot]:
-        return self._ask(lambda: Queue(self._prepared(), queue).snapshot(upto, owners=owners))
+        return self._ask(
+            lambda: Queue(self._prepared(), queue).snapshot(upto, owners=owners, own=self._own)
+        )
 
     def watch(
         self,
@@ -115,10 +126,10 @@ class LocalBackend(Backend):
             if self._closed or self._session is None:
                 return lambda: None
             if self._watcher is None:
-                self._watcher = Watcher(self._session.directory)
+                self._watcher = Watcher(self._session)
             watcher = self._watcher
         try:
-            return watcher.watch(contender, departed)
+            return watcher.watch(contender, departed, waiter)
         except RuntimeError as error:  # no thread: the interpreter is exiting, or has too many
             raise BackendUnavailable(SERVICE, str(error)) from error
 
@@ -129,7 +140,7 @@ class LocalBackend(Backend):
         return self._ask(lambda: queue_names(self._prepared()))
 
     def evict(self, contender: Contender) -> Promise[bool]:
-        return self._ask(partial(remove, contender.key))
+        return self._ask(partial(self._evict, contender), self._request_timeout)
 
     def describe(self) -> Promise[ServiceInfo]:
         return self._ask(self._describe)
@@ -147,10 +158,14 @@ class LocalBackend(Backend):
         with self._lock:
             session, self._session = self._session, None
         if session is not None:
-            for path in list(self._paths.values()):
+            used = {queue.path for queue in self._queues.values()}
+            for id, place in list(self._places.items()):
+                used.add(place.path)
                 with suppress(OSError):  # it is dead with its session
-                    remove(path)
+                    _leave(session, id, place)
             session.end()
+            for path in used:
+                _tidy(session, path)
         return resolved(None)
 
     def forget(self) -> None:
@@ -172,23 +187,27 @@ class LocalBackend(Backend):
 
     def _prepared(self) -> Directory:
         if self._directory is None:
-            self._directory = Directory.prepare(self.root)
+            directory = Directory.prepare(self.root)
+            check(directory)
+            self._directory = directory
         return self._directory
 
     def _open(self, listener: SessionListener) -> SessionInfo:
         self._directory = directory = Directory.prepare(self.root)
         session = LocalSession(directory)
+        adopt(directory, session.counter)
         others = session.start()
         with self._lock:
             closed = self._closed
             if not closed:
                 self._session, self._listener = session, listener
+                self._queues.clear()
         if closed:
             session.end()
             raise SessionLost(SERVICE, "the client was closed")
         try:
-            dead = sweep(directory, others)
-        except OSError as error:  # the next `open` tries again
+            dead = sweep(directory, session.counter, others)
+        except (OSError, Busy) as error:  # the next `open` tries again
             log.debug("cannot sweep %s: %s", self.root, error)
         else:
             log.debug("removed %d dead session(s) from %s", len(dead), self.root)
@@ -205,30 +224,51 @@ class LocalBackend(Backend):
         session = self._session
         if session is None:
             raise self._lose(session)
-        queue = Queue(session.directory, entry.queue)
-        contender = queue.contender(self._paths.get(entry.id, ""))
-        if contender is None or not os.path.exists(contender.key):
-            note = partial(self._paths.__setitem__, entry.id)
-            contender = queue.add(entry, session, note)
-        if contender is None:
+        queue = self._queue(session, entry.queue)
+        place = self._places.get(entry.id)
+        if place is not None and stands(session.directory, place):
+            return queue.snapshot(queue.contender(place))
+        snapshot = queue.add(entry, session, partial(self._note, entry.id), self._own)
+        if snapshot is None:
             raise self._lose(session)
-        snapshot = queue.snapshot(contender)
-        if snapshot.find(entry.id) is None and not session.is_alive():
-            raise self._lose(session)
+        me = snapshot.contenders[-1]
+        self._own[me.key] = me
         return snapshot
 
+    def _note(self, id: str, place: Place) -> None:
+        """An entry has one place: it was evicted from the one before, or never came to stand."""
+        self._places[id] = place
+
     def _withdraw(self, entry: Entry) -> bool:
-        queue = Queue(self._prepared(), entry.queue)
-        path = self._paths.pop(entry.id, None)
+        place = self._places.get(entry.id)
+        if place is None:
+            return False
+        session, watcher = self._session, self._watcher
+        if session is None:
+            return False  # it has gone with its session
         try:
-            if path is not None and remove(path):
-                return True
-            # Interrupted between two steps, or removed by another program, or never there.
-            removed = [remove(path) for path in queue.find(entry.id)]
+            was_there = _leave(session, entry.id, place)
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.
             raise BackendUnavailable(SERVICE, translated(error).reason) from error
-        return any(removed)
+        self._own.pop(place.key, None)
+        self._places.pop(entry.id, None)
+        if watcher is not None:
+            watcher.left(place.key)
+        return was_there
+
+    def _evict(self, contender: Contender) -> bool:
+        directory = self._prepared()
+        return evict(directory, Counter(directory), contender)
+
+    def _queue(self, session: LocalSession, name: str) -> Queue:
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = Queue(session.directory, name)
+            if len(self._queues) > _KEPT:
+                with suppress(KeyError, StopIteration, RuntimeError):  # another thread does it
+                    _tidy(session, self._queues.pop(next(iter(self._queues))).path)
+        return queue
 
     def _lose(self, session: LocalSession | None) -> SessionLost:
         """End a session whose file was removed: to the others it is dead."""
@@ -238,7 +278,9 @@ class LocalBackend(Backend):
                 return lost
             self._session = None
             watcher, self._watcher = self._watcher, None
-            self._paths.clear()
+            self._places.clear()
+            self._own.clear()
+            self._queues.clear()
         session.end()
         if watcher is not None:
             watcher.close()
@@ -262,6 +304,20 @@ class LocalBackend(Backend):
             endpoints=(directory.root,),
             warnings=tuple(warnings),
         )
+
+
+def _leave(session: LocalSession, id: str, place: Place) -> bool:
+    """Take away the contender of the entry ``id`` at ``place``, and tell of it; if it was there."""
+    was_there = leave(session.directory, place)
+    with suppress(FileNotFoundError):  # no other process waits for it
+        os.unlink(session.directory.watch(session.id, id))
+    return was_there
+
+
+def _tidy(session: LocalSession, path: str) -> None:
+    """Remove a queue's file if it is empty; where that's impossible, another client does it."""
+    with suppress(OSError, CoordlockError, Busy):
+        tidy(session.directory, session.counter, path)
 
 
 def _forget() -> None:

@@ -11,39 +11,27 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.runtime.shared_file import no_fork, overwrite, seal, unseal
-from coordlock_local.directory import Directory
+from coordlock_local.directory import UNKNOWN, Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import try_lock, unlock
 
-__all__ = ["Counter", "Tokens", "boot_id"]
+__all__ = ["Counter", "Tokens"]
 
 #: Tokens are promised to the disk this many at a time, so that few of them wait for it.
 _BLOCK: Final = 65_536
-#: The boot id where there is none. All are as long as the kernel's.
-_UNKNOWN: Final = "-" * 36
-#: For how long one attempt waits for the threads of this process, in seconds.
-_PATIENCE: Final = 0.002
-
-
-def boot_id() -> str:
-    """What identifies this run of the operating system, or "" where nothing does."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except (OSError, ValueError):
-        return ""
+#: For how long one attempt waits for other threads of this process, in seconds.
+_PATIENCE: Final = 0.02
 
 
 class Counter:
-    """The counter of a directory. ``boot`` is the `boot_id`."""
+    """The counter of a directory."""
 
-    def __init__(self, directory: Directory, boot: str | None = None) -> None:
+    def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._boot = (boot_id() if boot is None else boot).ljust(36, "-")[:36]
 
     @contextmanager
     def held(self) -> Iterator[Tokens]:
@@ -53,14 +41,14 @@ class Counter:
             raise Busy
         try:
             path = self._directory.counter
-            descriptor = self._directory.create(path, exclusive=False)
+            descriptor = self._directory.open(path, os.O_RDWR | os.O_CREAT)
             try:
                 if not try_lock(descriptor):
                     raise Busy
                 try:
                     if os.fstat(descriptor).st_nlink == 0:  # removed: the next one finds a new one
                         raise Busy
-                    yield Tokens(descriptor, path, self._boot)
+                    yield Tokens(descriptor, path, self._directory.boot)
                 finally:
                     unlock(descriptor)
             finally:
@@ -69,24 +57,16 @@ class Counter:
             no_fork.release()
 
 
-class _Record(NamedTuple):
-    """What the file says.
-
-    Attributes:
-        boot: during which run of the system ``last`` was written.
-        last: the last token taken. Not waited for on the disk, so it counts only during ``boot``.
-        safe: no token above is given out: so much of ``reserved`` is known to be on the disk.
-        reserved: the next run of the system starts above.
-    """
-
-    boot: str
-    last: int
-    safe: int
-    reserved: int
-
-
 class Tokens:
-    """The counter, held."""
+    """The counter while it is held.
+
+    Its file has one line of four fields:
+
+    * ``boot``: during which run of the operating system ``last`` was written.
+    * ``last``: the last token taken. It may not be on the disk, so it counts only during ``boot``.
+    * ``safe``: no token above is given out; so much of ``reserved`` is known to be on the disk.
+    * ``reserved``: the next run of the system starts above.
+    """
 
     def __init__(self, descriptor: int, path: str, boot: str) -> None:
         self._descriptor = descriptor
@@ -102,31 +82,30 @@ class Tokens:
         follows ``reserved`` only behind the fsync, so a process killed before its fsync leaves a
         reservation that the next one makes again.
         """
-        record = self._read()
-        last, safe, reserved = record.last, record.safe, record.reserved
-        is_known = self._boot != _UNKNOWN
-        if not is_known or record.boot != self._boot:
+        boot, last, safe, reserved = self._read()
+        is_known = self._boot != UNKNOWN
+        if not is_known or boot != self._boot:
             last = safe = reserved
         token = last + 1
         if token > safe:
             # Without a boot id there is no telling whether `last` counts: each token is reserved.
             reserved = token + _BLOCK if is_known else token
-            self._write(_Record(self._boot, last, safe, reserved))
+            self._write(last, safe, reserved)
             os.fsync(self._descriptor)
             safe = reserved
-        self._write(_Record(self._boot, token, safe, reserved))
+        self._write(token, safe, reserved)
         return token
 
-    def _read(self) -> _Record:
+    def _read(self) -> tuple[str, int, int, int]:
         data = os.pread(self._descriptor, 4096, 0)
         if not data:
             # New, or its directory was removed. Starting from the clock, tokens go on growing then
             # too, unless more than a million a second were taken or the clock was set back.
             floor = time.time_ns() // 1000
-            return _Record(_UNKNOWN, floor, floor, floor)
+            return UNKNOWN, floor, floor, floor
         try:
             boot, last, safe, reserved = unseal(data).split(" ")
-            return _Record(boot, int(last), int(safe), int(reserved))
+            return boot, int(last), int(safe), int(reserved)
         except ValueError:
             raise BackendError(
                 SERVICE,
@@ -134,7 +113,7 @@ class Tokens:
                 "from the microseconds of the clock",
             ) from None
 
-    def _write(self, record: _Record) -> None:
-        data = seal(f"{record.boot} {record.last:019d} {record.safe:019d} {record.reserved:019d}")
+    def _write(self, last: int, safe: int, reserved: int) -> None:
+        data = seal(f"{self._boot} {last:019d} {safe:019d} {reserved:019d}")
         if not overwrite(self._descriptor, data):
             raise BackendError(SERVICE, f"{self._path} could not be written")

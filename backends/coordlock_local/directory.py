@@ -2,9 +2,14 @@
 
 ::
 
-    <root>/counter                      the next token; its lock guards the order (counter.py)
-    <root>/sessions/<session>           locked by a process for as long as it lives (session.py)
-    <root>/queues/<name>/<contender>    the queue of one lock (queue.py)
+    <root>/layout                         the version of all that follows (layout.py)
+    <root>/counter                        the next token; its lock guards the order (counter.py)
+    <root>/sessions/<session>             locked by a process for as long as it lives (session.py)
+    <root>/queues/<name>                  the contenders of one lock (slots.py)
+    <root>/watched/<session>-<entry id>   removed when that contender leaves (watcher.py)
+
+Several contenders enter in one step because the counter is held meanwhile. ``values`` and ``data``
+are kept free for what contenders publish and for data.
 
 A private directory (mode 0700, what is created where none is) belongs to one user. One that an
 administrator made writable for a group (mode 2770) is shared by its members.
@@ -15,8 +20,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -24,7 +29,10 @@ from coordlock.errors import ConfigurationError
 from coordlock.model.names import file_name
 from coordlock.sources import home
 
-__all__ = ["Directory", "default_root"]
+__all__ = ["UNKNOWN", "Directory", "default_root"]
+
+#: The boot id where the system has none.
+UNKNOWN: Final = "-" * 36
 
 #: File systems that several machines share. The locks of another machine's processes may not be
 #: seen here, so they would count as dead and lose their contenders.
@@ -32,6 +40,9 @@ _NETWORK: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "beegfs"}
     | {"glusterfs", "pvfs2", "orangefs", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs", "fuse.s3fs"}
 )
+
+#: How often a file is opened again that its maker has not opened to the group yet.
+_ATTEMPTS: Final = 20
 
 
 def default_root() -> str:
@@ -50,19 +61,29 @@ def default_root() -> str:
     return os.path.join(state, "coordlock")
 
 
-@dataclass(frozen=True, slots=True)
 class Directory:
-    """A state directory that was found fit.
+    """A state directory that was found fit, and the paths in it."""
 
-    Attributes:
-        root: its path.
-        mode: the permissions of the directories in it.
-        folds: its file system takes ``a`` and ``A`` for the same name.
-    """
+    def __init__(
+        self, root: str, mode: int = 0o700, *, folds: bool = False, boot: str | None = None
+    ) -> None:
+        """Whether the file system ``folds`` says if it takes ``a`` and ``A`` for the same name.
 
-    root: str
-    mode: int
-    folds: bool
+        ``mode`` is that of the directories in it. ``boot`` identifies a run of the operating system
+        and is this one's by default.
+        """
+        self.root: Final = root
+        self.folds: Final = folds
+        #: 36 characters; `UNKNOWN` where nothing identifies the run of the system.
+        self.boot: Final = (_boot_id() if boot is None else boot).ljust(36, "-")[:36]
+        #: Whether several users have access.
+        self.shared: Final = bool(mode & 0o070)
+        self.layout: Final = os.path.join(root, "layout")
+        self.counter: Final = os.path.join(root, "counter")
+        self.sessions: Final = os.path.join(root, "sessions")
+        self.queues: Final = os.path.join(root, "queues")
+        self.watched: Final = os.path.join(root, "watched")
+        self._mode = mode
 
     @classmethod
     def prepare(cls, root: str) -> Self:
@@ -90,53 +111,65 @@ class Directory:
                 "or coordinate machines with zookeeper:// or etcd://"
             )
         mode = stat.S_IMODE(status.st_mode) & 0o2770 if shared else 0o700
-        directory = cls(root, mode, folds=False)
-        directory.make(directory.sessions)
-        directory.make(directory.queues)
-        return cls(root, mode, folds=os.path.exists(os.path.join(root, "SESSIONS")))
+        directory = cls(root, mode)
+        for path in (directory.sessions, directory.queues, directory.watched):
+            directory.make(path)
+        if os.path.exists(os.path.join(root, "SESSIONS")):
+            return cls(root, mode, folds=True)
+        return directory
 
-    @property
-    def shared(self) -> bool:
-        """Whether several users have access."""
-        return bool(self.mode & 0o070)
-
-    @property
-    def counter(self) -> str:
-        """The file that the tokens come from."""
-        return os.path.join(self.root, "counter")
-
-    @property
-    def sessions(self) -> str:
-        """The directory of the sessions."""
-        return os.path.join(self.root, "sessions")
-
-    @property
-    def queues(self) -> str:
-        """The directory of the queues."""
-        return os.path.join(self.root, "queues")
+    def session(self, id: str) -> str:
+        """The file of the session ``id``."""
+        return f"{self.sessions}/{id}"
 
     def queue(self, name: str) -> str:
-        """The directory of the queue ``name``. No two names share one."""
-        return os.path.join(self.queues, file_name(name, folds=self.folds))
+        """The file of the queue ``name``. No two names share one."""
+        return f"{self.queues}/{file_name(name, folds=self.folds)}"
+
+    def watch(self, session: str, id: str) -> str:
+        """The file that tells when the contender ``id`` of ``session`` leaves."""
+        return f"{self.watched}/{session}-{id}"
 
     def make(self, path: str) -> None:
         """Make a directory, unless it is there."""
         with suppress(FileExistsError):
-            os.mkdir(path, self.mode)
+            os.mkdir(path, self._mode)
             if self.shared:  # the umask must not shut out the group
-                os.chmod(path, self.mode)
+                os.chmod(path, self._mode)
 
-    def create(self, path: str, *, exclusive: bool = True) -> int:
-        """A descriptor of the new file ``path``, or of an old one if not ``exclusive``."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags | (os.O_EXCL if exclusive else 0), 0o600)
+    def open(self, path: str, flags: int) -> int:
+        """Open a file, with the ``flags`` of the system call; its descriptor."""
+        flags |= os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            if self.shared and os.fstat(descriptor).st_uid == os.geteuid():
-                os.fchmod(descriptor, self.mode & 0o660)
-        except BaseException:
-            os.close(descriptor)
-            raise
+            descriptor = os.open(path, flags, 0o600)
+        except PermissionError:
+            if not self.shared:
+                raise
+            descriptor = _opened_later(path, flags)
+        if self.shared and flags & os.O_CREAT:
+            try:
+                if os.fstat(descriptor).st_uid == os.geteuid():
+                    os.fchmod(descriptor, self._mode & 0o660)
+            except BaseException:
+                os.close(descriptor)
+                raise
         return descriptor
+
+
+def _opened_later(path: str, flags: int) -> int:
+    """A descriptor of a file that another user has made and is about to open to the group."""
+    for _ in range(_ATTEMPTS):
+        time.sleep(0.001)
+        with suppress(PermissionError):
+            return os.open(path, flags, 0o600)
+    return os.open(path, flags, 0o600)
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def _file_system(path: str) -> str:

@@ -1,36 +1,29 @@
-"""A queue: a directory whose entries, in the order of their names, are its contenders.
-
-``<token, 19 digits>-<marker>-<entry id>-<session id>`` tells all that decides; the content is for
-people. An entry appears complete, by renaming, while the counter is held. It goes by unlinking, for
-which nothing needs to be held, so no process can keep another's contender from leaving.
-"""
+"""Queues: who stands in one, in which order, and who of them lives."""
 
 from __future__ import annotations
 
-import errno
 import os
-import re
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from coordlock.errors import BackendUnavailable
-from coordlock.model.claim import parse_marker
-from coordlock.model.contender import Contender, Entry, Owner, Snapshot
-from coordlock.model.names import escape, unescape
+from coordlock.errors import BackendError
+from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
-from coordlock_local.errors import SERVICE
-from coordlock_local.session import LocalSession, is_alive
+from coordlock_local.errors import Busy
+from coordlock_local.session import LocalSession, has_died, is_alive
+from coordlock_local.slots import EVICTED, Place, Slots, header
 
-__all__ = ["Queue", "queue_names", "remove", "sweep"]
+__all__ = ["Queue", "evict", "queue_names", "sweep", "tidy"]
 
-_ENTRY: Final = re.compile(r"([0-9]{19})-([a-z0-9]+)-([^-/]+)-([0-9a-f]{32})")
 #: How often a queue that changes is read again until two readings agree.
 _READINGS: Final = 20
-#: How often adding is tried again when the directory is removed, being empty, at that moment.
-_ATTEMPTS: Final = 100
+#: A file that has grown to so many slots is cut when all are free.
+_MANY: Final = 64
+#: How often the counter is tried for work that can also be done later, and the pause in seconds.
+_ATTEMPTS, _PAUSE = 20, 0.0005
 
 
 class Queue:
@@ -40,190 +33,221 @@ class Queue:
         self.name: Final = name
         self.path: Final = directory.queue(name)
         self._directory = directory
+        self._header = header(directory, name)
 
     def add(
-        self, entry: Entry, session: LocalSession, note: Callable[[str], None]
-    ) -> Contender | None:
-        """Add a contender; None when the session has died meanwhile.
+        self,
+        entry: Entry,
+        session: LocalSession,
+        note: Callable[[Place], None],
+        own: Mapping[str, Contender],
+    ) -> Snapshot | None:
+        """Add a contender and read the queue; None when the session has died meanwhile.
 
-        ``note`` is told each path before there is a file, so that a file is never forgotten.
-        Raises `Busy`; called again then, it goes on where it was.
+        ``note`` is told where the contender will stand before it stands there, so that it is never
+        forgotten. Raises `Busy`. See `snapshot` for ``own``.
         """
-        # No leading digit: it does not count yet.
-        draft = os.path.join(self.path, f".{entry.id}-{session.id}")
-        missing = False
-        for attempt in range(_ATTEMPTS):
-            try:
-                if missing:
-                    self._directory.make(self.path)
-                note(draft)
-                self._draft(draft, entry)
-                with session.counter.held() as tokens:
-                    token = tokens.take()
-                    name = f"{token:019d}-{entry.claim.marker}-{entry.id}-{session.id}"
-                    key = os.path.join(self.path, name)
-                    note(key)
-                    os.rename(draft, key)
-            except FileNotFoundError:
-                if not session.is_alive():
-                    return None
-                missing = True
-            except PermissionError:
-                # Another user has made it and is about to admit the group.
-                if not self._directory.shared or attempt == _ATTEMPTS - 1:
-                    raise
-                time.sleep(0.001)
-            else:
-                return Contender(entry.id, key, entry.claim, token, token, session.id, entry.owner)
-        raise BackendUnavailable(SERVICE, f"{self.path} is removed again and again")
+        with (
+            session.counter.held() as tokens,
+            Slots(self._directory, self.path, os.O_RDWR | os.O_CREAT, self._header) as slots,
+        ):
+            index = slots.read()
+            if not index or (len(index) > _MANY and not any(index)):
+                slots.begin()
+                index = []
+            earlier = _standing(index)
+            slot = index.index(0) if 0 in index else len(index)
+            token = tokens.take()
+            place = Place(self.path, slot, token)
+            note(place)
+            slots.add(slot, token, entry, session.id)
+            me = Contender(entry.id, place.key, entry.claim, token, token, session.id, entry.owner)
+            if not earlier:
+                return Snapshot(self.name, (me,)) if session.is_alive() else None
+            chosen, omitted, dead = self._nearest(slots, earlier, entry.claim.window, own)
+            for place, contender in dead:
+                _bury(self._directory, slots, place, contender.session)
+        return Snapshot(self.name, (*chosen, me), omitted=omitted) if session.is_alive() else None
 
-    def snapshot(self, upto: Contender | None = None, *, owners: bool = False) -> Snapshot:
-        """The queue, or its nearest part up to ``upto``, without the dead ones, which it removes.
+    def snapshot(
+        self,
+        upto: Contender | None = None,
+        *,
+        owners: bool = False,
+        own: Mapping[str, Contender] | None = None,
+    ) -> Snapshot:
+        """The queue, or its nearest part up to ``upto``, without the dead ones.
 
-        A directory is not read in one step. But contenders before ``upto`` only leave, so one that
-        is in the queue all the time is listed. With ``owners`` it is read until two readings agree.
-        Entries are never made again, so the queue was like that at a moment between the two
-        (Afek et al., "Atomic snapshots of shared memory", 1993).
+        ``own`` holds contenders of this process by their keys, which need not be read and live.
+
+        The index is not read in one step. But contenders before ``upto`` only leave, so one that is
+        in the queue all the time is listed. With ``owners`` it is read until two readings agree.
+        Tokens never come back, so the queue was like that at a moment between the two (Afek et
+        al., "Atomic snapshots of shared memory", 1993).
         """
-        names = self._names()
-        snapshot = self._select(names, upto, owners)
-        for _ in range(_READINGS if owners else 0):
-            before, names = names, self._names()
-            if names == before:
-                break
-            snapshot = self._select(names, upto, owners)
+        try:
+            slots = Slots(self._directory, self.path, header=self._header)
+        except FileNotFoundError:
+            return Snapshot(self.name, ())
+        with slots:
+            index = slots.read()
+            snapshot = self._select(slots, index, upto, owners, own or {})
+            for _ in range(_READINGS if owners else 0):
+                before, index = index, slots.read()
+                if index == before:
+                    break
+                snapshot = self._select(slots, index, upto, owners, own or {})
         return snapshot
 
-    def find(self, id: str) -> list[str]:
-        """The paths of the entry ``id``, drafts too, whatever their session."""
-        try:
-            names = os.listdir(self.path)
-        except FileNotFoundError:
-            return []
-        return [
-            os.path.join(self.path, name)
-            for name in names
-            if name.startswith(f".{id}-") or f"-{id}-" in name
-        ]
+    def contender(self, place: Place) -> Contender | None:
+        """The contender at ``place``, if it stands there."""
+        with (
+            suppress(FileNotFoundError),
+            Slots(self._directory, self.path, header=self._header) as slots,
+        ):
+            return slots.contender(place.slot, place.token)
+        return None
 
-    def contender(self, key: str, *, owners: bool = False) -> Contender | None:
-        """The contender of the file ``key``; None for other files, and for one that has left."""
-        match = _ENTRY.fullmatch(os.path.basename(key))
-        if match is None:
-            return None
-        order, marker, id, session = match.groups()
-        owner = None
-        if owners:
-            try:
-                owner = Owner.decode(_content(key)[1])
-            except FileNotFoundError:
-                return None
-        return Contender(id, key, parse_marker(marker), int(order), int(order), session, owner)
+    def _select(
+        self,
+        slots: Slots,
+        index: list[int],
+        upto: Contender | None,
+        owners: bool,
+        own: Mapping[str, Contender],
+    ) -> Snapshot:
+        if upto is None:
+            standing = _standing(index)
+            wanted = len(standing)
+            last: tuple[Contender, ...] = ()
+        else:
+            assert upto.token is not None
+            standing = _standing(index, upto.token)
+            wanted = upto.claim.window
+            last = (upto,) if upto.token in index else ()
+            if owners and last:
+                standing, wanted, last = _standing(index, upto.token + 1), wanted + 1, ()
+        known = {} if owners else own
+        chosen, omitted, _ = self._nearest(slots, standing, wanted, known, owners=owners)
+        return Snapshot(self.name, (*chosen, *last), omitted=omitted)
 
-    def _draft(self, path: str, entry: Entry) -> None:
-        try:
-            descriptor = self._directory.create(path)
-        except FileExistsError:  # an earlier attempt came so far
-            return
-        try:
-            # The name is for `queue_names`, where the directory's name is a hash.
-            content = f"{escape(entry.queue)}\n".encode() + entry.owner.encode()
-            if os.write(descriptor, content) != len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        except BaseException:
-            os.unlink(path)
-            raise
-        finally:
-            os.close(descriptor)
-
-    def _names(self) -> list[str]:
-        return sorted(_entries(self.path))
-
-    def _select(self, names: list[str], upto: Contender | None, owners: bool) -> Snapshot:
-        end, wanted = len(names), len(names)
-        if upto is not None:
-            own = os.path.basename(upto.key)
-            end = bisect_right(names, own)
-            wanted = upto.claim.window + (end > 0 and names[end - 1] == own)
+    def _nearest(
+        self,
+        slots: Slots,
+        standing: list[tuple[int, int]],
+        wanted: int,
+        own: Mapping[str, Contender],
+        *,
+        owners: bool = False,
+    ) -> tuple[list[Contender], int, list[tuple[Place, Contender]]]:
+        """The last ``wanted`` that live, how many stand before them, and the dead between."""
         lives: dict[str, bool] = {}
         chosen: list[Contender] = []
-        # Backwards: as many of the nearest as are asked for, not counting the dead.
+        dead: list[tuple[Place, Contender]] = []
+        end = len(standing)
         while end and len(chosen) < wanted:
             end -= 1
-            contender = self.contender(os.path.join(self.path, names[end]), owners=owners)
+            token, slot = standing[end]
+            place = Place(self.path, slot, token)
+            contender = own.get(place.key)
             if contender is None:
-                continue
-            if contender.session not in lives:
-                lives[contender.session] = is_alive(self._directory, contender.session)
-            if lives[contender.session]:
-                chosen.append(contender)
-            else:
-                with suppress(OSError):  # it does not count, removed or not
-                    remove(contender.key)
-        return Snapshot(self.name, tuple(reversed(chosen)), omitted=end)
+                contender = slots.contender(slot, token, owners=owners)
+                if contender is None:  # it has left meanwhile
+                    continue
+                if contender.session not in lives:
+                    lives[contender.session] = is_alive(self._directory, contender.session)
+                if not lives[contender.session]:
+                    dead.append((place, contender))
+                    continue
+            chosen.append(contender)
+        chosen.reverse()
+        return chosen, end, dead
 
 
-def remove(path: str) -> bool:
-    """Remove an entry or a draft; whether it was there. The last one's queue goes with it."""
+def _standing(index: list[int], below: int = EVICTED) -> list[tuple[int, int]]:
+    """The tokens in ``index`` that are smaller than ``below``, each with its slot, in order."""
+    return sorted((token, slot) for slot, token in enumerate(index) if 0 < token < below)
+
+
+def _bury(directory: Directory, slots: Slots, place: Place, session: str) -> None:
+    """Take the contender of a dead session away. The counter must be held."""
+    # If the file of the session was removed, its process may live: then the slot stays its own.
+    free = has_died(directory, session)
+    slots.put(place.slot, 0 if free else place.token | EVICTED)
+
+
+def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
+    """Remove a contender, whoever's it is; whether it was there. Raises `Busy`."""
+    place = Place.of(contender)
     try:
-        os.unlink(path)
+        with counter.held(), Slots(directory, place.path, os.O_RDWR) as slots:
+            if slots.get(place.slot) != place.token:
+                return False
+            slots.put(place.slot, place.token | EVICTED)
     except FileNotFoundError:
         return False
-    with suppress(OSError):  # not empty; an `add` that is under way makes it again
-        os.rmdir(os.path.dirname(path))
+    with suppress(OSError):  # all that watch it look once a second anyway
+        os.utime(directory.session(contender.session))
     return True
 
 
 def queue_names(directory: Directory) -> list[str]:
-    """The names of the queues that have entries."""
+    """The names of the queues that may have contenders."""
     found = []
-    for component in os.listdir(directory.queues):
-        path = os.path.join(directory.queues, component)
-        entries = _entries(path)
-        name = unescape(component)
-        while entries and name is None:  # a hash
-            with suppress(FileNotFoundError):  # left just now
-                escaped, _ = _content(os.path.join(path, entries.pop()))
-                name = unescape(escaped.decode("ascii", "replace"))
-        if name is not None and (entries or "=" in component):
-            found.append(name)
+    for path in _files(directory):
+        with suppress(OSError, BackendError), Slots(directory, path) as slots:
+            if _standing(slots.read()) and slots.name is not None:
+                found.append(slots.name)
     return found
 
 
-def sweep(directory: Directory, sessions: Iterable[str]) -> list[str]:
+def tidy(
+    directory: Directory, counter: Counter, path: str, dead: Collection[str] = frozenset()
+) -> None:
+    """Remove what sessions that have died left in the file ``path``, and the file if it is empty.
+
+    Raises `Busy`.
+    """
+    with counter.held(), Slots(directory, path, os.O_RDWR) as slots:
+        left = 0
+        for token, slot in _standing(slots.read()):
+            contender = slots.contender(slot, token) if dead else None
+            if contender is not None and contender.session in dead:
+                slots.put(slot, 0)
+            else:
+                left += 1
+        if not left:
+            os.unlink(path)  # who was evicted from it finds nothing, or another file
+
+
+def sweep(directory: Directory, counter: Counter, sessions: Iterable[str]) -> list[str]:
     """Remove what dead ones among ``sessions`` left, and them; the ids of the dead.
 
     A session's file goes last, so that the next `open` sweeps again what was not finished.
+    Raises OSError or `Busy` where it can't finish.
     """
     dead = [id for id in sessions if not is_alive(directory, id)]
-    if not dead:
-        return []
-    for component in os.listdir(directory.queues):
-        path = os.path.join(directory.queues, component)
-        with suppress(OSError):  # removed meanwhile; no queue. What stays counts as dead
-            for name in os.listdir(path):
-                if name.rpartition("-")[2] in dead:
-                    remove(os.path.join(path, name))
-        with suppress(OSError):  # left empty by a process that died between two steps
-            os.rmdir(path)
+    for path in _files(directory) if dead else ():
+        for attempt in range(_ATTEMPTS):
+            try:
+                with suppress(OSError, BackendError):  # gone meanwhile; no file of ours
+                    tidy(directory, counter, path, dead)
+                break
+            except Busy:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(_PAUSE)
     for id in dead:
         with suppress(FileNotFoundError):
-            os.unlink(os.path.join(directory.sessions, id))
+            os.unlink(directory.session(id))
+    watched = os.listdir(directory.watched)
+    living = set(os.listdir(directory.sessions)) if watched else ()
+    for name in watched:
+        if name.partition("-")[0] not in living:
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(directory.watched, name))
     return dead
 
 
-def _entries(path: str) -> list[str]:
-    try:
-        return [name for name in os.listdir(path) if name[:1].isdigit()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _content(path: str) -> tuple[bytes, bytes]:
-    """The queue's escaped name and the owner, as an entry says."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        name, _, owner = os.read(descriptor, 1 << 20).partition(b"\n")
-    finally:
-        os.close(descriptor)
-    return name, owner
+def _files(directory: Directory) -> list[str]:
+    return [os.path.join(directory.queues, name) for name in os.listdir(directory.queues)]

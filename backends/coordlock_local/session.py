@@ -17,7 +17,7 @@ from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.flock import is_locked, try_lock
 
-__all__ = ["LocalSession", "is_alive"]
+__all__ = ["LocalSession", "has_died", "is_alive"]
 
 # Those of this process, so that a forked child can close its copies, which keep the lock.
 _open: Final[set[LocalSession]] = set()
@@ -30,8 +30,9 @@ class LocalSession:
         self.id: Final = os.urandom(16).hex()
         self.directory: Final = directory
         self.counter: Final = Counter(directory)
-        self._path = os.path.join(directory.sessions, self.id)
+        self._path = directory.session(self.id)
         self._descriptor = -1
+        self._file = (0, 0)
 
     def start(self) -> list[str]:
         """Make the file and lock it; the ids of the sessions that were there before.
@@ -41,9 +42,11 @@ class LocalSession:
         """
         with self.counter.held():
             others = os.listdir(self.directory.sessions)
-            self._descriptor = self.directory.create(self._path)
+            self._descriptor = self.directory.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             _open.add(self)
             try:
+                status = os.fstat(self._descriptor)
+                self._file = status.st_dev, status.st_ino
                 if not try_lock(self._descriptor):
                     raise BackendError(SERVICE, f"{self._path} is locked by somebody else")
             except BaseException:
@@ -52,8 +55,12 @@ class LocalSession:
         return others
 
     def is_alive(self) -> bool:
-        """Whether other processes find it alive: its file was not removed meanwhile."""
-        return is_alive(self.directory, self.id)
+        """Whether other processes find it alive: its file was neither removed nor closed."""
+        try:
+            status = os.fstat(self._descriptor)
+        except OSError:  # the program has closed what it had not opened
+            return False
+        return status.st_nlink > 0 and (status.st_dev, status.st_ino) == self._file
 
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
@@ -72,13 +79,22 @@ class LocalSession:
 
 def is_alive(directory: Directory, id: str) -> bool:
     """Whether the process of the session ``id`` lives and has not ended it."""
-    path = os.path.join(directory.sessions, id)
+    return _is_locked(directory, id) is True
+
+
+def has_died(directory: Directory, id: str) -> bool:
+    """Whether the process of the session ``id`` certainly does not write any more."""
+    return _is_locked(directory, id) is False
+
+
+def _is_locked(directory: Directory, id: str) -> bool | None:
+    """Whether the session's file is locked; None where there is no file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = directory.open(directory.session(id), os.O_RDONLY)
     except FileNotFoundError:
-        return False
+        return None
     except PermissionError:
-        return True  # not known: then no contenders are removed
+        return True  # not known: then its contenders stay
     try:
         return is_locked(descriptor)
     finally:

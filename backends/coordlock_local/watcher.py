@@ -6,16 +6,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from coordlock.log import Log
 from coordlock.model.contender import Contender
-from coordlock_local.directory import Directory
 from coordlock_local.notices import Notices, Polling
-from coordlock_local.queue import remove
-from coordlock_local.session import is_alive
+from coordlock_local.session import LocalSession, is_alive
+from coordlock_local.slots import Place, stands
 
 __all__ = ["Watcher", "notices"]
 
@@ -50,25 +48,32 @@ def _warn(error: Exception) -> None:
     )
 
 
+_Departed = Callable[[bool], None]
+
+
 class _Watched:
-    def __init__(self, contender: Contender) -> None:
-        self.contender = contender
-        self.watchers: dict[object, Callable[[bool], None]] = {}
+    def __init__(self, contender: Contender, paths: Sequence[str]) -> None:
+        self.contender: Final = contender
+        self.paths: Final = paths
+        #: What is called, and the contender on whose behalf.
+        self.watchers: dict[object, tuple[_Departed, Contender | None]] = {}
 
 
 class Watcher:
-    """Watches contenders of a directory, each by its entry and by its session's file.
+    """Watches contenders of a directory on behalf of a session.
 
-    A notice only says where to look. Whether a contender has left is always read from the directory
-    and the lock. Now and then all contenders are looked at, so no lost notice loses a departure.
+    Two files tell of one: that of its session, when its process ends or somebody evicts it, and one
+    that is made here and that it removes when it leaves. The session's own contenders leave through
+    `left`, so that no file is made for them.
+
+    A notice only says where to look. Whether a contender has left is always read from the queue and
+    the session's lock. Now and then all contenders are looked at, so no lost notice loses a
+    departure.
     """
 
-    def __init__(
-        self,
-        directory: Directory,
-        source: Callable[[], Notices] = notices,
-    ) -> None:
-        self._directory = directory
+    def __init__(self, session: LocalSession, source: Callable[[], Notices] = notices) -> None:
+        self._session = session
+        self._directory = session.directory
         self._source = source
         self._lock = threading.RLock()
         self._watched: dict[str, _Watched] = {}
@@ -78,11 +83,13 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def watch(self, contender: Contender, departed: Callable[[bool], None]) -> Callable[[], None]:
+    def watch(
+        self, contender: Contender, departed: _Departed, waiter: Contender | None = None
+    ) -> Callable[[], None]:
         """Call ``departed`` once when ``contender`` has left, also here and now; what cancels it.
 
-        Entries are looked at one by one, so one that left before may be found later: no departure
-        is told as one in order.
+        Its argument is whether ``waiter`` was in its queue then: tokens never come back, so it was
+        if it is there afterwards.
 
         Raises RuntimeError where no thread can be started.
         """
@@ -105,15 +112,20 @@ class Watcher:
             is_new = watched is None
             if watched is None:
                 self._start()
-                watched = self._watched[key] = _Watched(contender)
-                for path in self._paths(contender):
+                watched = self._watched[key] = _Watched(contender, self._paths(contender))
+                for path in watched.paths:
                     self._add(path, key)
-            watched.watchers[registration] = departed
+            watched.watchers[registration] = departed, waiter
         # After the notices are ordered, so that nothing falls between. A later watcher of the same
         # contender is told by them.
         if is_new and self._has_left(contender, {}):
             self._tell(key)
         return cancel
+
+    def left(self, key: str) -> None:
+        """Tell that the session's own contender ``key`` has left."""
+        if key in self._watched:
+            self._tell(key)
 
     def close(self) -> None:
         """Call nothing any more, and end the thread."""
@@ -136,8 +148,11 @@ class Watcher:
         if self._notices is not None:
             self._notices.forget()
 
-    def _paths(self, contender: Contender) -> tuple[str, str]:
-        return contender.key, os.path.join(self._directory.sessions, contender.session)
+    def _paths(self, contender: Contender) -> Sequence[str]:
+        session = self._directory.session(contender.session)
+        if contender.session == self._session.id:
+            return (session,)
+        return session, self._directory.watch(contender.session, contender.id)
 
     def _start(self) -> None:
         if self._thread is None:
@@ -159,6 +174,8 @@ class Watcher:
         if len(keys) > 1 or self._notices is None:
             return
         try:
+            if path.startswith(self._directory.watched):
+                os.close(self._directory.open(path, os.O_RDWR | os.O_CREAT))
             self._notices.add(path)
         except FileNotFoundError:
             pass  # that the contender has left is seen in a moment
@@ -168,11 +185,11 @@ class Watcher:
                 self._interval = Polling.interval
                 self._notices.wake()
 
-    def _drop(self, key: str) -> list[Callable[[bool], None]]:
+    def _drop(self, key: str) -> list[tuple[_Departed, Contender | None]]:
         watched = self._watched.pop(key, None)
         if watched is None:
             return []
-        for path in self._paths(watched.contender):
+        for path in watched.paths:
             keys = self._files.get(path, set())
             keys.discard(key)
             if not keys:
@@ -224,28 +241,31 @@ class Watcher:
         return len(left) == len(contenders)
 
     def _has_left(self, contender: Contender, lives: dict[str, bool]) -> bool:
-        """Whether it is gone or dead, and then gone too. ``lives`` remembers, for one look."""
+        """Whether it is gone, or dead. ``lives`` remembers, for one look."""
         session = contender.session
         try:
-            os.stat(contender.key)
+            if not stands(self._directory, Place.of(contender)):
+                return True
             if session not in lives:
                 lives[session] = is_alive(self._directory, session)
-            if lives[session]:
-                return False
-        except (FileNotFoundError, NotADirectoryError):
-            return True
         except OSError as error:
             log.debug("cannot look at %s: %s", contender.key, error)
             return False
-        with suppress(OSError):  # it does not count, removed or not
-            remove(contender.key)
-        return True
+        return not lives[session]
+
+    def _is_there(self, waiter: Contender | None) -> bool:
+        if waiter is None or not self._session.is_alive():
+            return False
+        try:
+            return stands(self._directory, Place.of(waiter))
+        except OSError:
+            return False
 
     def _tell(self, key: str) -> None:
         with self._lock:
             watchers = self._drop(key)
-        for departed in watchers:
+        for departed, waiter in watchers:
             try:
-                departed(False)
+                departed(self._is_there(waiter))
             except Exception:
                 log.exception("a watcher of %s failed", key)

@@ -19,13 +19,14 @@ pytestmark = pytest.mark.faults
 #: Everything by which the backend changes or reads the state directory.
 CALLS: Final = (
     *((os, name) for name in ("open", "close", "write", "pwrite", "pread", "fsync", "rename")),
-    *((os, name) for name in ("unlink", "mkdir", "rmdir", "listdir", "stat", "fstat")),
+    *((os, name) for name in ("unlink", "mkdir", "listdir", "scandir", "stat", "fstat")),
+    *((os, name) for name in ("lseek", "ftruncate", "utime")),
     (fcntl, "flock"),
 )
 
 
 def _live_and_die(root: str, at: int) -> None:
-    """In a child: open, enqueue, withdraw, close, and be killed before the call number ``at``."""
+    """In a child: enter, wait, evict, leave, close, and be killed before the call number ``at``."""
     numbers = count(1)
 
     def deadly(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,8 +42,14 @@ def _live_and_die(root: str, at: int) -> None:
     victim = Party(root)
     entry, _, _ = victim.enqueue()
     victim.enqueue("x" * 255)  # stored under a hash, and left to the end of the session
+    other = Party(root)
+    waiting, evicted, snapshot = other.enqueue()
+    other.departure(snapshot.contenders[0])
     victim.backend.withdraw(entry).result(BOUND)
-    victim.backend.close().result(BOUND)
+    victim.backend.evict(evicted).result(BOUND)
+    other.backend.withdraw(waiting).result(BOUND)
+    for party in (victim, other):
+        party.backend.close().result(BOUND)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -66,12 +73,12 @@ def test_a_process_killed_before_any_of_its_calls_disturbs_nobody(root: str) -> 
         assert set(survivor.backend.queues().result(BOUND)) == {"q", "x" * 255}
         assert os.listdir(Path(root) / "sessions") == [survivor.info.id]
         survivor.backend.close().result(BOUND)
-        assert os.listdir(Path(root) / "queues") == []
-        assert os.listdir(Path(root) / "sessions") == []
+        for part in ("queues", "sessions", "watched"):
+            assert os.listdir(Path(root) / part) == [], f"killed before call {at}"
         if os.WIFEXITED(status):
             break
     print(f"killed before each of {at - 1} calls")
-    assert at > 50  # it was killed that often
+    assert at > 150  # it was killed that often
 
 
 def test_a_storm_of_kills_leaves_exclusion_order_and_tokens_intact(

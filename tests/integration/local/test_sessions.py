@@ -7,12 +7,16 @@ import shutil
 import stat
 import tarfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from coordlock_local import LocalBackend
+from coordlock_local.directory import Directory
+from coordlock_local.slots import Place, header
 
 from coordlock.backend import SessionInfo
 from coordlock.errors import AuthenticationFailed, BackendError, ConfigurationError, SessionLost
@@ -82,7 +86,8 @@ def test_nothing_is_left_open_after_closing(
     one.backend.close().result(BOUND)
     two.backend.close().result(BOUND)
     assert _open_descriptors(root) == []
-    assert not [path for path in Path(root).rglob("*") if path.is_file() and path.name != "counter"]
+    left = {path.name for path in Path(root).rglob("*") if path.is_file()}
+    assert left == {"counter", "layout"}
 
 
 def test_an_uncontended_lock_needs_no_thread_and_one_descriptor(
@@ -175,22 +180,36 @@ def test_a_holder_whose_program_closed_all_descriptors_is_told_of_its_loss(
 
 
 def test_an_interrupted_enqueue_is_undone_by_its_withdrawal(
-    party: Callable[..., Party], root: str, monkeypatch: pytest.MonkeyPatch
+    party: Callable[..., Party], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = party()
-    entry = Entry("q", "a" * 32, Mode.EX, OWNER)
+    """Ctrl-C may come before and after each write; the last is the one that makes a contender."""
+    one, other = party(), party()
+    one.backend.withdraw(one.enqueue()[0]).result(BOUND)  # the file is begun
+    write = os.pwrite
+    seen = []
+    for at in count():
+        numbers = count()
 
-    def interrupt(*arguments: object) -> None:
-        raise KeyboardInterrupt
+        def interrupted(*arguments: Any, numbers: Iterator[int] = numbers, at: int = at) -> int:
+            number = next(numbers)
+            if number == at // 2 and at % 2 == 0:
+                raise KeyboardInterrupt
+            written = write(*arguments)
+            if number == at // 2:
+                raise KeyboardInterrupt
+            return written
 
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "rename", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            one.backend.enqueue(entry)
-    assert os.listdir(Path(root) / "queues" / "q") == [f".{entry.id}-{one.info.id}"]
-    assert one.ids() == []
-    one.backend.withdraw(entry).result(BOUND)
-    assert os.listdir(Path(root) / "queues") == []
+        entry = Entry("q", f"{at:032x}", Mode.EX, OWNER)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwrite", interrupted)
+            with suppress(KeyboardInterrupt):
+                one.backend.enqueue(entry)
+        seen.append(other.ids() == [entry.id])
+        assert one.backend.withdraw(entry).result(BOUND) is seen[-1]
+        assert other.ids() == []
+        if at // 2 >= next(numbers):  # there was no such write
+            break
+    assert seen == [False] * 5 + [True, True]  # the token, the record, the index
 
 
 def test_many_threads_of_one_process_get_tokens_in_order(party: Callable[..., Party]) -> None:
@@ -213,16 +232,129 @@ def test_many_threads_of_one_process_get_tokens_in_order(party: Callable[..., Pa
     eventually(lambda: parties[0].backend.queues().result(BOUND) == [])
 
 
-def test_a_file_of_another_program_in_a_queue_is_no_contender(
+def test_a_file_of_another_program_among_the_queues_is_no_queue(
     party: Callable[..., Party], root: str
 ) -> None:
     one = party()
     entry, _, _ = one.enqueue()
-    for name in ("README", ".hidden", "0", "9" * 19, "0" * 19 + "-lock-x"):
-        (Path(root) / "queues" / "q" / name).write_text("")
-    (Path(root) / "queues" / "stray").write_text("")
+    queues = Path(root) / "queues"
+    for name, content in (("README", "hello"), ("empty", ""), ("long", "x" * 10_000)):
+        (queues / name).write_text(content)
+    (queues / "folder").mkdir()
+    (queues / "dangling").symlink_to("nowhere")
     assert one.ids() == [entry.id]
     assert one.backend.queues().result(BOUND) == ["q"]
+    for name in ("README", "long"):
+        with pytest.raises(BackendError, match=rf"{name} is damaged.*delete it while no lock"):
+            one.enqueue(name)
+        with pytest.raises(BackendError, match=f"{name} is damaged"):
+            one.ids(name)
+    with pytest.raises(BackendError, match="older release"):
+        one.enqueue("folder")
+    with pytest.raises(BackendError):
+        one.enqueue("dangling")
+    _, me, snapshot = one.enqueue("empty")
+    assert snapshot.contenders == (me,)
+
+
+def test_a_queue_whose_file_was_removed_is_empty_and_its_holder_is_told(
+    party: Callable[..., Party], root: str
+) -> None:
+    one, two = party(), party()
+    entry, held, _ = one.enqueue()
+    told = one.departure(held)
+    os.unlink(Path(root) / "queues" / "q")
+    _, next, snapshot = two.enqueue()
+    assert snapshot.contenders == (next,)
+    assert told.wait(BOUND)
+    assert one.backend.withdraw(entry).result(BOUND) is False
+    assert two.ids() == [next.id]
+
+
+def test_who_was_evicted_takes_nothing_away_from_who_came_later(
+    party: Callable[..., Party], root: str
+) -> None:
+    one, two = party(), party()
+    entry, evicted, _ = one.enqueue()
+    assert two.backend.evict(evicted).result(BOUND) is True
+    assert two.backend.evict(evicted).result(BOUND) is False
+    _, other, snapshot = two.enqueue()
+    assert snapshot.contenders == (other,)
+    assert Place.of(other).slot != Place.of(evicted).slot
+    assert one.backend.withdraw(entry).result(BOUND) is False
+    assert two.ids() == [other.id]
+    third, _, _ = two.enqueue()  # now the place is free
+    assert two.ids() == [other.id, third.id]
+    assert Place.of(two.backend.snapshot("q").result(BOUND).contenders[1]).slot == 0
+
+
+def test_a_session_whose_file_was_removed_leaves_its_places_to_nobody(
+    party: Callable[..., Party], root: str
+) -> None:
+    """Its process lives and may be about to write there."""
+    one, two = party(), party()
+    _, lost, _ = one.enqueue()
+    os.unlink(Path(root) / "sessions" / one.info.id)
+    taken = [two.enqueue()[1] for _ in range(3)]
+    assert Place.of(lost).slot not in {Place.of(each).slot for each in taken}
+    assert two.ids() == [each.id for each in taken]
+
+
+def test_a_file_of_an_earlier_run_of_the_system_has_no_contenders(
+    party: Callable[..., Party], root: str
+) -> None:
+    """Whatever of it a power failure has left."""
+    one = party()
+    one.enqueue()
+    path = Path(root) / "queues" / "q"
+    earlier = Directory(root, boot="earlier")
+    path.write_bytes(header(earlier, "q") + os.urandom(5000))
+    assert one.ids() == []
+    _, me, snapshot = one.enqueue()
+    assert snapshot.contenders == (me,)
+    path.write_bytes(bytes(9000))  # the file's size came to the disk and its content did not
+    assert one.ids() == []
+    _, me, snapshot = one.enqueue()
+    assert snapshot.contenders == (me,)
+
+
+def test_a_record_that_says_another_token_is_damage_and_nobody_enters(
+    party: Callable[..., Party], root: str
+) -> None:
+    one, two = party(), party()
+    one.enqueue()
+    path = Path(root) / "queues" / "q"
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(BackendError, match="damaged"):
+        two.enqueue()
+
+
+def test_a_queue_of_a_thousand_shrinks_again(party: Callable[..., Party], root: str) -> None:
+    one, two = party(), party()
+    entries = [one.enqueue()[0] for _ in range(1000)]
+    assert two.ids() == [entry.id for entry in entries]
+    path = Path(root) / "queues" / "q"
+    assert path.stat().st_size > 1000 * 4096
+    for entry in entries:
+        assert one.backend.withdraw(entry).result(BOUND)
+    one.enqueue()
+    assert path.stat().st_size < 1000 * 4096
+
+
+def test_a_client_that_uses_many_names_leaves_few_files(
+    party: Callable[..., Party], root: str
+) -> None:
+    one = party()
+    kept, _, _ = one.enqueue("kept")
+    for number in range(1000):
+        entry, _, _ = one.enqueue(f"name {number}")
+        assert one.backend.withdraw(entry).result(BOUND)
+    assert len(os.listdir(Path(root) / "queues")) < 300
+    assert one.ids("kept") == [kept.id]
+    one.backend.close().result(BOUND)
+    assert os.listdir(Path(root) / "queues") == []
 
 
 def test_long_names_that_begin_alike_are_different_queues(party: Callable[..., Party]) -> None:
@@ -289,7 +421,7 @@ def test_a_refusal_of_the_system_says_what_to_do_and_leaves_nothing(
     one = party()
     last = one.enqueue("another")[1].order
     entry = Entry("q", "a" * 32, Mode.EX, OWNER)
-    for name in ("mkdir", "write", "pwrite", "rename"):
+    for name in ("open", "lseek", "ftruncate", "pread", "pwrite"):
 
         def refuse(*arguments: object) -> None:
             raise OSError(number, os.strerror(number), "somewhere")

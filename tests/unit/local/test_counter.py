@@ -23,6 +23,10 @@ def directory(tmp_path: Path) -> Directory:
     return Directory.prepare(str(tmp_path / "state"))
 
 
+def counter_of(directory: Directory, boot: str = "boot") -> Counter:
+    return Counter(Directory(directory.root, boot=boot))
+
+
 def take(counter: Counter, times: int = 1) -> list[int]:
     tokens = []
     for _ in range(times):
@@ -33,7 +37,7 @@ def take(counter: Counter, times: int = 1) -> list[int]:
 
 def test_tokens_follow_each_other_and_start_at_the_clock(directory: Directory) -> None:
     before = time.time_ns() // 1000
-    first, *rest = take(Counter(directory, "boot"), 10)
+    first, *rest = take(counter_of(directory), 10)
     assert before < first <= time.time_ns() // 1000 + 1
     assert rest == list(range(first + 1, first + 10))
 
@@ -43,15 +47,15 @@ def test_few_tokens_wait_for_the_disk(
 ) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    take(Counter(directory, "boot"), 1000)
+    take(counter_of(directory), 1000)
     assert len(synced) == 1
 
 
 def test_another_client_of_the_same_run_goes_on_where_the_last_stopped(
     directory: Directory,
 ) -> None:
-    [one] = take(Counter(directory, "boot"))
-    assert take(Counter(directory, "boot")) == [one + 1]
+    [one] = take(counter_of(directory))
+    assert take(counter_of(directory)) == [one + 1]
 
 
 def test_without_a_boot_id_every_token_is_on_the_disk(
@@ -59,7 +63,7 @@ def test_without_a_boot_id_every_token_is_on_the_disk(
 ) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    first, *rest = take(Counter(directory, ""), 5)
+    first, *rest = take(counter_of(directory, ""), 5)
     assert rest == list(range(first + 1, first + 5))
     assert len(synced) == 5
 
@@ -99,7 +103,7 @@ def test_no_token_repeats_after_power_cuts(
     for boot in range(30):
         for _ in range(chance.randrange(20)):
             try:
-                tokens += take(Counter(directory, f"boot{boot}"))
+                tokens += take(counter_of(directory, f"boot{boot}"))
             except Killed:
                 continue
         if states != [b""]:
@@ -111,7 +115,7 @@ def test_no_token_repeats_after_power_cuts(
 
 @pytest.mark.parametrize("damage", [b"\0" * 64, b"garbage\n", b"1 2 3", b"\xff" * 10])
 def test_a_damaged_counter_is_never_guessed_at(directory: Directory, damage: bytes) -> None:
-    counter = Counter(directory, "boot")
+    counter = counter_of(directory)
     [last] = take(counter)
     Path(directory.counter).write_bytes(damage)
     with pytest.raises(BackendError, match="damaged"):
@@ -121,7 +125,7 @@ def test_a_damaged_counter_is_never_guessed_at(directory: Directory, damage: byt
 
 
 def test_a_flipped_digit_is_damage(directory: Directory) -> None:
-    counter = Counter(directory, "boot")
+    counter = counter_of(directory)
     take(counter)
     data = bytearray(Path(directory.counter).read_bytes())
     data[10] ^= 1
@@ -131,16 +135,16 @@ def test_a_flipped_digit_is_damage(directory: Directory) -> None:
 
 
 def test_a_held_counter_is_busy_and_free_again_after_an_error(directory: Directory) -> None:
-    counter = Counter(directory, "boot")
+    counter = counter_of(directory)
     with pytest.raises(ZeroDivisionError), counter.held():
         raise ZeroDivisionError
-    with counter.held(), pytest.raises(Busy), Counter(directory, "boot").held():
+    with counter.held(), pytest.raises(Busy), counter_of(directory).held():
         raise AssertionError("entered twice")
     assert take(counter)
 
 
 def test_who_has_locked_the_counter_can_be_named(directory: Directory) -> None:
-    counter = Counter(directory, "boot")
+    counter = counter_of(directory)
     take(counter)
     assert holder(directory.counter) == 0
     with counter.held():
@@ -156,7 +160,7 @@ def test_who_has_locked_the_counter_can_be_named(directory: Directory) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_fork_waits_until_the_counter_is_free(directory: Directory) -> None:
     """Else the child would inherit the lock, and keep it if the parent is killed inside."""
-    counter = Counter(directory, "boot")
+    counter = counter_of(directory)
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -185,7 +189,7 @@ def test_a_fork_waits_until_the_counter_is_free(directory: Directory) -> None:
 
 def test_a_system_that_loses_its_boot_id_and_finds_it_again_goes_on(directory: Directory) -> None:
     tokens = [
-        take(Counter(directory, boot))[0]
+        take(counter_of(directory, boot))[0]
         for boot in ("0449fb6e-01f6-4baa-bcde-8bfa875fbe9e", "", "", "short", "")
     ]
     assert tokens == sorted(set(tokens))

@@ -109,10 +109,10 @@ def test_the_directory_of_somebody_else_is_refused(
 
 
 def test_names_that_differ_by_case_only_are_apart_where_the_file_system_folds_them() -> None:
-    folding = Directory("/root", 0o700, folds=True)
+    folding = Directory("/root", folds=True)
     paths = [folding.queue(name).lower() for name in ("a", "A", "aa", "aA", "Aa", "AA", "a/b")]
     assert len(set(paths)) == len(paths)
-    assert Directory("/root", 0o700, folds=False).queue("A") == "/root/queues/A"
+    assert Directory("/root").queue("A") == "/root/queues/A"
 
 
 def test_importing_the_backend_imports_neither_ctypes_nor_hashlib_nor_another_backend() -> None:

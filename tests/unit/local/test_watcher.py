@@ -6,15 +6,18 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from coordlock_local import inotify
+from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.inotify import Inotify
 from coordlock_local.notices import Notices, Polling
-from coordlock_local.queue import Queue, remove
+from coordlock_local.queue import Queue, evict
 from coordlock_local.session import LocalSession
+from coordlock_local.slots import Place, leave
 from coordlock_local.watcher import Watcher, notices
 
 from coordlock.model.claim import Mode
@@ -66,16 +69,26 @@ def session(directory: Directory) -> Iterator[LocalSession]:
 def watcher(
     request: pytest.FixtureRequest, directory: Directory, no_leaks: None
 ) -> Iterator[Watcher]:
-    watcher = Watcher(directory, request.param)
+    other = LocalSession(directory)
+    other.start()
+    watcher = Watcher(other, request.param)
     yield watcher
     watcher.close()
+    other.end()
 
 
 def add(directory: Directory, session: LocalSession, id: str = "a" * 32) -> Contender:
     entry = Entry("q", id, Mode.EX, Owner("host", 1))
-    contender = Queue(directory, "q").add(entry, session, lambda path: None)
-    assert contender is not None
-    return contender
+    snapshot = Queue(directory, "q").add(entry, session, lambda place: None, {})
+    assert snapshot is not None
+    return snapshot.contenders[-1]
+
+
+def remove(directory: Directory, contender: Contender) -> None:
+    """What the contender's own process does when it leaves."""
+    assert leave(directory, Place.of(contender))
+    with suppress(FileNotFoundError):
+        os.unlink(directory.watch(contender.session, contender.id))
 
 
 def test_a_removal_is_told_once_to_each(
@@ -87,9 +100,9 @@ def test_a_removal_is_told_once_to_each(
         watcher.watch(contender, lambda _, number=number: told.append(number))  # type: ignore[misc]
     watcher.watch(other, lambda _: told.append(99))
     assert told == []
-    remove(contender.key)
+    remove(directory, contender)
     eventually(lambda: len(told) == 3)
-    remove(other.key)
+    remove(directory, other)
     eventually(lambda: len(told) == 4)
     assert sorted(told) == [0, 1, 2, 99]
 
@@ -103,27 +116,64 @@ def test_the_end_of_a_session_is_told_for_all_its_contenders(
         watcher.watch(contender, lambda _, event=event: event.set())  # type: ignore[misc]
     session.end()
     assert all(event.wait(BOUND) for event in events)
-    assert os.listdir(directory.queues) == []  # who sees the dead removes them
 
 
 def test_who_has_left_before_is_told_at_once(
     directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
     contender = add(directory, session)
-    remove(contender.key)
+    remove(directory, contender)
     told: list[int] = []
     watcher.watch(contender, lambda _: told.append(1))
     assert told == [1]
 
 
-def test_a_departure_says_that_an_earlier_one_may_follow_it(
+def test_an_eviction_is_told_too(
     directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
-    told: list[bool] = []
-    contender = add(directory, session)
-    watcher.watch(contender, told.append)
-    remove(contender.key)
+    contender, other = add(directory, session), add(directory, session, "b" * 32)
+    told: list[str] = []
+    watcher.watch(contender, lambda _: told.append("evicted"))
+    watcher.watch(other, lambda _: told.append("not evicted"))
+    assert evict(directory, Counter(directory), contender)
     eventually(lambda: told)
+    assert told == ["evicted"]
+
+
+def test_a_departure_is_in_order_if_the_waiter_is_still_there(
+    directory: Directory, session: LocalSession, watcher: Watcher
+) -> None:
+    first, second = add(directory, session), add(directory, session, "b" * 32)
+    waiters = [add(directory, watcher._session, letter * 32) for letter in "cd"]
+    told: dict[str, bool] = {}
+
+    def tell(who: str) -> Callable[[bool], None]:
+        return lambda in_order: told.__setitem__(who, in_order)
+
+    watcher.watch(first, tell("for somebody"))
+    for waiter, who in zip(waiters, ("evicted", "there"), strict=True):
+        watcher.watch(first, tell(who), waiter)
+        watcher.watch(second, tell(f"{who}, second"), waiter)
+    assert evict(directory, Counter(directory), waiters[0])
+    remove(directory, first)
+    eventually(lambda: len(told) == 3)
+    assert told == {"for somebody": False, "evicted": False, "there": True}
+    os.unlink(directory.session(watcher._session.id))  # to all others its contenders are dead
+    remove(directory, second)
+    eventually(lambda: len(told) == 5)
+    assert told["there, second"] is False
+
+
+def test_the_sessions_own_contenders_are_told_of_here_without_a_file(
+    directory: Directory, watcher: Watcher
+) -> None:
+    contender = add(directory, watcher._session)
+    told: list[bool] = []
+    watcher.watch(contender, told.append)
+    assert os.listdir(directory.watched) == []
+    assert leave(directory, Place.of(contender))
+    watcher.left(contender.key)
+    watcher.left(contender.key)
     assert told == [False]
 
 
@@ -136,8 +186,8 @@ def test_a_cancelled_watch_tells_nothing(
     watcher.watch(other, lambda _: told.append("kept"))
     cancel()
     cancel()
-    remove(contender.key)
-    remove(other.key)
+    remove(directory, contender)
+    remove(directory, other)
     eventually(lambda: told)
     assert told == ["kept"]
 
@@ -153,7 +203,7 @@ def test_a_watcher_that_raises_does_not_keep_the_others_from_being_told(
 
     watcher.watch(contender, fail)
     watcher.watch(contender, lambda _: told.set())
-    remove(contender.key)
+    remove(directory, contender)
     assert told.wait(BOUND)
 
 
@@ -168,7 +218,7 @@ def test_a_watcher_may_be_closed_by_whom_it_tells(
         told.set()
 
     watcher.watch(contender, close)
-    remove(contender.key)
+    remove(directory, contender)
     assert told.wait(BOUND)
 
 
@@ -179,7 +229,7 @@ def test_nothing_is_told_after_closing(
     told: list[int] = []
     watcher.watch(contender, lambda _: told.append(1))
     watcher.close()
-    remove(contender.key)
+    remove(directory, contender)
     watcher.watch(contender, lambda _: told.append(2))()
     assert told == []
 
