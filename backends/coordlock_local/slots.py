@@ -2,7 +2,8 @@
 
 ::
 
-    header    what the file is, the run of the operating system, the queue's name
+    header    what the file is, the run of the operating system, the queue's name, and last, in
+              8 bytes, how many slots were used so far
     index     for each slot 8 bytes: the token of the contender that stands there, or 0
     records   for each slot a page with the contender's token, mode, ids and owner, a line of text
 
@@ -44,9 +45,13 @@ __all__ = ["EVICTED", "Place", "Slots", "header", "leave", "stands"]
 #: The bit of an index entry whose contender was evicted.
 EVICTED: Final = 1 << 63
 _TITLE: Final = "coordlock-queue"
-_HEADER: Final = 1024
-_COUNT: Final = 65_408
-_RECORDS: Final = _HEADER + 8 * _COUNT
+#: Where the number of slots stands, and the index behind it.
+_USED: Final = 1016
+_INDEX: Final = 1024
+_MOST: Final = 65_408
+_RECORDS: Final = _INDEX + 8 * _MOST
+#: So much is read at once: the index of most queues is in it.
+_BEGINNING: Final = 4096
 #: The size of a record: within one page, so that neither SIGKILL nor a full disk can split it.
 _PAGE: Final = 4096
 
@@ -89,6 +94,7 @@ class Slots:
         self._path = path
         self._boot = directory.boot
         self._header = header
+        self._used = 0
         self._descriptor = directory.open(path, flags)
 
     def __enter__(self) -> Self:
@@ -103,36 +109,41 @@ class Slots:
         Empty for a file that is new, or of an earlier run. Raises `BackendError` for a file that is
         none of coordlock's.
         """
-        size = os.lseek(self._descriptor, 0, os.SEEK_END)
-        count = min(_COUNT, max(0, -((_RECORDS - size) // _PAGE)))
-        data = os.pread(self._descriptor, _HEADER + 8 * count, 0)
-        if not self._is_current(data[:_HEADER]):
+        data = os.pread(self._descriptor, _BEGINNING, 0)
+        if not self._is_current(data[:_USED]):
             return []
-        return memoryview(data)[_HEADER:].cast("Q").tolist()
+        self._used = used = min(int.from_bytes(data[_USED:_INDEX], byteorder), _MOST)
+        end = _INDEX + 8 * used
+        if end > _BEGINNING:
+            data = os.pread(self._descriptor, end, 0)
+        return memoryview(data)[_INDEX:end].cast("Q").tolist()
 
     def begin(self) -> None:
         """Make it the file of a queue without contenders."""
         os.ftruncate(self._descriptor, 0)
-        self._write(self._header, 0)
+        self._write(self._header + bytes(_BEGINNING - _USED), 0)
+        self._used = 0
 
     def add(self, slot: int, token: int, entry: Entry, session: str) -> None:
         """Let a contender stand in the free ``slot``."""
-        if slot >= _COUNT:
-            raise BackendError(SERVICE, f"{self._path} has room for {_COUNT:,} contenders")
+        if slot >= _MOST:
+            raise BackendError(SERVICE, f"{self._path} has room for {_MOST:,} contenders")
         fields = f"{token} {entry.claim.marker} {entry.id} {session} "
         record = seal(fields + entry.owner.encode().decode("ascii"))
         if len(record) > _PAGE:
             raise BackendError(SERVICE, f"the description of the owner is over {_PAGE} bytes long")
         self._write(record, _RECORDS + _PAGE * slot)
+        if slot >= self._used:
+            self._write((slot + 1).to_bytes(8, byteorder), _USED)
         self.put(slot, token)
 
     def put(self, slot: int, value: int) -> None:
         """Write an entry of the index."""
-        self._write(value.to_bytes(8, byteorder), _HEADER + 8 * slot)
+        self._write(value.to_bytes(8, byteorder), _INDEX + 8 * slot)
 
     def get(self, slot: int) -> int:
         """Read an entry of the index."""
-        return int.from_bytes(os.pread(self._descriptor, 8, _HEADER + 8 * slot), byteorder)
+        return int.from_bytes(os.pread(self._descriptor, 8, _INDEX + 8 * slot), byteorder)
 
     def contender(self, slot: int, token: int, *, owners: bool = False) -> Contender | None:
         """The contender that stands in ``slot`` with ``token``; None when it does not any more."""
@@ -178,40 +189,28 @@ class Slots:
 
 def header(directory: Directory, name: str) -> bytes:
     """The header of the queue ``name`` in this run of the operating system."""
-    return seal(f"{_TITLE} {directory.boot} {escape(name)}").ljust(_HEADER, b"\0")
+    return seal(f"{_TITLE} {directory.boot} {escape(name)}").ljust(_USED, b"\0")
 
 
 def stands(directory: Directory, place: Place) -> bool:
     """Whether the contender at ``place`` is in its queue. Its process may have died, though."""
     try:
-        descriptor = directory.open(place.path, os.O_RDONLY)
+        with Slots(directory, place.path) as slots:
+            return slots.get(place.slot) == place.token
     except (FileNotFoundError, NotADirectoryError):
         return False
-    try:
-        return _value(descriptor, place) == place.token
-    finally:
-        os.close(descriptor)
 
 
 def leave(directory: Directory, place: Place) -> bool:
     """Take this process's own contender away from ``place``; whether it was there. Idempotent."""
     try:
-        descriptor = directory.open(place.path, os.O_RDWR)
+        with Slots(directory, place.path, os.O_RDWR) as slots:
+            value = slots.get(place.slot)
+            if value & ~EVICTED == place.token:
+                slots.put(place.slot, 0)
+            return value == place.token
     except (FileNotFoundError, NotADirectoryError):
         return False
-    try:
-        value = _value(descriptor, place)
-        if value & ~EVICTED != place.token:
-            return False
-        if os.pwrite(descriptor, bytes(8), _HEADER + 8 * place.slot) != 8:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), place.path)
-        return value == place.token
-    finally:
-        os.close(descriptor)
-
-
-def _value(descriptor: int, place: Place) -> int:
-    return int.from_bytes(os.pread(descriptor, 8, _HEADER + 8 * place.slot), byteorder)
 
 
 def _damaged(path: str) -> BackendError:

@@ -246,6 +246,8 @@ class Watcher:
         try:
             if not stands(self._directory, Place.of(contender)):
                 return True
+            if session == self._session.id:
+                return not self._session.is_alive()
             if session not in lives:
                 lives[session] = is_alive(self._directory, session)
         except OSError as error:

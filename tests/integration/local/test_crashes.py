@@ -20,7 +20,7 @@ pytestmark = pytest.mark.faults
 CALLS: Final = (
     *((os, name) for name in ("open", "close", "write", "pwrite", "pread", "fsync", "rename")),
     *((os, name) for name in ("unlink", "mkdir", "listdir", "scandir", "stat", "fstat")),
-    *((os, name) for name in ("lseek", "ftruncate", "utime")),
+    *((os, name) for name in ("ftruncate", "utime")),
     (fcntl, "flock"),
 )
 

@@ -421,7 +421,7 @@ def test_a_refusal_of_the_system_says_what_to_do_and_leaves_nothing(
     one = party()
     last = one.enqueue("another")[1].order
     entry = Entry("q", "a" * 32, Mode.EX, OWNER)
-    for name in ("open", "lseek", "ftruncate", "pread", "pwrite"):
+    for name in ("open", "ftruncate", "pread", "pwrite"):
 
         def refuse(*arguments: object) -> None:
             raise OSError(number, os.strerror(number), "somewhere")
