@@ -186,7 +186,7 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
             slots.put(place.slot, place.token | EVICTED)
     except FileNotFoundError:
         return False
-    with suppress(OSError):  # all that watch it look once a second anyway
+    with suppress(OSError):  # all that watch it look now and then anyway
         os.utime(directory.session(contender.session))
     return True
 
