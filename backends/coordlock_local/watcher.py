@@ -199,7 +199,7 @@ class Watcher:
         source = self._notices
         assert source is not None
         looked = time.monotonic()
-        pause = cost = 0.0
+        pause, cost = self._interval, 0.0
         while True:
             with self._lock:
                 if self._closed:
