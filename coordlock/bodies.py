@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 from weakref import ref
 
 from coordlock.log import Log
@@ -13,7 +13,14 @@ __all__ = ["Bodies"]
 
 log = Log("coordlock")
 
-G = TypeVar("G")
+
+class _Inheritable(Protocol):
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether it belongs to the process that this one was forked from."""
+
+
+G = TypeVar("G", bound=_Inheritable)
 
 
 class Bodies(Generic[G]):
@@ -39,12 +46,14 @@ class Bodies(Generic[G]):
     def leave(self, grant: G | None) -> list[G]:
         """The grants to release now: ``grant``, which a statement leaves that entered with it.
 
-        By hand, None of them yet, or all of those entered by hand. Raises RuntimeError where
-        nothing is entered.
+        By hand, None of them yet, or all of those entered by hand. In a forked child, none of the
+        parent's. Raises RuntimeError where nothing is entered.
         """
         if grant is not None and self._entered.pop(id(grant), None) is not None:
             return [grant]
         with self._mutex:
+            if self._forget_inherited() and not self._entered:
+                return []
             leaving = self._by_hand()
             self._waiting += 1
             if self._waiting < len(leaving):
@@ -52,6 +61,15 @@ class Bodies(Generic[G]):
                 return []
             self._waiting = 0
             return [one for one in leaving if self._entered.pop(id(one), None) is not None]
+
+    def _forget_inherited(self) -> bool:
+        """Forget what the process has entered from which this one was forked; whether it had."""
+        inherited = [key for key, (grant, _) in self._entered.items() if grant._is_inherited]
+        for key in inherited:
+            del self._entered[key]
+        if inherited:
+            self._waiting = 0
+        return bool(inherited)
 
     def ambiguous(self, count: int) -> RuntimeError:
         """What the last of ``count`` bodies raises, beside the release of all."""

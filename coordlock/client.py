@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Generator
-from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
+from coordlock.access import Access, LazyAccess
 from coordlock.backend import ServiceInfo
 from coordlock.clearance import cleared
 from coordlock.config import Target, configure, warn_unless_chosen
@@ -51,16 +50,16 @@ def connect(target: Target = None, *, client: object = None, **options: Unpack[O
     not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no session within
     the option ``connect_timeout``.
     """
-    engine = _engine(target, client, options)
+    engine = _engine_of(target, client, options)
     run(_opening(engine))
-    return Client(engine)
+    return Client._of(Access(engine))
 
 
 def connect_async(
     target: Target = None, *, client: object = None, **options: Unpack[Options]
 ) -> Connecting:
     """Connect as `connect` does, for asyncio: await the result, or enter it with ``async with``."""
-    return Connecting(_engine(target, client, options))
+    return Connecting(_engine_of(target, client, options))
 
 
 class Connecting:
@@ -92,7 +91,7 @@ class Connecting:
             raise RuntimeError("this was awaited already: call connect_async() once more")
         self._begun = True
         await run_async(_opening(self._engine))
-        return AsyncClient(self._engine)
+        return AsyncClient._of(Access(self._engine))
 
 
 class _BaseClient(Resident, Generic[L], shown="Client"):
@@ -100,14 +99,33 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
 
     _instead = "pass its settings on, or a URL, and connect there"
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        _open_engines.add(engine)
+    def __init__(
+        self, target: Target = None, *, client: object = None, **options: Unpack[Options]
+    ) -> None:
+        """A client that connects when it is used for the first time, in each process anew.
+
+        Takes what `connect` takes, and raises `ConfigurationError` and `MissingExtra` at once. What
+        else `connect` raises comes at the first use, within the option ``connect_timeout``.
+        """
+        engine = _engine_of(target, client, options)
+        # Of its settings, because a variable of the environment may change until then.
+        remake = partial(_engine_of, engine.settings, client, {})
+        self._access: Access = LazyAccess(engine, remake if client is None else None)
+
+    @classmethod
+    def _of(cls, access: Access) -> Self:
+        made = cls.__new__(cls)
+        made._access = access
+        return made
+
+    @property
+    def _engine(self) -> Engine:
+        return self._access.engine
 
     @property
     def settings(self) -> Settings:
         """The configuration in use."""
-        return self._engine.settings
+        return self._access.settings
 
     def lock(self, name: str, *, mode: Mode = Mode.EX, timeout: Timeout = DEFAULT) -> L:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
@@ -178,12 +196,11 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         the background, as soon as the service answers. Done at the interpreter's exit for clients
         that were not closed.
         """
-        _open_engines.discard(self._engine)
-        yield from self._engine.close()
+        yield from self._access.close()
 
     def __repr__(self) -> str:
-        closed = " closed" if self._engine.closed else ""
-        return f"<{type(self).__name__} {self._engine.settings}{closed}>"
+        closed = " closed" if self._access.closed else ""
+        return f"<{type(self).__name__} {self.settings}{closed}>"
 
 
 class Client(_BaseClient[Lock]):
@@ -193,7 +210,7 @@ class Client(_BaseClient[Lock]):
     """
 
     def _make(self, name: str, claim: Claim, timeout: Timeout) -> Lock:
-        return Lock(self._engine, name, claim, timeout)
+        return Lock(self._access, name, claim, timeout)
 
     queues = blocking(_BaseClient[Lock]._queues)
     contenders = blocking(_BaseClient[Lock]._contenders)
@@ -222,7 +239,7 @@ class AsyncClient(_BaseClient[AsyncLock]):
     """
 
     def _make(self, name: str, claim: Claim, timeout: Timeout) -> AsyncLock:
-        return AsyncLock(self._engine, name, claim, timeout)
+        return AsyncLock(self._access, name, claim, timeout)
 
     queues = awaiting(_BaseClient[AsyncLock]._queues)
     contenders = awaiting(_BaseClient[AsyncLock]._contenders)
@@ -243,7 +260,7 @@ class AsyncClient(_BaseClient[AsyncLock]):
         await self.close()
 
 
-def _engine(target: Target, client: object, options: Options) -> Engine:
+def _engine_of(target: Target, client: object, options: Options) -> Engine:
     if client is None:
         settings = configure(target, dict(options))
         if target is None:
@@ -273,15 +290,3 @@ def _opening(engine: Engine) -> Steps[None]:
     finally:
         if not is_open:
             run_in_background(engine.close())
-
-
-#: Closed at the interpreter's exit, so that no waiter waits for the sessions' time-to-live. Until
-#: then they live, even if the program has dropped them: no held lock is lost to garbage collection.
-_open_engines: Final[set[Engine]] = set()
-
-
-@atexit.register
-def _close_all() -> None:
-    for engine in list(_open_engines):
-        with suppress(Exception):
-            run(engine.close(2.0))

@@ -77,6 +77,10 @@ class _BaseGrant(Resident, shown="Grant"):
         self._scopes_in: _PerLoop[set[Callable[[], None]]] = {}
 
     @property
+    def _is_inherited(self) -> bool:
+        return self._engine.inherited
+
+    @property
     def state(self) -> GrantState:
         """The state now. Cheap: it looks at the clock and does not ask the service."""
         ticket = self._ticket

@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 from weakref import ref
 
+from coordlock.access import Access
 from coordlock.bodies import Bodies
 from coordlock.errors import AcquireTimeout
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim
 from coordlock.model.names import check_name
@@ -63,11 +63,11 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
                     "statement that it ends: write a context manager that enters the lock"
                 )
 
-    def __init__(self, engine: Engine, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
+    def __init__(self, access: Access, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
         self.name: Final = check_name(name)
         self.claim: Final = claim
-        self.timeout: Final = self._seconds(timeout, engine.settings.timeout)
-        self._engine = engine
+        self.timeout: Final = self._seconds(timeout, access.settings.timeout)
+        self._access = access
         self._bodies: Bodies[G] = Bodies(name)
 
     @staticmethod
@@ -95,7 +95,7 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         """
         seconds = self._seconds(timeout, self.timeout)
         ticket = yield from acquisition(
-            self._engine, self.name, self.claim, seconds, self._caller()
+            self._access.engine, self.name, self.claim, seconds, self._caller()
         )
         try:
             return self._make(ticket)
@@ -124,10 +124,10 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
 
     def _contenders(self) -> Steps[tuple[QueueMember, ...]]:
         """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
-        return (yield from queue_view(self._engine, self.name))
+        return (yield from queue_view(self._access.engine, self.name))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}: {self.claim} at {self._engine.settings}>"
+        return f"<{type(self).__name__} {self.name!r}: {self.claim} at {self._access.settings}>"
 
 
 class Lock(_BaseLock[Grant]):
@@ -146,7 +146,7 @@ class Lock(_BaseLock[Grant]):
     _caller = staticmethod(this_thread)
 
     def _make(self, ticket: Ticket) -> Grant:
-        return Grant(self._engine, ticket)
+        return Grant(self._access.engine, ticket)
 
     acquire = blocking(_BaseLock[Grant]._acquire)
     try_acquire = blocking(_BaseLock[Grant]._try_acquire)
@@ -169,8 +169,6 @@ class Lock(_BaseLock[Grant]):
         traceback: TracebackType | None,
         statement: Statement | None = None,
     ) -> None:
-        if self._engine.inherited:
-            return
         grants = self._bodies.leave(None if statement is None else statement.entered)
         if len(grants) == 1:
             grants[0].__exit__(kind, body, traceback)
@@ -214,7 +212,7 @@ class AsyncLock(_BaseLock[AsyncGrant]):
     _caller = staticmethod(this_task)
 
     def _make(self, ticket: Ticket) -> AsyncGrant:
-        return AsyncGrant(self._engine, ticket)
+        return AsyncGrant(self._access.engine, ticket)
 
     acquire = awaiting(_BaseLock[AsyncGrant]._acquire)
     try_acquire = awaiting(_BaseLock[AsyncGrant]._try_acquire)
@@ -232,8 +230,6 @@ class AsyncLock(_BaseLock[AsyncGrant]):
         traceback: TracebackType | None,
         statement: Statement | None = None,
     ) -> None:
-        if self._engine.inherited:
-            return
         grants = self._bodies.leave(None if statement is None else statement.entered)
         if len(grants) == 1:
             await grants[0].__aexit__(kind, body, traceback)

@@ -62,6 +62,8 @@ class Backend(ABC):
     default_root: ClassVar[str] = "/coordlock"
     #: The port of hosts that name none; 0 where hosts have no ports.
     default_port: ClassVar[int] = 0
+    #: What a program is told that forks with an open connection, where a child may not survive it.
+    fork_warning: ClassVar[str] = ""
 
     @classmethod
     @abstractmethod

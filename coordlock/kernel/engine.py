@@ -27,9 +27,9 @@ from coordlock.log import Log
 from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.runtime.caller import Caller
-from coordlock.runtime.clock import SystemTimers, Timers, soon
+from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, settled
 from coordlock.settings import Settings
 
@@ -83,6 +83,11 @@ class Engine:
         return self._closing is not None
 
     @property
+    def was_open(self) -> bool:
+        """Whether there is a session, or was one."""
+        return self.sessions.was_open
+
+    @property
     def inherited(self) -> bool:
         """Whether this is the child of a fork, and the engine its parent's."""
         return os.getpid() != self._pid
@@ -95,8 +100,17 @@ class Engine:
             raise ClientClosed
 
     def session(self) -> Steps[Session]:
-        """The live session; opens one where there is none, once for all callers."""
+        """The live session; opens one where there is none, once for all callers.
+
+        Raises `BackendUnavailable` if none was open so far within the ``connect_timeout``.
+        """
         self.check()
+        if not self.was_open:
+            first = run_in_background(self.sessions.live())
+            yield within(self.timers, first, self.settings.connect_timeout)
+            if not first.done():
+                raise self.silent(DeadlineReached())
+            return first.result()
         return (yield from self.sessions.live())
 
     def ticket(self, session: Session, queue: str, claim: Claim) -> Ticket:
@@ -153,6 +167,8 @@ class Engine:
 
     def _answered(self, steps: Steps[T]) -> Steps[T]:
         self.check()
+        if not self.was_open:
+            yield from self.session()
         yield self.deadline(self.settings.request_timeout)
         try:
             return (yield from steps)

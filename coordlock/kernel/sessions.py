@@ -69,6 +69,11 @@ class Sessions:
         return self._trouble
 
     @property
+    def was_open(self) -> bool:
+        """Whether one was opened so far."""
+        return self._latest is not None
+
+    @property
     def known(self) -> tuple[Session, ...]:
         """The session that is being opened, and the latest one that was."""
         # In this order, because one becomes the other.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordlock_memory import MemoryBackend, MemoryService
 
+from coordlock.access import Access
 from coordlock.client import AsyncClient, Client
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.driver import run
@@ -24,10 +25,10 @@ class Service:
         return engine
 
     def client(self, **options: float) -> Client:
-        return Client(self.engine(**options))
+        return Client._of(Access(self.engine(**options)))
 
     def async_client(self, **options: float) -> AsyncClient:
-        return AsyncClient(self.engine(**options))
+        return AsyncClient._of(Access(self.engine(**options)))
 
     def evict(self, name: str) -> None:
         """Remove everybody from the queue of ``name``."""

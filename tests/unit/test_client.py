@@ -23,6 +23,7 @@ from coordlock import (
     LockLost,
     Settings,
 )
+from coordlock.access import Access
 from coordlock.backend import SessionInfo, SessionListener
 from coordlock.client import _opening
 from coordlock.kernel.engine import Engine
@@ -138,8 +139,8 @@ class MuteAtFirst(MemoryBackend):
 def test_an_attempt_to_open_a_session_that_comes_to_no_end_is_given_up_for_another() -> None:
     mute = MuteAtFirst(MemoryService(), 15.0)
     engine = Engine(mute, Settings("memory", connect_timeout=0.1, request_timeout=0.1))
-    with Client(engine) as client:
-        run(engine.session())
+    with Client._of(Access(engine)) as client:
+        run(engine.sessions.live())
         assert mute.opened == 2
         client.lock("a").acquire(30.0).release()
 
@@ -211,7 +212,7 @@ def test_closing_is_bounded_however_silent_the_service_is(partitioned: bool) -> 
     stubborn = Stubborn(MemoryService(), 15.0)
     engine = Engine(stubborn, Settings("memory", request_timeout=0.3))
     run(engine.session())
-    client = Client(engine)
+    client = Client._of(Access(engine))
     client.lock("q").acquire()
     if partitioned:
         stubborn.faults.partition()
@@ -237,7 +238,7 @@ def test_closing_a_shared_session_withdraws_its_contenders() -> None:
     shared = Shared(MemoryService(), 15.0)
     engine = Engine(shared, Settings("memory"))
     run(engine.session())
-    with Client(engine) as client:
+    with Client._of(Access(engine)) as client:
         client.lock("q").acquire()
         client.read_lock("r").acquire()
     assert shared.kept == 0

@@ -26,7 +26,17 @@ LAYERS: Final = {
     "model": {"model"},
     "contract": {"backend", "config", "options", "registry", "settings", "sources"},
     "kernel": {"kernel"},
-    "api": {"bodies", "clearance", "client", "grant", "held", "lock", "queue_view", "transaction"},
+    "api": {
+        "access",
+        "bodies",
+        "clearance",
+        "client",
+        "grant",
+        "held",
+        "lock",
+        "queue_view",
+        "transaction",
+    },
 }
 #: Beside the layers: which of them, and which other modules, the packages of the core import.
 BESIDE: Final = {

@@ -185,7 +185,7 @@ def test_a_subclass_that_enters_in_a_way_of_its_own_is_left(service: Service) ->
 
     with service.client() as client:
         lock = client.lock("q")
-        noting = Noting(lock._engine, "q", lock.claim)
+        noting = Noting(lock._access, "q", lock.claim)
         with noting as grant:
             grant.check()
         assert entered == ["q"]

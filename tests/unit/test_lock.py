@@ -20,6 +20,7 @@ from coordlock import (
     Permit,
     Settings,
 )
+from coordlock.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
@@ -66,13 +67,13 @@ def test_a_mode_that_is_none_is_refused(client: Client, mode: Any) -> None:
 def test_the_nearest_timeout_counts(service: Service) -> None:
     engine = service.engine()
     with_default = Engine(engine.backend, Settings("memory", timeout=7.0))
-    assert Lock(with_default, "q", Mode.EX).timeout == 7.0
-    assert Lock(with_default, "q", Mode.EX, DEFAULT).timeout == 7.0
-    assert Lock(with_default, "q", Mode.EX, 3).timeout == 3
-    assert Lock(with_default, "q", Mode.EX, None).timeout is None
-    assert Lock(with_default, "q", Mode.EX, math.inf).timeout is None
-    assert Lock(with_default, "q", Mode.EX, 0).timeout == 0
-    Client(engine).close()
+    assert Lock(Access(with_default), "q", Mode.EX).timeout == 7.0
+    assert Lock(Access(with_default), "q", Mode.EX, DEFAULT).timeout == 7.0
+    assert Lock(Access(with_default), "q", Mode.EX, 3).timeout == 3
+    assert Lock(Access(with_default), "q", Mode.EX, None).timeout is None
+    assert Lock(Access(with_default), "q", Mode.EX, math.inf).timeout is None
+    assert Lock(Access(with_default), "q", Mode.EX, 0).timeout == 0
+    Client._of(Access(engine)).close()
 
 
 @pytest.mark.parametrize(

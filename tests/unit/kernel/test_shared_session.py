@@ -11,6 +11,7 @@ import pytest
 from coordlock_memory import Fault, MemoryBackend, MemoryService
 
 from coordlock import Client, ClientClosed, Settings
+from coordlock.access import Access
 from coordlock.backend import SessionInfo, SessionListener
 from coordlock.errors import BackendUnavailable
 from coordlock.kernel.engine import Engine
@@ -88,7 +89,7 @@ def given(service: MemoryService) -> Iterator[Given]:
 def client(given: Given) -> Client:
     engine = Engine(given, Settings("memory", request_timeout=0.2))
     run(engine.session())
-    return Client(engine)
+    return Client._of(Access(engine))
 
 
 def length(given: Given, queue: str = "q") -> int:
@@ -124,7 +125,7 @@ def test_ctrl_c_while_closing_leaves_nobody(
         given = Given(service, 3600.0)
         engine = Engine(given, Settings("memory", request_timeout=0.2))
         run(engine.session())
-        client = Client(engine)
+        client = Client._of(Access(engine))
         client.lock("q").acquire()
         client.lock("r").acquire()
         came = interrupted(client.close, number)
