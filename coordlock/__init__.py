@@ -56,42 +56,41 @@ if TYPE_CHECKING:
     #: The version of the installed distribution.
     __version__: str
 
+else:
+    _find = _names_of(
+        __name__,
+        {
+            "backend": "ServiceInfo Stored",
+            "client": "AsyncClient Client Connecting connect connect_async",
+            "errors": (
+                "AcquireTimeout AcquireUnavailable AuthenticationFailed BackendError "
+                "BackendUnavailable ClientClosed ConfigurationError CoordlockError Evicted "
+                "ForkedClient InvalidKey InvalidName InvalidToken LockLost MissingExtra "
+                "QueueMismatch SessionLost StaleToken Unfenceable Unsupported VersionMismatch"
+            ),
+            "grant": "AsyncGrant AsyncLossSignal Grant GrantState LossSignal",
+            "held": "AsyncHeld Held",
+            "lock": "DEFAULT AsyncLock Lock",
+            "model.claim": "Claim Mode Permit",
+            "model.contender": "Contender Owner",
+            "queue_view": "QueueMember",
+            "settings": "Settings",
+            "transaction": "AsyncTransaction Transaction",
+        },
+    )
+
+    def __getattr__(name: str) -> object:
+        if name != "__version__":
+            return _find(name)
+        from importlib.metadata import version
+
+        return version("coordlock")
+
+    def __dir__() -> list[str]:
+        return sorted([*__all__, "__all__", "__doc__", "__version__"])
+
+
 del TYPE_CHECKING  # no name of this package
-
-_find = _names_of(
-    __name__,
-    {
-        "backend": "ServiceInfo Stored",
-        "client": "AsyncClient Client Connecting connect connect_async",
-        "errors": (
-            "AcquireTimeout AcquireUnavailable AuthenticationFailed BackendError "
-            "BackendUnavailable ClientClosed ConfigurationError CoordlockError Evicted "
-            "ForkedClient InvalidKey InvalidName InvalidToken LockLost MissingExtra "
-            "QueueMismatch SessionLost StaleToken Unfenceable Unsupported VersionMismatch"
-        ),
-        "grant": "AsyncGrant AsyncLossSignal Grant GrantState LossSignal",
-        "held": "AsyncHeld Held",
-        "lock": "DEFAULT AsyncLock Lock",
-        "model.claim": "Claim Mode Permit",
-        "model.contender": "Contender Owner",
-        "queue_view": "QueueMember",
-        "settings": "Settings",
-        "transaction": "AsyncTransaction Transaction",
-    },
-)
-
-
-def __getattr__(name: str) -> object:
-    if name != "__version__":
-        return _find(name)
-    from importlib.metadata import version
-
-    return version("coordlock")
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, "__all__", "__doc__", "__version__"])
-
 
 __all__ = [
     "DEFAULT",

@@ -41,17 +41,18 @@ if TYPE_CHECKING:
     from coordlock.backend.observation import ObservableQueues, Observation, View
     from coordlock.backend.values import PublishedValues
 
-__getattr__ = names_of(
-    __name__,
-    {
-        "capabilities": "Capabilities",
-        "contract": "Backend ServiceInfo SessionInfo SessionListener",
-        "data": "Data Delete Expect Listing Operation Put Stored Transactions",
-        "entries": "EntrySets",
-        "observation": "ObservableQueues Observation View",
-        "values": "PublishedValues",
-    },
-)
+else:
+    __getattr__ = names_of(
+        __name__,
+        {
+            "capabilities": "Capabilities",
+            "contract": "Backend ServiceInfo SessionInfo SessionListener",
+            "data": "Data Delete Expect Listing Operation Put Stored Transactions",
+            "entries": "EntrySets",
+            "observation": "ObservableQueues Observation View",
+            "values": "PublishedValues",
+        },
+    )
 
 __all__ = [
     "Backend",

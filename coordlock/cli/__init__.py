@@ -20,7 +20,7 @@ def main() -> int:
     # What is loaded stays until the end: not to be looked through for garbage, then neither.
     gc.set_threshold(50_000)
     # Only found: a command that shows no table does not import rich.
-    if missing := [name for name in ("click", "rich") if not _is_installed(name)]:
+    if missing := [name for name in ("click", "rich") if find_spec(name) is None]:
         sys.stderr.write(
             f"coordlock: the command line needs {missing[0]}; "
             "install it with: pip install 'coordlock[cli]'\n"
@@ -32,10 +32,3 @@ def main() -> int:
         return run_app()
     finally:
         gc.freeze()
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ValueError:  # its import is prevented
-        return False
