@@ -1,11 +1,15 @@
-"""The local backend beside filelock: alone, handing over, and with a hundred processes waiting."""
+"""The local backend beside filelock: alone, handing over, with many processes, many threads."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -22,6 +26,9 @@ from bench.workers import Worker, WorkerFailed
 __all__ = ["measure"]
 
 _WAITING = 100
+_THREADS = 20
+#: Seconds for which they pass it.
+_PASSING = 3
 _IDLE = 4.0
 
 
@@ -35,6 +42,36 @@ def measure(rounds: int) -> Iterator[Table]:
         with field(entrants("local"), directory, notes, processes=2) as there:
             yield handoff("local", there, rounds, notes)
     yield from _crowds()
+    yield _passing()
+
+
+def _passing() -> Table:
+    """What a client's threads hand to each other; on one core, too, where no two of them run."""
+    table = Table(
+        f"{_THREADS} threads of one client that pass a lock round",
+        ("where", "grants a second, x memory", "grants a second"),
+        notes=["on one core no two threads wait for each other to let Python's lock go"],
+    )
+    cores = os.sched_getaffinity(0)
+    with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
+        Path(directory).chmod(0o700)
+        base = 0.0
+        for url in ("memory://", f"local://{directory}"):
+            for allowed in (cores, {min(cores)}):
+                where = f"{url.partition(':')[0]}, {len(allowed)} core(s)"
+                doing(f"{_THREADS} threads pass a lock round, {where}")
+                done = subprocess.run(
+                    [sys.executable, "-m", "bench.passing", url, str(_THREADS), str(_PASSING)],
+                    preexec_fn=partial(os.sched_setaffinity, 0, allowed),
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                )
+                grants = float(done.stdout)
+                base = base or grants
+                table.add(where, grants / base, grants)
+    return table
 
 
 def _crowds() -> Iterator[Table]:

@@ -30,7 +30,7 @@ from coordlock_local.layout import adopt, check
 from coordlock_local.notices import Polling
 from coordlock_local.queue import Queue, evict, queue_names, sweep, tidy
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Place, leave, stands
+from coordlock_local.slots import Place, leave, stands, tell
 from coordlock_local.watcher import Watcher, notices
 
 __all__ = ["LocalBackend"]
@@ -309,8 +309,7 @@ class LocalBackend(Backend):
 def _leave(session: LocalSession, id: str, place: Place) -> bool:
     """Take away the contender of the entry ``id`` at ``place``, and tell of it; if it was there."""
     was_there = leave(session.directory, place)
-    with suppress(FileNotFoundError):  # no other process waits for it
-        os.unlink(session.directory.watch(session.id, id))
+    tell(session.directory, session.id, id)
     return was_there
 
 

@@ -1,4 +1,4 @@
-"""Linux's inotify(7): removals of files, and deaths of processes that had files open."""
+"""Linux's inotify(7): what happens to files, and to processes that had them open."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _DELETE_SELF: Final = 0x400
 _MOVE_SELF: Final = 0x800
 _IGNORED: Final = 0x8000
 _OVERFLOW: Final = 0x4000
-_MASK: Final = _CLOSE_WRITE | _ATTRIB | _DELETE_SELF | _MOVE_SELF
+_REMOVED: Final = _ATTRIB | _DELETE_SELF | _MOVE_SELF
 _HEADER: Final = struct.Struct("iIII")
 
 
 class Inotify:
     """One inotify instance, and an eventfd that wakes the thread in `wait`.
 
-    An entry that leaves is unlinked. A session that ends is unlinked, or its process has ended and
-    the kernel closes it. Only that process opens a session for writing.
+    A session that ends is unlinked, or its process has ended and the kernel closes it: only that
+    process opens it for writing.
     """
 
     #: Notices are trusted, and yet checked: a forked child of the holder may keep a file open.
-    interval: Final = 1.0
+    interval: Final = 3.0
 
     def __init__(self) -> None:
         """Raises OSError where there is no inotify, or none left for this user."""
@@ -53,12 +53,13 @@ class Inotify:
         self._poll.register(self._descriptor, select.POLLIN)
         self._poll.register(self._waker, select.POLLIN)
 
-    def add(self, path: str) -> None:
-        """Tell of changes of ``path`` from now on; OSError where it's gone or limits are reached.
+    def add(self, path: str, *, closed: bool = True) -> None:
+        """Tell of ``path`` from now on; OSError where it's gone or limits are reached.
 
         What happens before the watch is recorded may go unheard: look at the file afterwards.
         """
-        watch = self._library.inotify_add_watch(self._descriptor, os.fsencode(path), _MASK)
+        mask = _REMOVED | _CLOSE_WRITE if closed else _REMOVED
+        watch = self._library.inotify_add_watch(self._descriptor, os.fsencode(path), mask)
         if watch < 0:
             raise _last_error(path)
         self._watches[path] = watch
@@ -73,13 +74,13 @@ class Inotify:
 
     def wait(self, timeout: float | None) -> Collection[str] | None:
         """The paths that may have changed; None when too much happened to tell."""
-        self._poll.poll(None if timeout is None else int(timeout * 1000) + 1)
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._waker)
-        try:
-            data = os.read(self._descriptor, 65_536)
-        except BlockingIOError:
+        ready = dict(self._poll.poll(None if timeout is None else int(timeout * 1000) + 1))
+        if self._waker in ready:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._waker)
+        if self._descriptor not in ready:
             return ()
+        data = os.read(self._descriptor, 65_536)
         changed = set()
         offset = 0
         while offset < len(data):

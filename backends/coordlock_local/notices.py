@@ -16,8 +16,12 @@ class Notices(Protocol):
     def interval(self) -> float:
         """How often a caller of `wait` must look at the files itself, in seconds."""
 
-    def add(self, path: str) -> None:
-        """Tell of changes of ``path`` from now on; OSError where that's impossible."""
+    def add(self, path: str, *, closed: bool = True) -> None:
+        """Tell of ``path`` from now on; OSError where that's impossible.
+
+        That is, when it is removed, when it is touched, and when a process that had it open for
+        writing has ``closed`` it, if that is wanted.
+        """
 
     def drop(self, path: str) -> None:
         """Tell no more of ``path``."""
@@ -43,7 +47,7 @@ class Polling:
     def __init__(self) -> None:
         self._woken = threading.Event()
 
-    def add(self, path: str) -> None:
+    def add(self, path: str, *, closed: bool = True) -> None:
         """Nothing to do."""
 
     def drop(self, path: str) -> None:

@@ -20,8 +20,6 @@ __all__ = ["Queue", "evict", "queue_names", "sweep", "tidy"]
 
 #: How often a queue that changes is read again until two readings agree.
 _READINGS: Final = 20
-#: A file that has grown to so many slots is cut when all are free.
-_MANY: Final = 64
 #: How often the counter is tried for work that can also be done later, and the pause in seconds.
 _ATTEMPTS, _PAUSE = 20, 0.0005
 
@@ -52,9 +50,8 @@ class Queue:
             Slots(self._directory, self.path, os.O_RDWR | os.O_CREAT, self._header) as slots,
         ):
             index = slots.read()
-            if not index or (len(index) > _MANY and not any(index)):
+            if not slots.ready or (slots.can_shrink and not index):
                 slots.begin()
-                index = []
             earlier = _standing(index)
             slot = index.index(0) if 0 in index else len(index)
             token = tokens.take()
@@ -186,7 +183,7 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
             slots.put(place.slot, place.token | EVICTED)
     except FileNotFoundError:
         return False
-    with suppress(OSError):  # all that watch it look once a second anyway
+    with suppress(OSError):  # all that watch it look now and then anyway
         os.utime(directory.session(contender.session))
     return True
 

@@ -2,10 +2,14 @@
 
 ::
 
-    header    what the file is, the run of the operating system, the queue's name, and last, in
-              8 bytes, how many slots were used so far
-    index     for each slot 8 bytes: the token of the contender that stands there, or 0
-    records   for each slot a page with the contender's token, mode, ids and owner, a line of text
+    page 0      the header: what the file is, the run of the operating system, the queue's name; and
+                in its last 8 bytes how many indexes there are
+    page 1      the index: for each of 512 slots 8 bytes, the token of the contender that stands
+                there, or 0
+    512 pages   the records: for each slot the contender's token, mode, ids and owner, a line of
+                text
+
+and then again an index and its records, as often as it takes.
 
 The index alone decides. A contender is in the queue from the write of its token until the write
 that replaces it, and each is one system call. Three rules make this safe without a lock for
@@ -29,6 +33,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from sys import byteorder
 from typing import Final, Self
 
@@ -40,20 +45,17 @@ from coordlock.runtime.shared_file import seal, unseal
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 
-__all__ = ["EVICTED", "Place", "Slots", "header", "leave", "stands"]
+__all__ = ["EVICTED", "Place", "Slots", "header", "leave", "stands", "tell"]
 
 #: The bit of an index entry whose contender was evicted.
 EVICTED: Final = 1 << 63
 _TITLE: Final = "coordlock-queue"
-#: Where the number of slots stands, and the index behind it.
-_USED: Final = 1016
-_INDEX: Final = 1024
-_MOST: Final = 65_408
-_RECORDS: Final = _INDEX + 8 * _MOST
-#: So much is read at once: the index of most queues is in it.
-_BEGINNING: Final = 4096
-#: The size of a record: within one page, so that neither SIGKILL nor a full disk can split it.
+#: A record is within one page of memory, so that neither SIGKILL nor a full disk can split it.
 _PAGE: Final = 4096
+_INDEXES: Final = _PAGE - 8
+_SLOTS: Final = 512
+_BLOCK: Final = _PAGE * (1 + _SLOTS)
+_NOTHING: Final = bytes(_PAGE)
 
 
 class Place:
@@ -91,10 +93,12 @@ class Slots:
         """
         #: The queue's name, as `read` has found it.
         self.name: str | None = None
+        #: Whether contenders may be added, as `read` has found it: else `begin` first.
+        self.ready = False
         self._path = path
         self._boot = directory.boot
         self._header = header
-        self._used = 0
+        self._indexes = 1
         self._descriptor = directory.open(path, flags)
 
     def __enter__(self) -> Self:
@@ -104,50 +108,58 @@ class Slots:
         os.close(self._descriptor)
 
     def read(self) -> list[int]:
-        """The index, up to the last slot that was ever used.
+        """The index, up to the last slot that is not free.
 
-        Empty for a file that is new, or of an earlier run. Raises `BackendError` for a file that is
-        none of coordlock's.
+        Empty for a file that is new, or of an earlier run, and not `ready`. Raises `BackendError`
+        for a file that is none of coordlock's.
         """
-        data = os.pread(self._descriptor, _BEGINNING, 0)
-        if not self._is_current(data[:_USED]):
+        data = os.pread(self._descriptor, 2 * _PAGE, 0)
+        self.ready = self._is_current(data[:_INDEXES])
+        if not self.ready:
             return []
-        self._used = used = min(int.from_bytes(data[_USED:_INDEX], byteorder), _MOST)
-        end = _INDEX + 8 * used
-        if end > _BEGINNING:
-            data = os.pread(self._descriptor, end, 0)
-        return memoryview(data)[_INDEX:end].cast("Q").tolist()
+        self._indexes = int.from_bytes(data[_INDEXES:_PAGE], byteorder)
+        data = data[_PAGE:]
+        for number in range(1, self._indexes):
+            data += os.pread(self._descriptor, _PAGE, _entry(number * _SLOTS))
+        if data == _NOTHING:
+            return []
+        end = len(data.rstrip(b"\0"))
+        return memoryview(data)[: end + -end % 8].cast("Q").tolist()
+
+    @property
+    def can_shrink(self) -> bool:
+        """Whether a file without contenders, as `read` has found it, is larger than it need be."""
+        return self._indexes > 1
 
     def begin(self) -> None:
         """Make it the file of a queue without contenders."""
         os.ftruncate(self._descriptor, 0)
-        self._write(self._header + bytes(_BEGINNING - _USED), 0)
-        self._used = 0
+        one = (1).to_bytes(8, byteorder)
+        self._write(self._header + one + bytes(_PAGE), 0)
+        self._indexes = 1
 
     def add(self, slot: int, token: int, entry: Entry, session: str) -> None:
         """Let a contender stand in the free ``slot``."""
-        if slot >= _MOST:
-            raise BackendError(SERVICE, f"{self._path} has room for {_MOST:,} contenders")
         fields = f"{token} {entry.claim.marker} {entry.id} {session} "
         record = seal(fields + entry.owner.encode().decode("ascii"))
         if len(record) > _PAGE:
             raise BackendError(SERVICE, f"the description of the owner is over {_PAGE} bytes long")
-        self._write(record, _RECORDS + _PAGE * slot)
-        if slot >= self._used:
-            self._write((slot + 1).to_bytes(8, byteorder), _USED)
+        self._write(record, _record(slot))
+        if slot >= self._indexes * _SLOTS:
+            self._write((slot // _SLOTS + 1).to_bytes(8, byteorder), _INDEXES)
         self.put(slot, token)
 
     def put(self, slot: int, value: int) -> None:
         """Write an entry of the index."""
-        self._write(value.to_bytes(8, byteorder), _INDEX + 8 * slot)
+        self._write(value.to_bytes(8, byteorder), _entry(slot))
 
     def get(self, slot: int) -> int:
         """Read an entry of the index."""
-        return int.from_bytes(os.pread(self._descriptor, 8, _INDEX + 8 * slot), byteorder)
+        return int.from_bytes(os.pread(self._descriptor, 8, _entry(slot)), byteorder)
 
     def contender(self, slot: int, token: int, *, owners: bool = False) -> Contender | None:
         """The contender that stands in ``slot`` with ``token``; None when it does not any more."""
-        line, _, _ = os.pread(self._descriptor, _PAGE, _RECORDS + _PAGE * slot).partition(b"\n")
+        line, _, _ = os.pread(self._descriptor, _PAGE, _record(slot)).partition(b"\n")
         try:
             found, marker, id, session, owner = unseal(line + b"\n").split(" ", 4)
         except ValueError:
@@ -187,9 +199,19 @@ class Slots:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
 
 
+def _entry(slot: int) -> int:
+    """Where the index entry of ``slot`` is."""
+    return _PAGE + slot // _SLOTS * _BLOCK + slot % _SLOTS * 8
+
+
+def _record(slot: int) -> int:
+    """Where the record of ``slot`` is."""
+    return _PAGE + slot // _SLOTS * _BLOCK + (slot % _SLOTS + 1) * _PAGE
+
+
 def header(directory: Directory, name: str) -> bytes:
     """The header of the queue ``name`` in this run of the operating system."""
-    return seal(f"{_TITLE} {directory.boot} {escape(name)}").ljust(_USED, b"\0")
+    return seal(f"{_TITLE} {directory.boot} {escape(name)}").ljust(_INDEXES, b"\0")
 
 
 def stands(directory: Directory, place: Place) -> bool:
@@ -211,6 +233,18 @@ def leave(directory: Directory, place: Place) -> bool:
             return value == place.token
     except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def tell(directory: Directory, session: str, id: str) -> None:
+    """Let the processes that watch a contender know that it has left: see `Directory.watch`."""
+    path = directory.watch(session, id)
+    try:
+        descriptor = directory.open(path, os.O_WRONLY)
+    except FileNotFoundError:
+        return
+    os.close(descriptor)  # which they hear at once: removing a file takes a hundred times as long
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _damaged(path: str) -> BackendError:

@@ -62,9 +62,9 @@ class _Watched:
 class Watcher:
     """Watches contenders of a directory on behalf of a session.
 
-    Two files tell of one: that of its session, when its process ends or somebody evicts it, and one
-    that is made here and that it removes when it leaves. The session's own contenders leave through
-    `left`, so that no file is made for them.
+    Files tell of one: that of its session, when its process ends or somebody evicts it; that of the
+    queue, should it be removed; and one that is made here, and that the contender opens and removes
+    when it leaves. The session's own contenders leave through `left`, without such a file.
 
     A notice only says where to look. Whether a contender has left is always read from the queue and
     the session's lock. Now and then all contenders are looked at, so no lost notice loses a
@@ -103,7 +103,8 @@ class Watcher:
                     return
                 told = watched.watchers.pop(registration, None)
                 if told is not None and not watched.watchers:
-                    self._drop(key)
+                    self._watched.pop(key, None)
+                    self._drop(key, watched.paths)
 
         with self._lock:
             if self._closed:
@@ -149,10 +150,10 @@ class Watcher:
             self._notices.forget()
 
     def _paths(self, contender: Contender) -> Sequence[str]:
-        session = self._directory.session(contender.session)
+        paths = self._directory.session(contender.session), Place.of(contender).path
         if contender.session == self._session.id:
-            return (session,)
-        return session, self._directory.watch(contender.session, contender.id)
+            return paths
+        return self._directory.watch(contender.session, contender.id), *paths
 
     def _start(self) -> None:
         if self._thread is None:
@@ -175,8 +176,8 @@ class Watcher:
             return
         try:
             if path.startswith(self._directory.watched):
-                os.close(self._directory.open(path, os.O_RDWR | os.O_CREAT))
-            self._notices.add(path)
+                os.close(self._directory.open(path, os.O_RDONLY | os.O_CREAT))
+            self._notices.add(path, closed=not path.startswith(self._directory.queues))
         except FileNotFoundError:
             pass  # that the contender has left is seen in a moment
         except OSError as error:
@@ -185,24 +186,20 @@ class Watcher:
                 self._interval = Polling.interval
                 self._notices.wake()
 
-    def _drop(self, key: str) -> list[tuple[_Departed, Contender | None]]:
-        watched = self._watched.pop(key, None)
-        if watched is None:
-            return []
-        for path in watched.paths:
+    def _drop(self, key: str, paths: Sequence[str]) -> None:
+        for path in paths:
             keys = self._files.get(path, set())
             keys.discard(key)
             if not keys:
                 self._files.pop(path, None)  # a watch that was interrupted has not got so far
                 if self._notices is not None:
                     self._notices.drop(path)
-        return list(watched.watchers.values())
 
     def _run(self) -> None:
         source = self._notices
         assert source is not None
         looked = time.monotonic()
-        pause = cost = 0.0
+        pause, cost = self._interval, 0.0
         while True:
             with self._lock:
                 if self._closed:
@@ -265,9 +262,14 @@ class Watcher:
 
     def _tell(self, key: str) -> None:
         with self._lock:
-            watchers = self._drop(key)
-        for departed, waiter in watchers:
+            watched = self._watched.pop(key, None)
+        if watched is None:
+            return
+        for departed, waiter in list(watched.watchers.values()):
             try:
                 departed(self._is_there(waiter))
             except Exception:
                 log.exception("a watcher of %s failed", key)
+        with self._lock:  # not before: they wait
+            if key not in self._watched:
+                self._drop(key, watched.paths)

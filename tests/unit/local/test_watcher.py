@@ -6,7 +6,6 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from coordlock_local.inotify import Inotify
 from coordlock_local.notices import Notices, Polling
 from coordlock_local.queue import Queue, evict
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Place, leave
+from coordlock_local.slots import Place, leave, tell
 from coordlock_local.watcher import Watcher, notices
 
 from coordlock.model.claim import Mode
@@ -30,7 +29,7 @@ BOUND = 30.0
 class Exhausted(Inotify):
     """No watch is left: ``fs.inotify.max_user_watches`` is reached."""
 
-    def add(self, path: str) -> None:
+    def add(self, path: str, *, closed: bool = True) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
@@ -87,8 +86,7 @@ def add(directory: Directory, session: LocalSession, id: str = "a" * 32) -> Cont
 def remove(directory: Directory, contender: Contender) -> None:
     """What the contender's own process does when it leaves."""
     assert leave(directory, Place.of(contender))
-    with suppress(FileNotFoundError):
-        os.unlink(directory.watch(contender.session, contender.id))
+    tell(directory, contender.session, contender.id)
 
 
 def test_a_removal_is_told_once_to_each(
@@ -147,13 +145,13 @@ def test_a_departure_is_in_order_if_the_waiter_is_still_there(
     waiters = [add(directory, watcher._session, letter * 32) for letter in "cd"]
     told: dict[str, bool] = {}
 
-    def tell(who: str) -> Callable[[bool], None]:
+    def note(who: str) -> Callable[[bool], None]:
         return lambda in_order: told.__setitem__(who, in_order)
 
-    watcher.watch(first, tell("for somebody"))
+    watcher.watch(first, note("for somebody"))
     for waiter, who in zip(waiters, ("evicted", "there"), strict=True):
-        watcher.watch(first, tell(who), waiter)
-        watcher.watch(second, tell(f"{who}, second"), waiter)
+        watcher.watch(first, note(who), waiter)
+        watcher.watch(second, note(f"{who}, second"), waiter)
     assert evict(directory, Counter(directory), waiters[0])
     remove(directory, first)
     eventually(lambda: len(told) == 3)
