@@ -12,51 +12,76 @@
 package imports no backend; see the documentation for what a lock cannot promise.
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from coordlock.runtime.lazily import names_of as _names_of
 
-from coordlock.backend import ServiceInfo, Stored
-from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
-from coordlock.errors import (
-    AcquireTimeout,
-    AcquireUnavailable,
-    AuthenticationFailed,
-    BackendError,
-    BackendUnavailable,
-    ClientClosed,
-    ConfigurationError,
-    CoordlockError,
-    Evicted,
-    ForkedClient,
-    InvalidKey,
-    InvalidName,
-    InvalidToken,
-    LockLost,
-    MissingExtra,
-    QueueMismatch,
-    SessionLost,
-    StaleToken,
-    Unfenceable,
-    Unsupported,
-    VersionMismatch,
-)
-from coordlock.grant import AsyncGrant, AsyncLossSignal, Grant, GrantState, LossSignal
-from coordlock.held import AsyncHeld, Held
-from coordlock.lock import DEFAULT, AsyncLock, Lock
-from coordlock.model.claim import Claim, Mode, Permit
-from coordlock.model.contender import Contender, Owner
-from coordlock.queue_view import QueueMember
-from coordlock.settings import Settings
-from coordlock.transaction import AsyncTransaction, Transaction
+# Nothing of coordlock is imported before it is used: a program that starts may never take a lock.
+# Type checkers see plain imports, and take this name for true.
+TYPE_CHECKING = False
 
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
+    from coordlock.backend import ServiceInfo, Stored
+    from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
+    from coordlock.errors import (
+        AcquireTimeout,
+        AcquireUnavailable,
+        AuthenticationFailed,
+        BackendError,
+        BackendUnavailable,
+        ClientClosed,
+        ConfigurationError,
+        CoordlockError,
+        Evicted,
+        ForkedClient,
+        InvalidKey,
+        InvalidName,
+        InvalidToken,
+        LockLost,
+        MissingExtra,
+        QueueMismatch,
+        SessionLost,
+        StaleToken,
+        Unfenceable,
+        Unsupported,
+        VersionMismatch,
+    )
+    from coordlock.grant import AsyncGrant, AsyncLossSignal, Grant, GrantState, LossSignal
+    from coordlock.held import AsyncHeld, Held
+    from coordlock.lock import DEFAULT, AsyncLock, Lock
+    from coordlock.model.claim import Claim, Mode, Permit
+    from coordlock.model.contender import Contender, Owner
+    from coordlock.queue_view import QueueMember
+    from coordlock.settings import Settings
+    from coordlock.transaction import AsyncTransaction, Transaction
+
     #: The version of the installed distribution.
     __version__: str
-else:
 
-    def __getattr__(name: str) -> str:
-        # Looked up when asked for: importlib.metadata takes half as long to import as all of this.
+else:
+    _find = _names_of(
+        __name__,
+        {
+            "backend": "ServiceInfo Stored",
+            "client": "AsyncClient Client Connecting connect connect_async",
+            "errors": (
+                "AcquireTimeout AcquireUnavailable AuthenticationFailed BackendError "
+                "BackendUnavailable ClientClosed ConfigurationError CoordlockError Evicted "
+                "ForkedClient InvalidKey InvalidName InvalidToken LockLost MissingExtra "
+                "QueueMismatch SessionLost StaleToken Unfenceable Unsupported VersionMismatch"
+            ),
+            "grant": "AsyncGrant AsyncLossSignal Grant GrantState LossSignal",
+            "held": "AsyncHeld Held",
+            "lock": "DEFAULT AsyncLock Lock",
+            "model.claim": "Claim Mode Permit",
+            "model.contender": "Contender Owner",
+            "queue_view": "QueueMember",
+            "settings": "Settings",
+            "transaction": "AsyncTransaction Transaction",
+        },
+    )
+
+    def __getattr__(name: str) -> object:
         if name != "__version__":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return _find(name)
         from importlib.metadata import version
 
         return version("coordlock")
@@ -64,6 +89,8 @@ else:
     def __dir__() -> list[str]:
         return sorted([*__all__, "__all__", "__doc__", "__version__"])
 
+
+del TYPE_CHECKING  # no name of this package
 
 __all__ = [
     "DEFAULT",

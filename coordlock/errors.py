@@ -61,6 +61,13 @@ __all__ = [
 class CoordlockError(Exception):
     """The base of every error that coordlock raises on purpose."""
 
+    def __repr__(self) -> str:
+        # One for all, which otherwise would be made for each class at every start.
+        if not (fields := getattr(self, "__dataclass_fields__", None)):
+            return super().__repr__()
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in fields)
+        return f"{type(self).__qualname__}({shown})"
+
     @classmethod
     def _rebuild(cls, fields: dict[str, Any]) -> Self:
         error = cls.__new__(cls)
@@ -72,7 +79,7 @@ class CoordlockError(Exception):
         return type(self)._rebuild, (self.__dict__.copy(),)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ConfigurationError(CoordlockError, ValueError):
     """The configuration cannot be used; the message names the part and what is accepted."""
 
@@ -82,7 +89,7 @@ class ConfigurationError(CoordlockError, ValueError):
         return self.problem
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MissingExtra(ConfigurationError, ImportError):
     """A backend's or the command line's dependencies are not installed."""
 
@@ -92,7 +99,7 @@ class MissingExtra(ConfigurationError, ImportError):
         return f"{self.problem}; install it with: pip install 'coordlock[{self.extra}]'"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class InvalidName(CoordlockError, ValueError):
     """A lock name is empty, too long, or not encodable as UTF-8."""
 
@@ -104,7 +111,7 @@ class InvalidName(CoordlockError, ValueError):
         return f"lock name {shown!r} {self.problem}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class QueueMismatch(CoordlockError, ValueError):
     """A name is in use as another kind of lock, or as a semaphore with other permits."""
 
@@ -120,7 +127,7 @@ class QueueMismatch(CoordlockError, ValueError):
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AcquireTimeout(CoordlockError, TimeoutError):
     """The lock was not granted within the caller's timeout; the contender was withdrawn.
 
@@ -145,7 +152,7 @@ class AcquireTimeout(CoordlockError, TimeoutError):
         return f"{text}; held by this client {self.held_here}" if self.held_here else text
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Evicted(CoordlockError, RuntimeError):
     """The contender was removed from its queue while the session lives; acquire again to go on."""
 
@@ -163,7 +170,7 @@ class Evicted(CoordlockError, RuntimeError):
         return self.reason.replace("its contender", f"the contender for lock {self.name!r}", 1)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class LockLost(CoordlockError, RuntimeError):
     """A grant ended before it was released: another client may hold the lock now."""
 
@@ -175,7 +182,7 @@ class LockLost(CoordlockError, RuntimeError):
         return f"lock {self.name!r} (token {self.token}) was lost: {self.reason}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class StaleToken(CoordlockError, RuntimeError):
     """The resource has seen a newer token: the grant was lost, though its holder went on.
 
@@ -193,7 +200,7 @@ class StaleToken(CoordlockError, RuntimeError):
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class InvalidToken(CoordlockError, ValueError):
     """What was presented as a fencing token is none."""
 
@@ -205,7 +212,7 @@ class InvalidToken(CoordlockError, ValueError):
         return f"a fencing token is an integer from 1 to 2**63 - 1, not {shown}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Unfenceable(CoordlockError, ValueError):
     """Several clients hold this kind of grant at once: no order of tokens tells which are stale.
 
@@ -224,7 +231,7 @@ class Unfenceable(CoordlockError, ValueError):
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class VersionMismatch(CoordlockError, RuntimeError):
     """A guarded transaction was not made: ``key`` has not the version that it asked for."""
 
@@ -236,7 +243,7 @@ class VersionMismatch(CoordlockError, RuntimeError):
         return f"nothing was written: {self.key!r} {wanted}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class InvalidKey(CoordlockError, ValueError):
     """A key that cannot be read or written under a grant."""
 
@@ -247,7 +254,7 @@ class InvalidKey(CoordlockError, ValueError):
         return f"key {self.key!r} {self.problem}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Unsupported(CoordlockError, NotImplementedError):
     """The backend cannot do this; the message says what to use instead."""
 
@@ -257,7 +264,7 @@ class Unsupported(CoordlockError, NotImplementedError):
         return self.problem
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ClientClosed(CoordlockError, RuntimeError):
     """The client was closed; connect a new one."""
 
@@ -265,7 +272,7 @@ class ClientClosed(CoordlockError, RuntimeError):
         return "this client is closed; call coordlock.connect() for a new one"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ForkedClient(CoordlockError, RuntimeError):
     """The client belongs to the parent process; a fork never shares its session."""
 
@@ -278,7 +285,7 @@ class ForkedClient(CoordlockError, RuntimeError):
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class BackendError(CoordlockError):
     """The coordination service refused a request, or could not be asked."""
 
@@ -289,7 +296,7 @@ class BackendError(CoordlockError):
         return f"{self.service}: {self.reason}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class BackendUnavailable(BackendError, ConnectionError):
     """The service gave no answer. Whether the request took effect is unknown."""
 
@@ -297,7 +304,7 @@ class BackendUnavailable(BackendError, ConnectionError):
         return f"{self.service} is unavailable: {self.reason}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AcquireUnavailable(BackendUnavailable, AcquireTimeout):
     """The time was up while the service was silent: whether the lock is busy is unknown.
 
@@ -320,7 +327,7 @@ class AcquireUnavailable(BackendUnavailable, AcquireTimeout):
         return f"{text}; before that, {self.position} contender(s) ahead, nearest {self.holder}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AuthenticationFailed(BackendError, PermissionError):
     """The service refused the credentials, or they do not allow what was asked."""
 
@@ -328,7 +335,7 @@ class AuthenticationFailed(BackendError, PermissionError):
         return f"{self.service} refused access: {self.reason}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SessionLost(BackendError, ConnectionError):
     """The client's session ended: all of its contenders have left their queues."""
 

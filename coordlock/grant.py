@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 import warnings
@@ -10,9 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from coordlock.backend import Operation, Stored, Transactions
 from coordlock.errors import (
     BackendUnavailable,
     ClientClosed,
@@ -29,18 +27,29 @@ from coordlock.model.contender import Contender
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, completion
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
-from coordlock.transaction import AsyncTransaction, Transaction, check_key
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from coordlock import transaction
+    from coordlock.backend import Operation, Stored, data
+    from coordlock.transaction import AsyncTransaction, Transaction
+else:
+    asyncio = Lazily("asyncio")
+    data = Lazily("coordlock.backend.data")
+    transaction = Lazily("coordlock.transaction")
 
 __all__ = ["AsyncGrant", "AsyncLossSignal", "Grant", "GrantState", "LossSignal"]
 
 T = TypeVar("T")
 
 #: What is kept for each event loop.
-_PerLoop = dict[asyncio.AbstractEventLoop, T]
+_PerLoop = dict["asyncio.AbstractEventLoop", T]
 
 
 class GrantState(Enum):
@@ -186,7 +195,7 @@ class _BaseGrant(Resident, shown="Grant"):
         `InvalidKey`, `Unsupported`, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
         """
         service, me = self._guard()
-        check_key(key, self._engine.settings.root, self.name)
+        transaction.check_key(key, self._engine.settings.root, self.name)
 
         def fetch() -> Promise[Stored | None]:
             self.check()
@@ -212,11 +221,11 @@ class _BaseGrant(Resident, shown="Grant"):
         reason = f"{silent.reason}; the transaction may have been made, or may be yet"
         raise BackendUnavailable(silent.service, reason)
 
-    def _guard(self) -> tuple[Transactions, Contender]:
+    def _guard(self) -> tuple[data.Transactions, Contender]:
         """The service to ask, and the contender that guards the request."""
         service, me = self._engine.backend, self._ticket.contender
         assert me is not None
-        if not isinstance(service, Transactions):
+        if not isinstance(service, data.Transactions):
             raise Unsupported(
                 f"the {service.scheme} backend keeps no data that a grant could guard; for files "
                 "there is coordlock.fencing.files.FileFence, and others for databases and HTTP"
@@ -376,7 +385,7 @@ class Grant(_BaseGrant):
         service keeps no data; its ``commit`` raises what else `read` does.
         """
         self._guard()  # where the backend keeps no data, that is to be said before any key is
-        return Transaction(self._engine.settings.root, self.name, self._commit)
+        return transaction.Transaction(self._engine.settings.root, self.name, self._commit)
 
     def __enter__(self) -> Self:
         self._enter()
@@ -485,7 +494,7 @@ class AsyncGrant(_BaseGrant):
         service keeps no data; its ``commit`` raises what else `read` does.
         """
         self._guard()  # where the backend keeps no data, that is to be said before any key is
-        return AsyncTransaction(self._engine.settings.root, self.name, self._commit)
+        return transaction.AsyncTransaction(self._engine.settings.root, self.name, self._commit)
 
     async def __aenter__(self) -> Self:
         self._enter()

@@ -1,19 +1,32 @@
-"""Finding backends: entry points name them, nothing is imported before it is chosen."""
+"""Finding backends: nothing is imported before it is chosen.
+
+Entry points name the backends. The schemes of those that come with coordlock are known here, too,
+and not looked up: to read the entry points of everything that is installed takes as long as to
+start Python.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Final
 
 from coordlock.backend import Backend
 from coordlock.errors import ConfigurationError, MissingExtra
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint, EntryPoints
+    from importlib.metadata import EntryPoints
 
 __all__ = ["backend_for_client", "backend_for_scheme", "schemes"]
 
 _BACKENDS = "coordlock.backends"
 _CLIENTS = "coordlock.clients"
+#: The entry points of coordlock itself in the first of these groups.
+_OWN: Final = {
+    "etcd": "coordlock_etcd:EtcdBackend",
+    "local": "coordlock_local:LocalBackend",
+    "memory": "coordlock_memory:MemoryBackend",
+    "zookeeper": "coordlock_zookeeper:ZookeeperBackend",
+}
 
 
 def schemes() -> tuple[str, ...]:
@@ -27,8 +40,10 @@ def backend_for_scheme(scheme: str) -> type[Backend]:
     Raises `MissingExtra` when its dependencies are not installed, `ConfigurationError` when there
     is none, naming those there are.
     """
+    if scheme in _OWN:
+        return _load(scheme, _OWN[scheme])
     for point in _points(_BACKENDS).select(name=scheme):
-        return _load(point)
+        return _load(point.name, point.value)
     raise ConfigurationError(
         f"there is no backend for {scheme + '://'!r}; there are: "
         + ", ".join(f"{name}://" for name in schemes())
@@ -42,7 +57,7 @@ def backend_for_client(client: object) -> type[Backend]:
     """
     for kind in type(client).__mro__:
         for point in _points(_CLIENTS).select(name=kind.__module__.partition(".")[0]):
-            return _load(point)
+            return _load(point.name, point.value)
     known = sorted({point.name for point in _points(_CLIENTS)})
     raise ConfigurationError(
         f"client is a {type(client).__module__}.{type(client).__qualname__}; "
@@ -51,22 +66,26 @@ def backend_for_client(client: object) -> type[Backend]:
 
 
 def _points(group: str) -> EntryPoints:
-    from importlib.metadata import entry_points  # not where coordlock is only imported
+    from importlib.metadata import entry_points  # not for the schemes that are known
 
     return entry_points(group=group)
 
 
-def _load(point: EntryPoint) -> type[Backend]:
+def _load(name: str, place: str) -> type[Backend]:
+    module, _, attributes = place.partition("[")[0].replace(" ", "").partition(":")
     try:
-        backend = point.load()
+        __import__(module)
+        backend: object = sys.modules[module]
+        for attribute in filter(None, attributes.split(".")):
+            backend = getattr(backend, attribute)
     except MissingExtra:
         raise
     except AttributeError as error:
-        raise ConfigurationError(f"{point.value!r}, the backend {point.name!r}: {error}") from error
+        raise ConfigurationError(f"{place!r}, the backend {name!r}: {error}") from error
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == point.module.partition(".")[0]:
+        if error.name is None or error.name.partition(".")[0] == module.partition(".")[0]:
             raise  # not a dependency that is missing, but a part of the backend itself
-        raise MissingExtra(f"the backend {point.name!r} needs {error.name}", point.name) from error
+        raise MissingExtra(f"the backend {name!r} needs {error.name}", name) from error
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
-        raise ConfigurationError(f"{point.value!r} is registered as a backend and is none")
+        raise ConfigurationError(f"{place!r} is registered as a backend and is none")
     return backend

@@ -8,7 +8,6 @@ queues, and no lock is granted twice.
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +59,8 @@ def adopt(directory: Directory, counter: Counter) -> None:
             os.unlink(directory.session(id))
         for entry in os.scandir(directory.queues):
             if entry.is_dir(follow_symlinks=False):
+                import shutil  # seldom needed, and not cheap to import
+
                 shutil.rmtree(entry.path)
         draft = f"{directory.layout}.new"
         descriptor = directory.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC)

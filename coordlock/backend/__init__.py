@@ -19,21 +19,40 @@ when its service can do it: `Transactions`, `EntrySets`, `PublishedValues`, `Obs
 `Data`. A backend that lacks one is not an instance of it.
 """
 
-from coordlock.backend.capabilities import Capabilities
-from coordlock.backend.contract import Backend, ServiceInfo, SessionInfo, SessionListener
-from coordlock.backend.data import (
-    Data,
-    Delete,
-    Expect,
-    Listing,
-    Operation,
-    Put,
-    Stored,
-    Transactions,
-)
-from coordlock.backend.entries import EntrySets
-from coordlock.backend.observation import ObservableQueues, Observation, View
-from coordlock.backend.values import PublishedValues
+from coordlock.runtime.lazily import names_of
+
+# As in `coordlock`: most programs need few of these.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from coordlock.backend.capabilities import Capabilities
+    from coordlock.backend.contract import Backend, ServiceInfo, SessionInfo, SessionListener
+    from coordlock.backend.data import (
+        Data,
+        Delete,
+        Expect,
+        Listing,
+        Operation,
+        Put,
+        Stored,
+        Transactions,
+    )
+    from coordlock.backend.entries import EntrySets
+    from coordlock.backend.observation import ObservableQueues, Observation, View
+    from coordlock.backend.values import PublishedValues
+
+else:
+    __getattr__ = names_of(
+        __name__,
+        {
+            "capabilities": "Capabilities",
+            "contract": "Backend ServiceInfo SessionInfo SessionListener",
+            "data": "Data Delete Expect Listing Operation Put Stored Transactions",
+            "entries": "EntrySets",
+            "observation": "ObservableQueues Observation View",
+            "values": "PublishedValues",
+        },
+    )
 
 __all__ = [
     "Backend",

@@ -11,22 +11,49 @@ from typing import Final
 
 import click
 
-from coordlock.cli.demo.command import demo
-from coordlock.cli.doctor import doctor
 from coordlock.cli.exits import Exit, complain, joined, killed_by, report
-from coordlock.cli.hold import hold
 from coordlock.cli.options import connect_timeout_option, url_option
-from coordlock.cli.queue import break_, ls, show
-from coordlock.cli.run import run
 from coordlock.cli.signals import ENDING, Interrupted, interruptible
 
 __all__ = ["run_app"]
 
 
-class _InOrder(click.Group):
+#: Most used first.
+_COMMANDS: Final = ("run", "hold", "ls", "show", "break", "doctor", "demo")
+
+
+class _Commands(click.Group):
+    """Imports a command when it is asked for: ``run`` starts what others wait for."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Most used first, instead of by the alphabet."""
-        return list(self.commands)
+        """In that order, instead of the alphabet's."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        command: click.Command | None = None
+        match cmd_name:
+            case "run":
+                from coordlock.cli.run import run
+
+                command = run
+            case "hold":
+                from coordlock.cli.hold import hold
+
+                command = hold
+            case "ls" | "show" | "break":
+                from coordlock.cli import queue
+
+                command = {"ls": queue.ls, "show": queue.show, "break": queue.break_}[cmd_name]
+            case "doctor":
+                from coordlock.cli.doctor import doctor
+
+                command = doctor
+            case "demo":
+                from coordlock.cli.demo.command import demo
+
+                command = demo
+        return command
 
 
 # The control character keeps click from filling the paragraph.
@@ -43,7 +70,7 @@ pyproject.toml; without any of them the locks cover this machine.
 
 
 @click.group(
-    cls=_InOrder,
+    cls=_Commands,
     help=_HELP,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -57,10 +84,6 @@ def coordlock(context: click.Context, url: str | None, connect_timeout: float | 
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)
         context.exit(Exit.USAGE)
-
-
-for command in (run, hold, ls, show, break_, doctor, demo):
-    coordlock.add_command(command)
 
 
 def run_app() -> int:

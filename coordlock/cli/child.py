@@ -26,7 +26,7 @@ class CommandFailed(Exception):
         self.status = Exit.NOT_FOUND if error == errno.ENOENT else Exit.NOT_EXECUTABLE
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Change:
     """What happened to the command: it stopped by a signal, or it ended with a status."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
-from click.shell_completion import CompletionItem
 
-from coordlock.client import connect
-from coordlock.config import configure
 from coordlock.model.claim import Mode
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 __all__ = ["complete_command", "complete_mode", "complete_name"]
 
@@ -21,6 +21,11 @@ def complete_name(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """The names in use that start with ``incomplete``; none where the service cannot tell."""
+    from click.shell_completion import CompletionItem  # here and below: only to complete something
+
+    from coordlock.client import connect
+    from coordlock.config import configure
+
     try:
         url = context.params.get("url") or context.find_root().params.get("url")
         options = {"connect_timeout": _PATIENCE, "request_timeout": _PATIENCE}
@@ -36,6 +41,8 @@ def complete_mode(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """The modes that start with ``incomplete``, in any case."""
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(mode.name) for mode in Mode if mode.name.startswith(incomplete.upper())]
 
 
@@ -43,4 +50,6 @@ def complete_command(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Let the shell complete a file."""
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(incomplete, type="file")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import traceback
 from enum import IntEnum
 from typing import Final
 
@@ -94,6 +93,8 @@ def report(error: BaseException) -> Exit:
     """
     status = status_of(error)
     if os.environ.get("COORDLOCK_DEBUG", "") not in ("", "0"):
+        import traceback  # for this alone
+
         traceback.print_exception(error)
     complain(_sentence(error, status))
     return status

@@ -28,7 +28,7 @@ __all__ = ["LockRequest"]
 _CONNECT_AT_LEAST: Final = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)  # one is made, and nothing compares or shows it
 class LockRequest:
     """What the options of `coordlock.cli.options.acquire_options` say; their names are theirs."""
 

@@ -24,7 +24,7 @@ _FORWARDED: Final = frozenset({*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.S
 _LOOK: Final = 0.05
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Limits:
     """When a command must go for its lock, in seconds that remain of the lease.
 

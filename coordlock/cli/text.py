@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from typing import Final, TextIO
 
@@ -60,6 +58,8 @@ def terminal_width(elsewhere: int = _UNBOUNDED, file: TextIO | None = None) -> i
     if not os.environ.get("COLUMNS"):
         with contextlib.suppress(OSError):
             return os.get_terminal_size(file.fileno()).columns or elsewhere
+    import shutil  # for what a terminal does not tell
+
     return shutil.get_terminal_size((elsewhere, 24)).columns
 
 
@@ -68,6 +68,8 @@ def folded(text: str, width: int, *, taken: int = 0, indent: int = 0) -> list[st
 
     That is ``taken`` columns of the first line, and ``indent`` of the others.
     """
+    import textwrap  # for commands that show text of some length
+
     heads = " " * taken, " " * indent
     # A narrower text is not readable, and textwrap would put each letter on a line of its own.
     width = max(width, max(taken, indent) + 10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -11,12 +10,12 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
 from coordlock.kernel.entry_ids import EntryIds
-from coordlock.kernel.events import Events, Left, Lost, SessionEnded
+from coordlock.kernel.listeners import Events
 from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
@@ -30,8 +29,14 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise, settled
 from coordlock.settings import Settings
+
+if TYPE_CHECKING:
+    from coordlock.kernel import events
+else:
+    events = Lazily("coordlock.kernel.events")
 
 __all__ = ["Engine"]
 
@@ -58,7 +63,7 @@ class Engine:
         self.recovery: Final = Recovery(self.timers)
         self._pid: Final = os.getpid()
         self._ids: Final = EntryIds()
-        self._host: Final = socket.gethostname()
+        self._host: Final = os.uname().nodename
         # Reentrant, like the others': a signal handler, or a finalizer in a collection of garbage,
         # may release a lock between any two steps of this thread.
         self._lock = threading.RLock()
@@ -270,12 +275,13 @@ class Engine:
         now, entry, lost = self.clock.now(), ticket.entry, end.result()
         if lost is None:
             was_granted = ticket.granted is not None
-            self.events.tell(Left(now, entry.id, entry.queue, entry.claim, was_granted))
+            self.events.tell(events.Left(now, entry.id, entry.queue, entry.claim, was_granted))
         else:
-            self.events.tell(Lost(now, entry.id, entry.queue, entry.claim, str(lost)))
+            self.events.tell(events.Lost(now, entry.id, entry.queue, entry.claim, str(lost)))
 
     def _session_ended(self, session: Session, error: CoordlockError) -> None:
-        self.events.tell(SessionEnded(self.clock.now(), session.id, str(error)))
+        if self.events.heard:
+            self.events.tell(events.SessionEnded(self.clock.now(), session.id, str(error)))
         tickets = [ticket for ticket in self._everybody() if ticket.session is session]
         for ticket in tickets:
             ticket.lose(copy(error))  # each waiter's traceback goes on its own

@@ -5,8 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from hashlib import blake2b
 from typing import Final
+
+try:
+    from _blake2 import blake2b  # what hashlib has, which loads OpenSSL for others
+except ImportError:
+    from hashlib import blake2b
 
 __all__ = ["EntryIds"]
 

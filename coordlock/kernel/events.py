@@ -1,19 +1,14 @@
-"""What happens in one client, told to listeners: for logs, metrics, traces and live views."""
+"""What happens in one client: for logs, metrics, traces and live views."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Final
 
 from coordlock.model.claim import Claim
-from coordlock.runtime.clock import Timers, soon
 
 __all__ = [
     "ContenderEvent",
     "Event",
-    "Events",
     "Granted",
     "Left",
     "Lost",
@@ -102,34 +97,3 @@ class Left(ContenderEvent):
     """It was withdrawn: released, or given up before it was granted."""
 
     was_granted: bool
-
-
-Listener = Callable[[Event], object]
-
-
-class Events:
-    """The events of one client.
-
-    A listener is called in the thread for callbacks, one event after another, and its errors are
-    logged. Events are made only where ``heard`` is true, and otherwise cost nothing.
-    """
-
-    def __init__(self, callbacks: Timers) -> None:
-        self._callbacks: Final = callbacks
-        self._listeners: tuple[Listener, ...] = ()
-        self.heard = False
-
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Tell ``listener`` of all events from now on; what is returned ends that."""
-        mine = partial(listener)  # equal to no other, whichever listeners there are
-        self._set((*self._listeners, mine))
-        return lambda: self._set(tuple(one for one in self._listeners if one is not mine))
-
-    def tell(self, event: Event) -> None:
-        """Tell all listeners of ``event``, soon. Never blocks."""
-        for listener in self._listeners:
-            soon(self._callbacks, partial(listener, event))
-
-    def _set(self, listeners: tuple[Listener, ...]) -> None:
-        self._listeners = listeners
-        self.heard = bool(listeners)

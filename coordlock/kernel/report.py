@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import AcquireTimeout, AcquireUnavailable, BackendUnavailable
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.events import Granted, Queued
 from coordlock.kernel.ticket import Ticket
 from coordlock.log import Log
 from coordlock.model.claim import Claim, Permit
@@ -18,7 +17,13 @@ from coordlock.runtime.caller import Caller, described
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise
+
+if TYPE_CHECKING:
+    from coordlock.kernel import events
+else:
+    events = Lazily("coordlock.kernel.events")
 
 __all__ = ["PATIENCE", "Report", "identified"]
 
@@ -63,17 +68,17 @@ class Report:
 
     def waits(self, ticket: Ticket, position: int, ahead: Contender) -> None:
         """``position`` contenders stand before ``ticket``'s, and ``ahead`` is waited for."""
-        if self._position is None and (events := self._engine.events).heard:
+        if self._position is None and (listeners := self._engine.events).heard:
             entry, now = ticket.entry, self._engine.clock.now()
-            events.tell(Queued(now, entry.id, entry.queue, entry.claim, position))
+            listeners.tell(events.Queued(now, entry.id, entry.queue, entry.claim, position))
         self._position, self._ahead = position, ahead
 
     def granted(self, ticket: Ticket) -> None:
         """The lock was granted to ``ticket``."""
-        if (events := self._engine.events).heard and ticket.contender is not None:
+        if (listeners := self._engine.events).heard and ticket.contender is not None:
             entry, token, now = ticket.entry, ticket.contender.token or 0, self._engine.clock.now()
-            event = Granted(now, entry.id, entry.queue, entry.claim, token, self._waited)
-            events.tell(event)
+            event = events.Granted(now, entry.id, entry.queue, entry.claim, token, self._waited)
+            listeners.tell(event)
 
     def on_time(self, departure: Promise[None], ticket: Ticket) -> Steps[None]:
         """Let ``ticket`` wait for ``departure``; ask who is ahead when the deadline is near."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
-
-import tenacity
+from typing import TypeVar
 
 from coordlock.errors import BackendUnavailable
 from coordlock.log import Log
@@ -19,9 +17,6 @@ __all__ = ["retried"]
 log = Log("coordlock")
 
 T = TypeVar("T")
-
-#: tenacity says how long to pause; it neither calls nor waits.
-_RETRYING: Final = tenacity.Retrying()
 
 
 def retried(
@@ -59,8 +54,10 @@ def retried(
 
 
 def _pauses(longest: float) -> Iterator[float]:
+    import tenacity  # where something has failed; it says how long to pause, and does not wait
+
     pauses = tenacity.wait_random_exponential(multiplier=0.1, max=longest)
-    attempt = tenacity.RetryCallState(_RETRYING, None, (), {})
+    attempt = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
     while True:
         yield pauses(attempt)
         attempt.attempt_number += 1

@@ -6,16 +6,21 @@ import math
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
-from coordlock.kernel.events import Event, SessionDoubted, SessionRecovered
 from coordlock.kernel.retry import retried
 from coordlock.log import Log
 from coordlock.runtime.clock import Timer, Timers, soon
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise
+
+if TYPE_CHECKING:
+    from coordlock.kernel import events
+else:
+    events = Lazily("coordlock.kernel.events")
 
 __all__ = ["Session"]
 
@@ -47,7 +52,7 @@ class Session:
         timers: Timers,
         on_end: Callable[[Session, CoordlockError], None],
         on_recovery: Callable[[], object] = lambda: None,
-        tell: Callable[[Event], object] = lambda event: None,
+        tell: Callable[[events.Event], object] = lambda event: None,
     ) -> None:
         self.id = ""
         self.shared = False
@@ -113,7 +118,7 @@ class Session:
             if self._suspicion is not None or self._end is not None:
                 return
             self._suspicion = reason
-        self._tell(SessionDoubted(self._timers.clock.now(), self.id, reason))
+        self._tell(events.SessionDoubted(self._timers.clock.now(), self.id, reason))
         log.warning("the %s session %s is in doubt: %s", self._backend.scheme, self.id, reason)
 
     def recovered(self) -> None:
@@ -176,7 +181,7 @@ class Session:
             answer.resolve(future.result())
             if doubted:
                 if self._suspicion is None:
-                    self._tell(SessionRecovered(self._timers.clock.now(), self.id))
+                    self._tell(events.SessionRecovered(self._timers.clock.now(), self.id))
                     # As visible as the doubt was.
                     log.warning("the %s session %s is good again", self._backend.scheme, self.id)
                 self._on_recovery()

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
-from coordlock.kernel.events import Events, SessionOpened
+from coordlock.kernel.listeners import Events
 from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.log import Log
 from coordlock.runtime.clock import Timers, sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise
 from coordlock.settings import Settings
+
+if TYPE_CHECKING:
+    from coordlock.kernel import events
+else:
+    events = Lazily("coordlock.kernel.events")
 
 __all__ = ["Sessions"]
 
@@ -131,7 +137,9 @@ class Sessions:
         self._is_opening, self._starting = False, None
         self._latest = session
         self._trouble = None
-        self._events.tell(SessionOpened(self._timers.clock.now(), session.id, session.ttl))
+        if self._events.heard:
+            now = self._timers.clock.now()
+            self._events.tell(events.SessionOpened(now, session.id, session.ttl))
         say("%s: session %s is open", self._settings, session.id)
         self._recovery.noticed()
         self._answer(None)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from coordlock.runtime.lazily import Lazily
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = Lazily("asyncio")
 
 __all__ = ["Caller", "described", "this_task", "this_thread"]
 

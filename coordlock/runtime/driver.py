@@ -6,15 +6,20 @@ driver, so a caller that gives up has stopped it: nothing is granted to a caller
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlock.runtime.deadline import Deadline, DeadlineReached
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.loop_calls import LoopCalls
 from coordlock.runtime.promise import Promise
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = Lazily("asyncio")
 
 __all__ = ["Steps", "completion", "run", "run_async", "run_in_background"]
 

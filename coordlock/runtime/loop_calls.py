@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 from weakref import WeakKeyDictionary, ref
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["LoopCalls"]
 

@@ -35,7 +35,10 @@ def test_help_names_every_command_and_each_has_an_example(cli: Cli) -> None:
 
 def test_every_option_and_every_status_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text("utf-8")
-    for command in coordlock.commands.values():
+    context = click.Context(coordlock)
+    for name in coordlock.list_commands(context):
+        command = coordlock.get_command(context, name)
+        assert command is not None
         assert f"`{command.name}`" in page or f"`coordlock {command.name} " in page
         for parameter in command.params:
             for option in parameter.opts if isinstance(parameter, click.Option) else ():

@@ -49,13 +49,108 @@ def sources() -> Iterator[tuple[str, Path]]:
         yield (parts[0] if len(parts) > 1 else area), file
 
 
-def loaded_by(statement: str) -> set[str]:
-    """The top-level packages in a fresh interpreter after ``statement``."""
-    code = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+#: What `import coordlock` loads of coordlock, and nothing else that Python has not loaded itself.
+IMPORTED = {"coordlock", "coordlock.runtime", "coordlock.runtime.lazily"}
+#: What acquiring and releasing a lock from threads loads, beside its backend.
+USED = IMPORTED | {
+    f"coordlock.{name}"
+    for name in (
+        *("backend", "backend.capabilities", "backend.contract", "bodies", "clearance", "client"),
+        *("config", "errors", "grant", "kernel", "kernel.acquisition", "kernel.departures"),
+        *("kernel.engine", "kernel.entry_ids", "kernel.listeners", "kernel.recovery"),
+        *("kernel.removal", "kernel.report", "kernel.retry", "kernel.session", "kernel.sessions"),
+        *("kernel.ticket", "lock", "log", "model", "model.admission", "model.claim"),
+        *("model.contender", "model.names", "options", "queue_view", "registry"),
+        *("runtime.caller", "runtime.clock", "runtime.deadline", "runtime.driver"),
+        *("runtime.loop_calls", "runtime.methods", "runtime.promise", "runtime.resident"),
+        *("runtime.statement", "runtime.worker", "settings", "sources"),
+    )
+}
+#: What `coordlock run` loads, beside its backend.
+RUN = USED | {
+    f"coordlock.cli{name}"
+    for name in (
+        *("", ".app", ".child", ".completion", ".connection", ".exits", ".guard", ".lock_request"),
+        *(".options", ".run", ".signals", ".supervision", ".terminal", ".text"),
+    )
+}
+#: And what of coordlock these backends load.
+OF_BACKENDS = {
+    "local": {"coordlock.runtime.shared_file"},
+    "etcd": {f"coordlock.backend.{name}" for name in ("data", "observation")},
+}
+#: Slow to import, and not needed for a lock on this machine.
+SLOW = {
+    *("asyncio", "concurrent", "email", "hashlib", "http", "importlib.metadata", "multiprocessing"),
+    *("random", "secrets", "shutil", "socket", "ssl", "statistics", "subprocess", "tempfile"),
+    *("tomllib", "zipfile"),
+    *("click", "google", "grpc", "kazoo", "rich", "tenacity"),
+}
+
+
+def modules_after(code: str, *arguments: str) -> set[str]:
+    """The modules in a fresh interpreter after ``code``, which need not end by itself."""
+    told = f"import atexit, sys; atexit.register(lambda: print('', *sys.modules))\n{code}"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("COORDLOCK_")}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", told, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     return set(done.stdout.split())
+
+
+def ours(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.partition(".")[0] == "coordlock"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level packages in a fresh interpreter after ``statement``."""
+    return {name.partition(".")[0] for name in modules_after(statement)}
+
+
+def test_importing_coordlock_imports_nothing_before_it_is_used() -> None:
+    loaded = modules_after("import coordlock")
+    assert ours(loaded) == IMPORTED
+    assert loaded - modules_after("import __future__") == IMPORTED
+
+
+def test_taking_a_lock_imports_what_that_needs(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    loaded = modules_after(
+        "import sys, coordlock\n"
+        "with coordlock.connect(sys.argv[1]) as client, client.lock('x'): pass",
+        f"local://{tmp_path}",
+    )
+    assert ours(loaded) == USED | OF_BACKENDS["local"]
+    assert loaded & SLOW == set()
+
+
+@pytest.mark.parametrize("scheme", ["local", pytest.param("etcd", marks=pytest.mark.etcd)])
+def test_the_command_run_imports_what_that_needs(
+    scheme: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    tmp_path.chmod(0o700)
+    url = f"local://{tmp_path}"
+    if scheme == "etcd":
+        url = f"{request.getfixturevalue('etcd').url}/imports"
+    loaded = modules_after(
+        "from coordlock.cli import main; main()", "run", "x", "--url", url, "--", "true"
+    )
+    assert ours(loaded) == RUN | OF_BACKENDS[scheme]
+    assert {name for name in loaded if name.startswith("coordlock_") and "." not in name} == {
+        f"coordlock_{scheme}"
+    }
+    # gRPC itself imports asyncio and what that needs.
+    slow = (
+        {"importlib.metadata", "kazoo", "rich", "tenacity"}
+        if scheme == "etcd"
+        else SLOW - {"click"}
+    )
+    assert not loaded & slow
 
 
 @pytest.mark.parametrize("area", ALLOWED)

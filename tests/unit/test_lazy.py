@@ -6,6 +6,7 @@ import asyncio
 import os
 import pickle
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,6 +39,11 @@ def url(tmp_path: Path) -> str:
     return f"local://{tmp_path}/state"
 
 
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
 def in_child(check: Callable[[], object]) -> None:
     """``check`` gives something true in a forked child."""
     child = os.fork()
@@ -45,10 +51,17 @@ def in_child(check: Callable[[], object]) -> None:
         try:
             os._exit(0 if check() else 1)
         except BaseException as error:
-            os.write(2, repr(error).encode())
+            traceback.print_exception(error)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def raises(kind: type[Exception], client: Client) -> bool:
+    """Whether a use of ``client`` raises ``kind``."""
+    with pytest.raises(kind):
+        client.queues()
+    return True
 
 
 def test_nothing_is_done_before_the_first_use(url: str, tmp_path: Path) -> None:
@@ -102,10 +115,10 @@ def test_a_service_that_is_down_at_the_first_use_is_an_error_within_the_connect_
 
 def test_a_service_that_is_silent_at_the_first_use_is_told_as_unavailable() -> None:
     client = Client("etcd://192.0.2.1:2379", connect_timeout=0.3, request_timeout=0.3)
-    for use in (lambda: client.lock("q").acquire(), lambda: client.lock("q").acquire(30)):
+    for timeout in (None, 30):
         began = time.monotonic()
         with pytest.raises(BackendUnavailable, match=r"etcd://192\.0\.2\.1:2379/coordlock"):
-            use()
+            client.lock("q").acquire(timeout)
         assert time.monotonic() - began < 10
     client.close()
 
@@ -120,7 +133,7 @@ def test_a_closed_client_connects_no_more(url: str) -> None:
             client.lock("q").acquire()
         with pytest.raises(ClientClosed):
             client.queues()
-    in_child(lambda: pytest.raises(ClientClosed, used.queues))
+    in_child(lambda: raises(ClientClosed, used))
 
 
 def test_an_async_client_is_used_in_several_loops(url: str) -> None:
@@ -213,7 +226,7 @@ def test_a_client_of_another_library_stays_with_its_process(service: Service) ->
     engine = service.engine()
     access = LazyAccess(engine, None)
     client = Client._of(access)
-    in_child(lambda: pytest.raises(ForkedClient, client.queues))
+    in_child(lambda: raises(ForkedClient, client))
     client.close()
 
 

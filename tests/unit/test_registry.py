@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 from coordlock_memory import MemoryBackend
 
 from coordlock import ConfigurationError, MissingExtra
-from coordlock.registry import backend_for_client, backend_for_scheme, schemes
+from coordlock.registry import _OWN, backend_for_client, backend_for_scheme, schemes
 
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 Install = Callable[..., None]
 
 
@@ -33,6 +35,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 def test_the_four_backends_are_registered() -> None:
     assert {"etcd", "local", "memory", "zookeeper"} <= set(schemes())
     assert list(schemes()) == sorted(schemes())
+
+
+def test_the_backends_that_are_known_without_entry_points_are_those_of_coordlock() -> None:
+    groups = tomllib.loads(PROJECT.read_text("utf-8"))["project"]["entry-points"]
+    assert groups["coordlock.backends"] == _OWN
 
 
 def test_a_backend_is_found_by_its_scheme() -> None:

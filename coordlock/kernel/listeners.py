@@ -1,0 +1,45 @@
+"""The listeners, which are told what happens in one client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from coordlock.runtime.clock import Timers, soon
+
+if TYPE_CHECKING:
+    # Most clients have no listener, and the kernel makes events only for some.
+    from coordlock.kernel.events import Event
+
+__all__ = ["Events"]
+
+Listener = Callable[["Event"], object]
+
+
+class Events:
+    """The events of one client.
+
+    A listener is called in the thread for callbacks, one event after another, and its errors are
+    logged. Events are made only where ``heard`` is true, and otherwise cost nothing.
+    """
+
+    def __init__(self, callbacks: Timers) -> None:
+        self._callbacks: Final = callbacks
+        self._listeners: tuple[Listener, ...] = ()
+        self.heard = False
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell ``listener`` of all events from now on; what is returned ends that."""
+        mine = partial(listener)  # equal to no other, whichever listeners there are
+        self._set((*self._listeners, mine))
+        return lambda: self._set(tuple(one for one in self._listeners if one is not mine))
+
+    def tell(self, event: Event) -> None:
+        """Tell all listeners of ``event``, soon. Never blocks."""
+        for listener in self._listeners:
+            soon(self._callbacks, partial(listener, event))
+
+    def _set(self, listeners: tuple[Listener, ...]) -> None:
+        self._listeners = listeners
+        self.heard = bool(listeners)
