@@ -281,7 +281,7 @@ class ForkedClient(CoordlockError, RuntimeError):
     def __str__(self) -> str:
         return (
             f"this client belongs to process {self.parent}, which forked; "
-            "call coordlock.connect() in the child"
+            "connect in the child, or make the client with coordlock.Client() for all processes"
         )
 
 

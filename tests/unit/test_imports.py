@@ -55,7 +55,15 @@ IMPORTED = {"coordlock", "coordlock.runtime", "coordlock.runtime.lazily"}
 USED = IMPORTED | {
     f"coordlock.{name}"
     for name in (
-        *("backend", "backend.capabilities", "backend.contract", "bodies", "clearance", "client"),
+        *(
+            "access",
+            "backend",
+            "backend.capabilities",
+            "backend.contract",
+            "bodies",
+            "clearance",
+            "client",
+        ),
         *("config", "errors", "grant", "kernel", "kernel.acquisition", "kernel.departures"),
         *("kernel.engine", "kernel.entry_ids", "kernel.listeners", "kernel.recovery"),
         *("kernel.removal", "kernel.report", "kernel.retry", "kernel.session", "kernel.sessions"),

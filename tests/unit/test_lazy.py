@@ -21,7 +21,6 @@ from coordlock import (
     ConfigurationError,
     ForkedClient,
     GrantState,
-    LockLost,
     Mode,
     log,
 )
@@ -169,10 +168,10 @@ def test_a_child_has_a_session_of_its_own(url: str, tmp_path: Path) -> None:
 
         def child() -> bool:
             assert grant.state is GrantState.LOST
-            with pytest.raises(LockLost, match="its parent's, which forked"):
-                grant.check()
-            with pytest.raises(ForkedClient):
-                grant.release()
+            assert "which forked" in str(grant.lost.reason)
+            for use in (grant.check, grant.release):
+                with pytest.raises(ForkedClient):
+                    use()
             with lock as own:
                 assert own.token > grant.token
                 assert len(os.listdir(tmp_path / "state" / "sessions")) == 2
@@ -193,9 +192,10 @@ def test_a_block_that_a_child_leaves_releases_nothing_of_the_parents(url: str) -
         child = os.fork()
     if child == 0:
         try:
-            lock.__exit__(None, None, None)  # likewise by hand
             with lock as own:  # waits until the parent has left
                 os._exit(0 if own.token > grant.token else 1)
+        except BaseException as error:
+            traceback.print_exception(error)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -244,6 +244,6 @@ def test_a_fork_with_a_connection_that_children_may_not_survive_is_warned_of(
     in_child(lambda: True)
     log.flush(10)
     assert [record.message for record in caplog.records if "crash" in record.message] == [
-        "memory:///coordlock: children may crash"
+        "coordlock: memory:///coordlock: children may crash"
     ]
     client.close()
