@@ -178,6 +178,24 @@ class _BaseGrant(Resident, shown="Grant"):
         self._released = True
         return self.state is GrantState.RELEASED
 
+    def _verify(self) -> Steps[None]:
+        """Ask the service whether the lock is held; raise `LockLost` if not.
+
+        For a step that matters more than a round trip: `check` knows what this process was told,
+        which may be late after an eviction. The answer is the service's as a whole, by consensus,
+        and was true at a moment during this call. Raises `BackendUnavailable` when none came within
+        the client's ``request_timeout``, `AuthenticationFailed`, `ForkedClient`.
+        """
+        engine, me = self._engine, self._ticket.contender
+        assert me is not None
+
+        def verify() -> Promise[None]:
+            self.check()
+            return engine.backend.verify(me)
+
+        yield from self._guarded(engine.ask(verify))
+        self.check()
+
     def _when_lost(self, tell: Callable[[], None]) -> None:
         """Call ``tell`` at the loss, in any thread, or now if it has come; not after a release."""
 
@@ -371,6 +389,7 @@ class Grant(_BaseGrant):
         self._when_lost(lambda: engine.call_back(lambda: callback(self)))
 
     release = blocking(_BaseGrant._release)
+    verify = blocking(_BaseGrant._verify)
     read = blocking(_BaseGrant._read)
 
     def transaction(self) -> Transaction:
@@ -480,6 +499,7 @@ class AsyncGrant(_BaseGrant):
         return scopes
 
     release = awaiting(_BaseGrant._release)
+    verify = awaiting(_BaseGrant._verify)
     read = awaiting(_BaseGrant._read)
 
     def transaction(self) -> AsyncTransaction:

@@ -17,7 +17,7 @@ from coordlock.errors import AcquireTimeout
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.claim import Claim
+from coordlock.model.claim import Claim, Mode
 from coordlock.model.names import check_name
 from coordlock.queue_view import QueueMember, queue_view
 from coordlock.runtime.caller import Caller, this_task, this_thread
@@ -126,6 +126,22 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
         return (yield from queue_view(self._access.engine, self.name))
 
+    def _locked(self) -> Steps[bool]:
+        """Whether any client holds the lock, as the service says. Raises `BackendUnavailable`.
+
+        It may be otherwise when this returns: `try_acquire` asks and takes it in one step.
+        """
+        members = yield from self._contenders()
+        return any(member.holding and member.claim is not Mode.NL for member in members)
+
+    def owned(self) -> bool:
+        """Whether this client holds the lock, by any of its lock objects. Asks no service.
+
+        False in a forked child, for what its parent holds.
+        """
+        engine = self._access.engine
+        return not engine.inherited and bool(engine.held(self.name))
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self.claim} at {self._access.settings}>"
 
@@ -151,6 +167,7 @@ class Lock(_BaseLock[Grant]):
     acquire = blocking(_BaseLock[Grant]._acquire)
     try_acquire = blocking(_BaseLock[Grant]._try_acquire)
     contenders = blocking(_BaseLock[Grant]._contenders)
+    locked = blocking(_BaseLock[Grant]._locked)
 
     def __enter__(self) -> Grant:
         statement = running(self)
@@ -217,6 +234,7 @@ class AsyncLock(_BaseLock[AsyncGrant]):
     acquire = awaiting(_BaseLock[AsyncGrant]._acquire)
     try_acquire = awaiting(_BaseLock[AsyncGrant]._try_acquire)
     contenders = awaiting(_BaseLock[AsyncGrant]._contenders)
+    locked = awaiting(_BaseLock[AsyncGrant]._locked)
 
     async def __aenter__(self) -> AsyncGrant:
         statement = running(self)

@@ -179,6 +179,9 @@ class EtcdBackend(Backend, Transactions):
     def commit(self, contender: Contender, operations: Sequence[Operation]) -> Promise[None]:
         return self._guarded.commit(contender, operations)
 
+    def verify(self, contender: Contender) -> Promise[None]:
+        return self.commit(contender, ())
+
     def describe(self) -> Promise[ServiceInfo]:
         return status(self._connection)
 

@@ -16,6 +16,7 @@ from coordlock.errors import (
     BackendUnavailable,
     ConfigurationError,
     CoordlockError,
+    Evicted,
     SessionLost,
 )
 from coordlock.log import Log
@@ -142,6 +143,9 @@ class LocalBackend(Backend):
     def evict(self, contender: Contender) -> Promise[bool]:
         return self._ask(partial(self._evict, contender), self._request_timeout)
 
+    def verify(self, contender: Contender) -> Promise[None]:
+        return self._ask(partial(self._verify, contender))
+
     def describe(self) -> Promise[ServiceInfo]:
         return self._ask(self._describe)
 
@@ -260,6 +264,13 @@ class LocalBackend(Backend):
     def _evict(self, contender: Contender) -> bool:
         directory = self._prepared()
         return evict(directory, Counter(directory), contender)
+
+    def _verify(self, contender: Contender) -> None:
+        session = self._session
+        if session is None or not session.is_alive():
+            raise self._lose(session)
+        if not stands(session.directory, Place.of(contender)):
+            raise Evicted(contender.key)
 
     def _queue(self, session: LocalSession, name: str) -> Queue:
         queue = self._queues.get(name)

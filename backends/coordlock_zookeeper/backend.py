@@ -197,6 +197,9 @@ class ZookeeperBackend(Backend, Transactions):
         done.add_done_callback(answered)
         return answer
 
+    def verify(self, contender: Contender) -> Promise[None]:
+        return self.commit(contender, ())
+
     def describe(self) -> Promise[ServiceInfo]:
         return failed(_closed()) if self._closed else describe(self._connect(), self._timeout)
 

@@ -148,6 +148,14 @@ class Backend(ABC):
         """Remove any client's contender, for operators; whether it was there."""
 
     @abstractmethod
+    def verify(self, contender: Contender) -> Promise[None]:
+        """Ask whether ``contender``, one of this session, stands in its queue: else `Evicted`.
+
+        The answer is the service's as a whole: not that of one server, which may have lost its
+        majority without knowing it. The kernel repeats it after `BackendUnavailable`.
+        """
+
+    @abstractmethod
     def describe(self) -> Promise[ServiceInfo]:
         """Ask the service for its name, version and warnings. Works without a session."""
 

@@ -16,7 +16,7 @@ import pytest
 
 from coordlock.backend import Backend, SessionInfo
 from coordlock.config import configure
-from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.errors import BackendUnavailable, Evicted, SessionLost
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.testing.waiting import eventually
@@ -255,6 +255,17 @@ class BackendContract(PartySuite):
         assert two.backend.evict(contender).result(BOUND) is True
         assert two.backend.evict(contender).result(BOUND) is False
         assert one.backend.snapshot("q").result(BOUND).contenders == ()
+
+    def test_whether_a_contender_stands_is_verified(self, one: Party, two: Party) -> None:
+        _, contender, _ = one.enqueue("q")
+        assert one.backend.verify(contender).result(BOUND) is None
+        two.backend.evict(contender).result(BOUND)
+        with pytest.raises(Evicted):
+            one.backend.verify(contender).result(BOUND)
+        _, left, _ = one.enqueue("q")
+        one.backend.close().result(BOUND)
+        with pytest.raises((SessionLost, BackendUnavailable)):
+            one.backend.verify(left).result(BOUND)
 
     # Watching
 

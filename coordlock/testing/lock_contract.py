@@ -383,6 +383,31 @@ class LockContract(ClientSuite):
         eventually(lambda: client.contenders("orders") == ())
         assert client.evict(standing) is False
 
+    def test_a_lock_says_whether_it_is_locked_and_whether_this_client_owns_it(
+        self, client: Any, other: Any
+    ) -> None:
+        mine, theirs = client.lock("orders"), other.lock("orders")
+        assert not mine.locked()
+        with mine:
+            assert (mine.locked(), theirs.locked()) == (True, True)
+            assert (mine.owned(), theirs.owned()) == (True, False)
+            assert client.read_lock("orders").owned()
+        eventually(lambda: not theirs.locked())
+        assert not mine.owned()
+
+    def test_a_grant_is_verified_by_the_service(self, client: Any, other: Any) -> None:
+        grant = client.lock("orders").acquire()
+        grant.verify()
+        [holder] = other.contenders("orders")
+        assert other.evict(holder)
+        with pytest.raises(coordlock.LockLost, match="orders"):
+            grant.verify()
+        assert grant.state is coordlock.GrantState.LOST
+        released = client.lock("orders").acquire()
+        released.release()
+        with pytest.raises(coordlock.LockLost):
+            released.verify()
+
     def test_a_backend_that_keeps_no_data_names_the_fence_to_use_instead(self, client: Any) -> None:
         if issubclass(self.backend, Transactions):
             return  # `TransactionContract` is for those

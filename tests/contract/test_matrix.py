@@ -82,5 +82,5 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
     assert DRIVERS == ("sync", "async")
 
 
-def test_the_contract_has_ten_methods_and_a_constructor() -> None:
-    assert len(Backend.__abstractmethods__ - {"configure"}) == 10
+def test_the_contract_has_eleven_methods_and_a_constructor() -> None:
+    assert len(Backend.__abstractmethods__ - {"configure"}) == 11

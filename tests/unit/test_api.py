@@ -258,6 +258,8 @@ def test_what_waits_is_awaited_and_nothing_else(sync: type, asynchronous: type) 
         "evict",
         "evict_all",
         "describe",
+        "locked",
+        "verify",
         "wait",
         "read",
         "commit",
