@@ -190,6 +190,12 @@ COMMON_OPTIONS: Final = (
     Option("request_timeout", duration(0.1, 600), 5.0, "How long one request may take."),
     Option("label", short_text(255), "", "What queue views show beside host and pid as the owner."),
     REACH_OPTION,
+    Option(
+        "requeue",
+        boolean,
+        False,
+        "Let a waiter whose session was lost queue again, at the end, within its timeout.",
+    ),
 )
 
 #: For backends that speak TLS.
@@ -217,6 +223,7 @@ class Settings:
         connect_timeout, request_timeout: bounds in seconds.
         label: shown beside host and pid as the owner.
         reach: how far locks have to reach at least; a backend that cannot is refused.
+        requeue: whether a waiter whose session was lost queues again.
         options: the backend's own options, all of them, parsed; defaults filled in.
         origin: the variable or file that names the backend, or ``the default``; empty where the
             program names it. Does not count in comparisons.
@@ -233,6 +240,7 @@ class Settings:
     request_timeout: float = 5.0
     label: str = ""
     reach: Reach = "process"
+    requeue: bool = False
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     origin: str = field(default="", compare=False)
 

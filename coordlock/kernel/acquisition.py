@@ -5,11 +5,13 @@ from __future__ import annotations
 from copy import copy
 from typing import Final
 
-from coordlock.errors import Evicted, QueueMismatch, SessionLost
+from coordlock.errors import CoordlockError, Evicted, QueueMismatch, SessionLost
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.report import PATIENCE, Report, identified
 from coordlock.kernel.retry import retried
+from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
+from coordlock.log import Log
 from coordlock.model.admission import blockers, mismatch, next_in_line
 from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender, Snapshot, are_same
@@ -19,6 +21,8 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 
 __all__ = ["acquisition"]
+
+log = Log("coordlock")
 
 #: New sessions that a contender may need before it stands in the queue for the first time.
 _SESSIONS: Final = 3
@@ -41,23 +45,26 @@ class _Acquisition:
 
     def steps(self, once: bool) -> Steps[Ticket]:
         try:
-            for attempt in range(_SESSIONS):
+            attempts = 0
+            while True:
                 session = yield from self.engine.session()
                 self.ticket = ticket = self.engine.ticket(session, self.queue, self.claim)
                 try:
                     yield from self._queue(ticket, once)
                     return ticket
-                except SessionLost:
+                except (SessionLost, Evicted) as gone:
                     ticket.withdraw()
+                    lost: CoordlockError | None = gone
+                    if isinstance(gone, Evicted):
+                        lost = yield from self._cause(session)
                     self.engine.check()
+                    if lost is None:
+                        raise Evicted(self.queue) from None
                     # Without a place in the queue there is nothing to lose: a new session may try.
-                    if ticket.contender is not None or attempt == _SESSIONS - 1:
-                        raise
-                except Evicted:
-                    ticket.withdraw()
-                    # The end of a session removes its contenders too: ask which it was.
-                    yield within(self.engine.timers, session.beat(), PATIENCE)
-                    raise copy(session.ended or Evicted(self.queue)) from None
+                    attempts = attempts + 1 if ticket.contender is None else 0
+                    may_go_on = attempts < _SESSIONS if attempts else self._may_requeue(lost, once)
+                    if not may_go_on:
+                        raise lost from None
                 except BaseException:
                     ticket.withdraw()
                     raise
@@ -68,7 +75,19 @@ class _Acquisition:
                 raise self.engine.silent(late) from late.__cause__
             error, cause = self.report.in_vain(late, self.ticket)
             raise error from cause
-        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _may_requeue(self, error: CoordlockError, once: bool) -> bool:
+        """Whether to go on at the end of the queue, in place of ``error``; says so."""
+        if once or not self.engine.settings.requeue:
+            return False
+        log.warning("lock %r: %s; waiting goes on at the end of the queue", self.queue, error)
+        return True
+
+    def _cause(self, session: Session) -> Steps[CoordlockError | None]:
+        """Why a contender has gone that was told to be: its session's end, or None."""
+        # The end of a session removes its contenders too: ask which it was.
+        yield within(self.engine.timers, session.beat(), PATIENCE)
+        return copy(session.ended)
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
         snapshot = self.engine.deduplicated((yield from ticket.enqueue()))

@@ -114,7 +114,7 @@ class Call(Generic[T]):
 class Party:
     """One simulated process with a client."""
 
-    def __init__(self, world: World, ttl: float) -> None:
+    def __init__(self, world: World, ttl: float, requeue: bool) -> None:
         self.world = world
         self.time = world.time
         self.timers = VirtualTimers(world.time)
@@ -123,7 +123,9 @@ class Party:
         #: When it went on, after it had been stopped.
         self.resumed = 0.0
         self.network = Network(world.service, ttl, self.timers)
-        self.engine = Engine(self.network, Settings("memory", ttl=ttl), self.timers)
+        self.engine = Engine(
+            self.network, Settings("memory", ttl=ttl, requeue=requeue), self.timers
+        )
 
     @property
     def paused(self) -> bool:
@@ -184,9 +186,9 @@ class World:
         self.service = MemoryService(VirtualTimers(self.time))
         self.parties: list[Party] = []
 
-    def party(self, ttl: float = TTL) -> Party:
+    def party(self, ttl: float = TTL, *, requeue: bool = False) -> Party:
         """One more process, with a session that opens at once."""
-        party = Party(self, ttl)
+        party = Party(self, ttl, requeue)
         self.parties.append(party)
         return party
 
