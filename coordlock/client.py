@@ -127,32 +127,42 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         """The configuration in use."""
         return self._access.settings
 
-    def lock(self, name: str, *, mode: Mode = Mode.EX, timeout: Timeout = DEFAULT) -> L:
+    def lock(
+        self,
+        name: str,
+        *,
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+    ) -> L:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
 
         ``timeout`` in seconds is the default of its ``acquire``: None waits forever, 0 tries once.
+        ``label`` is what queues show beside host and pid, by default the client's.
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
         if not isinstance(mode, Mode):
             raise ValueError(f"mode must be one of {', '.join(map(repr, Mode))}, not {mode!r}")
-        return self._make(name, mode, timeout)
+        return self._make(name, mode, timeout, label)
 
-    def read_lock(self, name: str, *, timeout: Timeout = DEFAULT) -> L:
+    def read_lock(self, name: str, *, timeout: Timeout = DEFAULT, label: str | None = None) -> L:
         """The lock ``name``, shared with other readers: mode PR."""
-        return self._make(name, Mode.PR, timeout)
+        return self._make(name, Mode.PR, timeout, label)
 
-    def write_lock(self, name: str, *, timeout: Timeout = DEFAULT) -> L:
+    def write_lock(self, name: str, *, timeout: Timeout = DEFAULT, label: str | None = None) -> L:
         """The lock ``name``, exclusive: mode EX."""
-        return self._make(name, Mode.EX, timeout)
+        return self._make(name, Mode.EX, timeout, label)
 
-    def semaphore(self, name: str, permits: int, *, timeout: Timeout = DEFAULT) -> L:
+    def semaphore(
+        self, name: str, permits: int, *, timeout: Timeout = DEFAULT, label: str | None = None
+    ) -> L:
         """One of ``permits`` (1 to 10,000) of the semaphore ``name``.
 
         Every client must ask for the same number: another is a `QueueMismatch` at acquiring.
         """
-        return self._make(name, Permit(permits), timeout)
+        return self._make(name, Permit(permits), timeout, label)
 
-    def _make(self, name: str, claim: Claim, timeout: Timeout) -> L:
+    def _make(self, name: str, claim: Claim, timeout: Timeout, label: str | None) -> L:
         raise NotImplementedError
 
     def _queues(self) -> Steps[list[str]]:
@@ -209,8 +219,8 @@ class Client(_BaseClient[Lock]):
     Threads share it. A forked child must connect anew: see `ForkedClient`.
     """
 
-    def _make(self, name: str, claim: Claim, timeout: Timeout) -> Lock:
-        return Lock(self._access, name, claim, timeout)
+    def _make(self, name: str, claim: Claim, timeout: Timeout, label: str | None) -> Lock:
+        return Lock(self._access, name, claim, timeout, label)
 
     queues = blocking(_BaseClient[Lock]._queues)
     contenders = blocking(_BaseClient[Lock]._contenders)
@@ -238,8 +248,8 @@ class AsyncClient(_BaseClient[AsyncLock]):
     child must connect anew: see `ForkedClient`.
     """
 
-    def _make(self, name: str, claim: Claim, timeout: Timeout) -> AsyncLock:
-        return AsyncLock(self._access, name, claim, timeout)
+    def _make(self, name: str, claim: Claim, timeout: Timeout, label: str | None) -> AsyncLock:
+        return AsyncLock(self._access, name, claim, timeout, label)
 
     queues = awaiting(_BaseClient[AsyncLock]._queues)
     contenders = awaiting(_BaseClient[AsyncLock]._contenders)

@@ -86,6 +86,11 @@ class _BaseGrant(Resident, shown="Grant"):
         self._scopes_in: _PerLoop[set[Callable[[], None]]] = {}
 
     @property
+    def label(self) -> str:
+        """What queues show of its owner beside host and pid: given to acquire, lock or client."""
+        return self._ticket.entry.owner.label
+
+    @property
     def _is_inherited(self) -> bool:
         return self._engine.inherited
 

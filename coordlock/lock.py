@@ -25,7 +25,7 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import Statement, is_known, known_by_statement, running
-from coordlock.settings import Duration, timeout_of
+from coordlock.settings import Duration, label_of, timeout_of
 
 __all__ = ["DEFAULT", "AsyncLock", "Default", "Lock"]
 
@@ -63,9 +63,18 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
                     "statement that it ends: write a context manager that enters the lock"
                 )
 
-    def __init__(self, access: Access, name: str, claim: Claim, timeout: Timeout = DEFAULT) -> None:
+    def __init__(
+        self,
+        access: Access,
+        name: str,
+        claim: Claim,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+    ) -> None:
         self.name: Final = check_name(name)
         self.claim: Final = claim
+        #: What queues show beside host and pid, in place of the client's; None for that.
+        self.label: Final = label_of(label)
         self.timeout: Final = self._seconds(timeout, access.settings.timeout)
         self._access = access
         self._bodies: Bodies[G] = Bodies(name)
@@ -83,11 +92,12 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
     def _caller() -> Caller:
         raise NotImplementedError
 
-    def _acquire(self, timeout: Timeout = DEFAULT) -> Steps[G]:
+    def _acquire(self, timeout: Timeout = DEFAULT, *, label: str | None = None) -> Steps[G]:
         """Wait for the lock, first come first served; the grant.
 
         ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
-        lock's: None waits forever, 0 tries once. A call that Ctrl-C or a cancellation ends leaves
+        lock's: None waits forever, 0 tries once. ``label`` is shown in the queue as the owner's, in
+        place of the lock's. A call that Ctrl-C or a cancellation ends leaves
         the queue and is never granted. Raises `AcquireTimeout`; `QueueMismatch` when the name is in
         use as another kind of lock; `SessionLost` or `Evicted` when the place in the queue was
         lost; `AuthenticationFailed`; `ClientClosed`; `ForkedClient`; and with a timeout of 0
@@ -95,7 +105,12 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         """
         seconds = self._seconds(timeout, self.timeout)
         ticket = yield from acquisition(
-            self._access.engine, self.name, self.claim, seconds, self._caller()
+            self._access.engine,
+            self.name,
+            self.claim,
+            seconds,
+            self._caller(),
+            self.label if label is None else label_of(label),
         )
         try:
             return self._make(ticket)
@@ -103,14 +118,14 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
             ticket.withdraw()  # Ctrl-C: the caller never gets the grant
             raise
 
-    def _try_acquire(self) -> Steps[G | None]:
+    def _try_acquire(self, *, label: str | None = None) -> Steps[G | None]:
         """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
 
         Raises what `acquire` raises; `BackendUnavailable` when no answer came within the client's
         ``request_timeout``.
         """
         try:
-            return (yield from self._acquire(0))
+            return (yield from self._acquire(0, label=label))
         except AcquireTimeout:
             return None
 

@@ -102,6 +102,19 @@ def timeout_of(call: str, value: object) -> float | None:
     return None if seconds == math.inf else seconds
 
 
+def label_of(value: object) -> str | None:
+    """The label that a call is given, a text as the option ``label`` takes it; None for none.
+
+    Raises ValueError that says what is accepted.
+    """
+    if value is None:
+        return None
+    try:
+        return str(_LABEL(value))
+    except ValueError as error:
+        raise ValueError(f"label: {value!r} is not None or {error}") from None
+
+
 def duration(low: float = 0.0, high: float = 86_400.0) -> Parser:
     """Parses what `seconds_of` takes, from ``low`` to ``high`` seconds."""
 
@@ -176,6 +189,8 @@ def short_text(limit: int) -> Parser:
     return parse
 
 
+_LABEL: Final = short_text(255)
+
 REACH_OPTION: Final = Option(
     "reach", choice(*REACHES), "process", "Refuse a backend whose locks reach less far than this."
 )
@@ -188,7 +203,7 @@ COMMON_OPTIONS: Final = (
     ),
     Option("connect_timeout", duration(0.1, 600), 10.0, "How long connect may take."),
     Option("request_timeout", duration(0.1, 600), 5.0, "How long one request may take."),
-    Option("label", short_text(255), "", "What queue views show beside host and pid as the owner."),
+    Option("label", _LABEL, "", "What queue views show beside host and pid as the owner."),
     REACH_OPTION,
     Option(
         "requeue",

@@ -31,15 +31,22 @@ _SESSIONS: Final = 3
 class _Acquisition:
     """One call of acquire."""
 
-    __slots__ = ("caller", "claim", "engine", "queue", "report", "ticket")
+    __slots__ = ("caller", "claim", "engine", "label", "queue", "report", "ticket")
 
     def __init__(
-        self, engine: Engine, queue: str, claim: Claim, caller: Caller | None, report: Report
+        self,
+        engine: Engine,
+        queue: str,
+        claim: Claim,
+        caller: Caller | None,
+        label: str | None,
+        report: Report,
     ) -> None:
         self.engine = engine
         self.queue = queue
         self.claim = claim
         self.caller = caller
+        self.label = label
         self.report = report
         self.ticket: Ticket | None = None
 
@@ -48,7 +55,8 @@ class _Acquisition:
             attempts = 0
             while True:
                 session = yield from self.engine.session()
-                self.ticket = ticket = self.engine.ticket(session, self.queue, self.claim)
+                ticket = self.engine.ticket(session, self.queue, self.claim, self.label)
+                self.ticket = ticket
                 try:
                     yield from self._queue(ticket, once)
                     return ticket
@@ -190,18 +198,19 @@ def acquisition(
     claim: Claim,
     timeout: float | None = None,
     caller: Caller | None = None,
+    label: str | None = None,
 ) -> Steps[Ticket]:
     """Acquire ``queue`` as ``claim``; the granted ticket.
 
     It ends after ``timeout`` seconds, None waits for ever and 0 tries once; ``caller`` is warned
-    when it waits for itself. Raises `AcquireTimeout` when the time is up, `AcquireUnavailable`
-    where the service is silent then; asked once, `AcquireTimeout` when the lock is busy, and
-    `BackendUnavailable` when the service is silent. Raises `QueueMismatch`, `SessionLost` or
-    `Evicted` when the contender is lost while it waits, and what the backend raises. However it
-    ends without a grant, the ticket is withdrawn.
+    when it waits for itself, and ``label`` is shown in place of the client's. Raises
+    `AcquireTimeout` when the time is up, `AcquireUnavailable` where the service is silent then;
+    asked once, `AcquireTimeout` when the lock is busy, and `BackendUnavailable` when the service is
+    silent. Raises `QueueMismatch`, `SessionLost` or `Evicted` when the contender is lost while it
+    waits, and what the backend raises. However it ends without a grant, the ticket is withdrawn.
     """
     once = timeout == 0
     deadline = engine.deadline(engine.settings.request_timeout if once else timeout)
     yield deadline
     report = Report(engine, queue, claim, caller, None if once else deadline)
-    return (yield from _Acquisition(engine, queue, claim, caller, report).steps(once))
+    return (yield from _Acquisition(engine, queue, claim, caller, label, report).steps(once))

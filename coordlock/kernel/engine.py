@@ -118,9 +118,15 @@ class Engine:
             return first.result()
         return (yield from self.sessions.live())
 
-    def ticket(self, session: Session, queue: str, claim: Claim) -> Ticket:
-        """A new ticket for ``queue`` in ``session``; nothing is sent yet."""
-        owner = Owner(self._host, self._pid, self.settings.label, time.time())
+    def ticket(
+        self, session: Session, queue: str, claim: Claim, label: str | None = None
+    ) -> Ticket:
+        """A new ticket for ``queue`` in ``session``; nothing is sent yet.
+
+        ``label`` describes its owner in place of the client's.
+        """
+        label = self.settings.label if label is None else label
+        owner = Owner(self._host, self._pid, label, time.time())
         entry = Entry(queue, next(self._ids), claim, owner)
         ticket = Ticket(self.backend, self.timers, session, entry, self.recovery, self._forget)
         with self._lock:

@@ -395,6 +395,23 @@ class LockContract(ClientSuite):
         eventually(lambda: not theirs.locked())
         assert not mine.owned()
 
+    def test_the_nearest_label_is_shown_in_the_queue(self, client: Any, other: Any) -> None:
+        plain, named = (
+            client.lock("orders", mode=Mode.CR),
+            client.read_lock("orders", label="job 🔒"),
+        )
+        grants = [plain.acquire(), named.acquire(), named.acquire(label="request 7")]
+        grants.append(plain.try_acquire(label="x" * 255))
+        labels = [client.settings.label, "job 🔒", "request 7", "x" * 255]
+        assert [grant.label for grant in grants] == labels
+        assert [one.owner.label for one in other.contenders("orders")] == labels
+        for bad in ("", "x" * 256, 7):
+            with pytest.raises(ValueError, match="label: "):
+                plain.acquire(label=bad)
+            with pytest.raises(ValueError, match="label: "):
+                client.lock("orders", label=bad)
+        assert len(client.contenders("orders")) == 4
+
     def test_a_grant_is_verified_by_the_service(self, client: Any, other: Any) -> None:
         grant = client.lock("orders").acquire()
         grant.verify()
