@@ -286,6 +286,8 @@ class Engine:
             self.events.tell(events.Lost(now, entry.id, entry.queue, entry.claim, str(lost)))
 
     def _session_ended(self, session: Session, error: CoordlockError) -> None:
+        if not session.id:
+            return  # it was never opened, which the opening tells
         if self.events.heard:
             self.events.tell(events.SessionEnded(self.clock.now(), session.id, str(error)))
         tickets = [ticket for ticket in self._everybody() if ticket.session is session]
@@ -296,8 +298,12 @@ class Engine:
             # The service may keep the session for longer, and what is lost never comes back: others
             # need not wait for its release. A moment later, where something is held.
             when = self.clock.now() + self._notice(session)
-            with suppress(ClientClosed):
+            try:
                 self.timers.call_at(when, partial(_withdraw, tickets))
+            except ClientClosed:
+                return
+            except RuntimeError:  # no thread can be started
+                _withdraw(tickets)
 
     def _notice(self, session: Session) -> float:
         """Seconds for the holders in ``session`` to hear of its end.

@@ -21,7 +21,8 @@ class Events:
     """The events of one client.
 
     A listener is called in the thread for callbacks, one event after another, and its errors are
-    logged. Events are made only where ``heard`` is true, and otherwise cost nothing.
+    logged. What is left at the client's close, it is called with in the closing thread. Contenders'
+    events are made only where ``heard`` is true, and otherwise cost nothing.
     """
 
     def __init__(self, callbacks: Timers) -> None:
@@ -30,7 +31,11 @@ class Events:
         self.heard = False
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Tell ``listener`` of all events from now on; what is returned ends that."""
+        """Tell ``listener`` of all events from now on; what is returned ends that.
+
+        Contenders that entered while there was no listener are not followed: of those it hears
+        nothing.
+        """
         mine = partial(listener)  # equal to no other, whichever listeners there are
         self._set((*self._listeners, mine))
         return lambda: self._set(tuple(one for one in self._listeners if one is not mine))

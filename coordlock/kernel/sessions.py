@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -90,8 +91,16 @@ class Sessions:
         """The live session; opens one where there is none, once for all callers."""
         while (session := self._latest) is None or session.ended is not None:
             opened: Promise[None] = Promise()
-            self._timers.call_at(self._timers.clock.now(), partial(self._ask, opened))
-            yield opened
+            try:
+                self._timers.call_at(self._timers.clock.now(), partial(self._ask, opened))
+            except RuntimeError:  # no thread can be started
+                self._ask(opened)
+            try:
+                yield opened
+            finally:
+                if opened.resolve(None):  # a caller that gave up
+                    with suppress(ValueError):
+                        self._waiting.remove(opened)
         return session
 
     def refuse(self) -> None:
@@ -106,6 +115,8 @@ class Sessions:
             session.end(ClientClosed())
 
     def _ask(self, opened: Promise[None]) -> None:
+        if opened.done():
+            return
         self._waiting.append(opened)
         if self._is_refused:
             self._answer(ClientClosed())
@@ -116,8 +127,11 @@ class Sessions:
             run_in_background(self._open(), go_on=partial(soon, self._timers))
 
     def _answer(self, error: Exception | None) -> None:
-        while self._waiting:
-            opened = self._waiting.pop()
+        while True:
+            try:
+                opened = self._waiting.pop(0)  # first come, first served
+            except IndexError:
+                return  # all have been answered, some perhaps by a thread that closes the client
             if error is None:
                 opened.resolve(None)
             else:

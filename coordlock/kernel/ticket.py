@@ -159,7 +159,10 @@ class Ticket:
         self.check()
         if self._stop_watching is None:
             when = self._timers.clock.now() + _WATCH_DELAY
-            timer: Timer = self._timers.call_at(when, partial(self._watch, revision))
+            try:
+                timer: Timer = self._timers.call_at(when, partial(self._watch, revision))
+            except RuntimeError:  # no thread can be started: then the session alone tells of a loss
+                return
             self._stop_watching = timer.cancel
 
     def check(self) -> None:

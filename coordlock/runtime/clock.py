@@ -138,10 +138,13 @@ class SystemTimers:
             self._closed = True
             left, self._heap = self._heap, []
             self._wake.notify()
-        for _, _, timer in sorted(left):
-            timer.fire()
-        if self._thread not in (None, threading.current_thread()):
-            self._thread.join(1.0)
+            thread = self._thread
+        try:
+            if thread not in (None, threading.current_thread()):
+                thread.join(1.0)  # first, because actions come one after the other
+        finally:
+            for _, _, timer in sorted(left):
+                timer.fire()
 
     def _forget_cancelled(self) -> None:
         self._heap = [one for one in self._heap if one[2].action is not None]
@@ -149,6 +152,11 @@ class SystemTimers:
         self._room = _ROOM + 2 * len(self._heap)
 
     def _serve(self) -> None:
+        with self._lock:
+            if self._thread is None:  # Ctrl-C came inside of `start`
+                self._thread = threading.current_thread()
+            elif self._thread is not threading.current_thread():
+                return
         while True:
             with self._lock:
                 is_idle = False

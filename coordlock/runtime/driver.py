@@ -51,7 +51,7 @@ def run(steps: Steps[T]) -> T:
                         _wait(step, deadline)
                     outcome = step.result()
                 else:
-                    deadline, outcome = step, None
+                    deadline, outcome = _deadline(step), None
             except BaseException as error:
                 if isinstance(error, DeadlineReached):
                     deadline = None
@@ -82,7 +82,7 @@ async def run_async(steps: Steps[T]) -> T:
                         await _done(step, deadline)
                     outcome = step.result()
                 else:
-                    deadline, outcome = step, None
+                    deadline, outcome = _deadline(step), None
             except BaseException as error:
                 if isinstance(error, DeadlineReached):
                     deadline = None
@@ -126,6 +126,13 @@ def run_in_background(
 
     advance(lambda: next(steps))
     return promise
+
+
+def _deadline(step: Deadline | None) -> Deadline | None:
+    """``step``, which is no promise. Raises TypeError for what is no deadline either."""
+    if step is None or isinstance(step, Deadline):
+        return step
+    raise TypeError(f"a protocol waits for a Promise, as backends return, not for {step!r}")
 
 
 def _wait(future: Promise[Any], deadline: Deadline | None) -> None:
@@ -198,6 +205,10 @@ def completion(future: Promise[Any]) -> asyncio.Future[None]:
 
 def _resume(steps: Steps[T], step: Step) -> Step:
     if not isinstance(step, Promise):
+        try:
+            _deadline(step)
+        except TypeError as wrong:
+            return steps.throw(wrong)
         return steps.send(None)
     error = step.exception()
     return steps.send(step.result()) if error is None else steps.throw(error)

@@ -31,6 +31,11 @@ class Statement:
         #: What it has entered with. Given up at once where Ctrl-C ends the exit.
         self.entered: Any = None
 
+    def __del__(self) -> None:
+        # Ctrl-C may come when the exit is called and has not begun, or even before.
+        if self.lock is not None and self.entered is not None:
+            self.entered._abandon()
+
     def __call__(self, lock: Any, *failure: Any) -> Any:
         """Leave ``lock``."""
         try:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordlock import Client, Grant
+from coordlock import Client, Grant, GrantState
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service
 from tests.unit.signals import Signal, interrupted
@@ -153,3 +153,16 @@ def test_an_error_of_a_signal_handler_during_a_removal_reaches_the_caller_and_re
             break
     assert number > 20
     assert unheard <= 3  # while a promise calls back: then it is logged
+
+
+def test_a_statement_that_ctrl_c_ends_before_its_exit_has_begun_releases(
+    service: Service, client: Client
+) -> None:
+    """As when the signal comes while the exit is being called: it was loaded, and is dropped."""
+    lock = client.lock("q")
+    leave = lock.__exit__
+    grant = lock.__enter__()
+    grant.check()
+    del leave
+    eventually(lambda: service.size("q") == 0)
+    assert grant.state is GrantState.RELEASED

@@ -237,3 +237,39 @@ def test_a_bounded_wait_for_what_is_done_or_without_time_needs_no_timer() -> Non
     timers.close()
     assert within(timers, resolved(1), 3).done()
     assert within(timers, Promise[int](), 0).done()
+
+
+def test_what_is_left_at_the_close_is_called_after_what_is_under_way() -> None:
+    timers = SystemTimers("test-timers")
+    inside, leave = threading.Event(), threading.Event()
+    told: list[str] = []
+
+    def first() -> None:
+        inside.set()
+        leave.wait(0.2)
+        told.append("first")
+
+    timers.call_at(now(), first)
+    assert inside.wait(30)
+    timers.call_at(now(), lambda: told.append("second"))
+    timers.close()
+    assert told == ["first", "second"]
+
+
+def test_ctrl_c_while_the_thread_is_started_leaves_one_thread(
+    timers: SystemTimers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        start(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            timers.call_at(now() + 60, lambda: None)
+    told = threading.Event()
+    timers.call_at(now(), told.set)
+    assert told.wait(30)
+    eventually(lambda: [one.name for one in threading.enumerate()].count("test-timers") == 1)

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -195,6 +196,19 @@ def test_a_deadline_beyond_what_threads_can_wait_for_is_a_long_wait(seconds: flo
         return found
 
     assert both(steps) == ["answered"] * 2
+
+
+def test_a_future_of_another_kind_is_an_error_and_not_taken_for_kept() -> None:
+    def steps() -> Steps[str]:
+        try:
+            yield Future()  # type: ignore[misc] # what a backend might return
+        except TypeError as error:
+            return str(error)
+        return "kept"
+
+    expected = "a protocol waits for a Promise, as backends return, not for <Future at"
+    for answer in (*both(steps), run_in_background(steps()).result(1)):
+        assert answer.startswith(expected)
 
 
 def test_a_protocol_in_the_background_takes_its_error_along() -> None:

@@ -1,0 +1,90 @@
+"""The live session: in which order its callers are answered, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from coordlock import GrantState, connect
+from coordlock.errors import CoordlockError
+from coordlock.kernel.events import Event, SessionEnded, SessionOpened
+from coordlock.runtime.clock import SystemTimers
+from coordlock.testing.waiting import eventually
+from tests.simulation.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first session", "another one"])
+def test_callers_that_wait_for_a_session_are_answered_first_come_first_served(
+    world: World, first: bool
+) -> None:
+    party = world.party()
+    if not first:
+        party.held()
+    party.cut_off()
+    world.advance(0 if first else 60)
+    calls = [party.acquire(f"q{number}") for number in range(8)]
+    world.advance(1)
+    assert not any(call.done for call in calls)
+    party.heal()
+    world.advance(9)
+    contenders = [call.result.contender for call in calls]
+    orders = [one.order for one in contenders if one is not None]
+    assert len(orders) == 8
+    assert orders == sorted(orders)
+
+
+def test_callers_that_give_up_are_forgotten(world: World) -> None:
+    party = world.party()
+    party.held()
+    party.cut_off()
+    world.advance(60)
+    calls = [party.acquire(timeout=1.0) for _ in range(20)]
+    world.advance(2)
+    assert all(isinstance(call.error, CoordlockError) for call in calls)
+    assert party.engine.sessions._waiting == []
+
+
+def test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_leaks: None
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with connect(f"local://{tmp_path}/state") as client:
+        grant = client.lock("q").acquire()
+        timers = client._engine.timers
+        assert isinstance(timers, SystemTimers)
+        eventually(lambda: timers._thread is None)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            os.unlink(tmp_path / "state" / "sessions" / client.contenders("q")[0].session)
+            again = client.lock("q").acquire(0)
+            assert grant.state is GrantState.LOST
+            again.check()
+
+
+def test_an_attempt_that_comes_too_late_is_not_told_as_the_end_of_a_session(world: World) -> None:
+    party = world.party()
+    told: list[Event] = []
+    party.engine.events.listen(told.append)
+    party.held()
+    party.cut_off()
+    world.advance(100)
+    party.acquire("other")
+    world.advance(200)
+    party.heal()
+    world.advance(60)
+    eventually(lambda: sum(isinstance(event, SessionOpened) for event in told) == 2)
+    assert [type(one) for one in told if isinstance(one, SessionOpened | SessionEnded)] == [
+        SessionOpened,
+        SessionEnded,
+        SessionOpened,
+    ]
