@@ -17,7 +17,7 @@ from bench.contestants import Entrant, entrants
 from bench.environments import NotInstalled
 from bench.field import field
 from bench.handoff import timed as handoff
-from bench.processor import cpu_of
+from bench.processor import cpu_of, cpu_of_threads
 from bench.progress import doing
 from bench.table import Plot, Table
 from bench.uncontended import timed as uncontended
@@ -29,7 +29,7 @@ _WAITING = 100
 _THREADS = 20
 #: Seconds for which they pass it.
 _PASSING = 3
-_IDLE = 4.0
+_IDLE = 10.0
 
 
 def measure(rounds: int) -> Iterator[Table]:
@@ -113,8 +113,9 @@ def _crowd(one: Entrant, directory: str, table: Table) -> None:
             time.sleep(0.02)  # they come one after the other, so that there is an order
         time.sleep(1.0)
         pids = [waiter.pid for waiter in crowd]
-        waiting = sum(map(cpu_of, pids))
+        waiting = sum(map(cpu_of_threads, pids))
         time.sleep(_IDLE)
+        idle = sum(map(cpu_of_threads, pids)) - waiting
         waited = sum(map(cpu_of, pids))
         released = holder.do("let_go", name="crowd")
         turns = [waiter.answer() for waiter in crowd]
@@ -124,7 +125,7 @@ def _crowd(one: Entrant, directory: str, table: Table) -> None:
         gaps = [grant - release for grant, release in zip(granted, left, strict=False)]
         table.add(
             one.name,
-            (waited - waiting) / _IDLE * 100,
+            idle / _IDLE * 100,
             median(gaps) * 1e3,
             (ended - waited) / _WAITING * 1e3,
             "yes" if turns == sorted(turns) else "no",

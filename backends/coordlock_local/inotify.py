@@ -31,7 +31,7 @@ class Inotify:
     """
 
     #: Notices are trusted, and yet checked: a forked child of the holder may keep a file open.
-    interval: Final = 3.0
+    interval: Final = 5.0
 
     def __init__(self) -> None:
         """Raises OSError where there is no inotify, or none left for this user."""
