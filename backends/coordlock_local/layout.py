@@ -66,6 +66,7 @@ def adopt(directory: Directory, counter: Counter) -> None:
         descriptor = directory.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             os.write(descriptor, f"{_LINE}{LAYOUT}\n".encode("ascii"))
+            os.fsync(descriptor)  # after a power failure it is there whole, or not at all
         finally:
             os.close(descriptor)
         os.rename(draft, directory.layout)

@@ -62,8 +62,8 @@ class Queue:
             if not earlier:
                 return Snapshot(self.name, (me,)) if session.is_alive() else None
             chosen, omitted, dead = self._nearest(slots, earlier, entry.claim.window, own)
-            for place, contender in dead:
-                _bury(self._directory, slots, place, contender.session)
+            for grave, contender in dead:
+                _bury(self._directory, slots, grave, contender.session)
         return Snapshot(self.name, (*chosen, me), omitted=omitted) if session.is_alive() else None
 
     def snapshot(
@@ -207,11 +207,12 @@ def tidy(
     """
     with counter.held(), Slots(directory, path, os.O_RDWR) as slots:
         left = 0
-        for token, slot in _standing(slots.read()):
-            contender = slots.contender(slot, token) if dead else None
+        for slot, token in enumerate(slots.read()):
+            # Of those that were evicted too, whose slots wait for them.
+            contender = slots.contender(slot, token & ~EVICTED) if dead and token else None
             if contender is not None and contender.session in dead:
                 slots.put(slot, 0)
-            else:
+            elif 0 < token < EVICTED:
                 left += 1
         if not left:
             os.unlink(path)  # who was evicted from it finds nothing, or another file

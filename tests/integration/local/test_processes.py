@@ -80,6 +80,22 @@ def test_the_dead_are_not_shown_to_who_was_there_before_and_watched_nobody(
     assert Place.of(one.enqueue()[1]).slot < 3
 
 
+def test_the_places_of_the_dead_are_free_again_those_of_the_evicted_too(
+    party: Callable[..., Party], worker: Callable[..., Worker]
+) -> None:
+    one = party()
+    one.enqueue()
+    holders = [worker("hold", "q") for _ in range(3)]
+    for holder in holders:
+        holder.line()
+    [_, second, *_] = one.backend.snapshot("q").result(BOUND).contenders
+    assert one.backend.evict(second).result(BOUND)
+    for holder in holders:
+        holder.end()
+    two = party()  # sweeps
+    assert [Place.of(two.enqueue()[1]).slot for _ in range(3)] == [1, 2, 3]
+
+
 def test_a_stopped_holder_keeps_the_lock(
     party: Callable[..., Party], worker: Callable[..., Worker]
 ) -> None:

@@ -6,12 +6,14 @@ import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
+from sys import byteorder
 
 import pytest
 from coordlock_local import LocalBackend
 from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.layout import LAYOUT
+from coordlock_local.slots import header
 
 from coordlock import connect
 from coordlock.errors import BackendError, ConfigurationError
@@ -99,3 +101,14 @@ def test_a_queue_of_an_older_release_that_came_later_is_not_overlooked(root: Pat
         with pytest.raises(BackendError, match="older release of coordlock"):
             client.lock("q").acquire()
         assert LocalBackend(str(root)).queues().result(5) == ["other"]
+
+
+def test_a_file_that_was_begun_and_not_finished_is_an_empty_queue(root: Path) -> None:
+    """Its process was killed between the two pages of the first write."""
+    with connect(f"local://{root}") as client:
+        client.lock("other").acquire()
+        path = root / "queues" / "q"
+        path.write_bytes(header(Directory(str(root)), "q") + (1).to_bytes(8, byteorder))
+        assert client.contenders("q") == ()
+        with client.lock("q", timeout=5):
+            assert len(client.contenders("q")) == 1
