@@ -134,35 +134,59 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         mode: Mode = Mode.EX,
         timeout: Timeout = DEFAULT,
         label: str | None = None,
+        max_hold: Timeout = DEFAULT,
     ) -> L:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
 
         ``timeout`` in seconds is the default of its ``acquire``: None waits forever, 0 tries once.
-        ``label`` is what queues show beside host and pid, by default the client's.
+        ``label`` is what queues show beside host and pid, and ``max_hold`` for how long a grant may
+        be held before it is lost (0.1 s to 30 days, None for no limit), by default the client's.
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
         if not isinstance(mode, Mode):
             raise ValueError(f"mode must be one of {', '.join(map(repr, Mode))}, not {mode!r}")
-        return self._make(name, mode, timeout, label)
+        return self._make(name, mode, timeout, label, max_hold)
 
-    def read_lock(self, name: str, *, timeout: Timeout = DEFAULT, label: str | None = None) -> L:
+    def read_lock(
+        self,
+        name: str,
+        *,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+    ) -> L:
         """The lock ``name``, shared with other readers: mode PR."""
-        return self._make(name, Mode.PR, timeout, label)
+        return self._make(name, Mode.PR, timeout, label, max_hold)
 
-    def write_lock(self, name: str, *, timeout: Timeout = DEFAULT, label: str | None = None) -> L:
+    def write_lock(
+        self,
+        name: str,
+        *,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+    ) -> L:
         """The lock ``name``, exclusive: mode EX."""
-        return self._make(name, Mode.EX, timeout, label)
+        return self._make(name, Mode.EX, timeout, label, max_hold)
 
     def semaphore(
-        self, name: str, permits: int, *, timeout: Timeout = DEFAULT, label: str | None = None
+        self,
+        name: str,
+        permits: int,
+        *,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
     ) -> L:
         """One of ``permits`` (1 to 10,000) of the semaphore ``name``.
 
         Every client must ask for the same number: another is a `QueueMismatch` at acquiring.
         """
-        return self._make(name, Permit(permits), timeout, label)
+        return self._make(name, Permit(permits), timeout, label, max_hold)
 
-    def _make(self, name: str, claim: Claim, timeout: Timeout, label: str | None) -> L:
+    def _make(
+        self, name: str, claim: Claim, timeout: Timeout, label: str | None, max_hold: Timeout
+    ) -> L:
         raise NotImplementedError
 
     def _queues(self) -> Steps[list[str]]:
@@ -219,8 +243,10 @@ class Client(_BaseClient[Lock]):
     Threads share it. A forked child must connect anew: see `ForkedClient`.
     """
 
-    def _make(self, name: str, claim: Claim, timeout: Timeout, label: str | None) -> Lock:
-        return Lock(self._access, name, claim, timeout, label)
+    def _make(
+        self, name: str, claim: Claim, timeout: Timeout, label: str | None, max_hold: Timeout
+    ) -> Lock:
+        return Lock(self._access, name, claim, timeout, label, max_hold)
 
     queues = blocking(_BaseClient[Lock]._queues)
     contenders = blocking(_BaseClient[Lock]._contenders)
@@ -248,8 +274,10 @@ class AsyncClient(_BaseClient[AsyncLock]):
     child must connect anew: see `ForkedClient`.
     """
 
-    def _make(self, name: str, claim: Claim, timeout: Timeout, label: str | None) -> AsyncLock:
-        return AsyncLock(self._access, name, claim, timeout, label)
+    def _make(
+        self, name: str, claim: Claim, timeout: Timeout, label: str | None, max_hold: Timeout
+    ) -> AsyncLock:
+        return AsyncLock(self._access, name, claim, timeout, label, max_hold)
 
     queues = awaiting(_BaseClient[AsyncLock]._queues)
     contenders = awaiting(_BaseClient[AsyncLock]._contenders)

@@ -31,7 +31,7 @@ from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.resident import Resident
-from coordlock.settings import Duration, timeout_of
+from coordlock.settings import Duration, max_hold_of, timeout_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -110,10 +110,31 @@ class _BaseGrant(Resident, shown="Grant"):
 
         Heartbeats keep it above two thirds of the time-to-live, on ZooKeeper above a third, where
         one counts only when the leader must know of it. It runs down to 0 when they fail. Infinite
-        on backends without leases; 0 when lost or released.
+        on backends without leases; 0 when lost or released. No more than is left of ``max_hold``.
         """
-        live = self.state in (GrantState.HELD, GrantState.SUSPECT)
-        return self._ticket.session.remaining if live else 0.0
+        if self.state not in (GrantState.HELD, GrantState.SUSPECT):
+            return 0.0
+        limit, session = self._ticket.limit, self._ticket.session.remaining
+        return session if limit is None else min(session, limit.remaining)
+
+    def extend(self, seconds: Duration | None = None) -> None:
+        """Let the lock be held for ``seconds`` from now, by default for its ``max_hold`` again.
+
+        Before or after the end that was set so far, and also where there was none. Asks no service.
+        Raises `LockLost` once the lock is lost or released, and ValueError for less than 0.1 s, and
+        where no time is given and the lock has no ``max_hold``.
+        """
+        self.check()
+        limit = self._ticket.limit
+        if seconds is None and limit is None:
+            raise ValueError(f"lock {self.name!r} has no max_hold: say for how long to extend it")
+        allowed = max_hold_of(seconds)
+        if limit is None:
+            assert allowed is not None
+            self._engine.limit(self._ticket, allowed)
+        else:
+            limit.extend(limit.seconds if allowed is None else allowed)
+        self.check()
 
     def check(self) -> None:
         """Raise `LockLost` unless the lock is held, before a step that must not happen otherwise.
@@ -139,8 +160,8 @@ class _BaseGrant(Resident, shown="Grant"):
             lost = self._ticket.lost
             if lost is None:
                 reason = "its contender had left the queue"
-            else:  # not the whole text of an eviction, which would name the lock a second time
-                reason = lost.reason if isinstance(lost, Evicted) else str(lost)
+            else:  # not the whole text of these two, which would name the lock a second time
+                reason = lost.reason if isinstance(lost, Evicted | LockLost) else str(lost)
         return LockLost(self.name, self.token, reason)
 
     def _enter(self) -> None:

@@ -25,7 +25,7 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import Statement, is_known, known_by_statement, running
-from coordlock.settings import Duration, label_of, timeout_of
+from coordlock.settings import Duration, label_of, max_hold_of, timeout_of
 
 __all__ = ["DEFAULT", "AsyncLock", "Default", "Lock"]
 
@@ -70,11 +70,16 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         claim: Claim,
         timeout: Timeout = DEFAULT,
         label: str | None = None,
+        max_hold: Timeout = DEFAULT,
     ) -> None:
         self.name: Final = check_name(name)
         self.claim: Final = claim
         #: What queues show beside host and pid, in place of the client's; None for that.
         self.label: Final = label_of(label)
+        #: For how many seconds a grant may be held before it is lost; None for no limit.
+        self.max_hold: Final = (
+            access.settings.max_hold if isinstance(max_hold, Default) else max_hold_of(max_hold)
+        )
         self.timeout: Final = self._seconds(timeout, access.settings.timeout)
         self._access = access
         self._bodies: Bodies[G] = Bodies(name)
@@ -113,6 +118,8 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
             self.label if label is None else label_of(label),
         )
         try:
+            if self.max_hold is not None:
+                self._access.engine.limit(ticket, self.max_hold)
             return self._make(ticket)
         except BaseException:
             ticket.withdraw()  # Ctrl-C: the caller never gets the grant

@@ -24,6 +24,7 @@ class Options(TypedDict, total=False):
     password: str | None
     ttl: Duration
     timeout: Duration | None
+    max_hold: Duration | None
     connect_timeout: Duration
     request_timeout: Duration
     label: str

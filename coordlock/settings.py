@@ -115,6 +115,18 @@ def label_of(value: object) -> str | None:
         raise ValueError(f"label: {value!r} is not None or {error}") from None
 
 
+def max_hold_of(value: object) -> float | None:
+    """The seconds of ``max_hold`` as a call is given it; None for no limit.
+
+    Raises ValueError that says what is accepted.
+    """
+    try:
+        seconds: float | None = _MAX_HOLD(value)
+    except ValueError as error:
+        raise ValueError(f"max_hold: {value!r} is not None or {error}") from None
+    return seconds
+
+
 def duration(low: float = 0.0, high: float = 86_400.0) -> Parser:
     """Parses what `seconds_of` takes, from ``low`` to ``high`` seconds."""
 
@@ -122,7 +134,7 @@ def duration(low: float = 0.0, high: float = 86_400.0) -> Parser:
         with suppress(ValueError):
             if low <= (seconds := seconds_of(value)) <= high:
                 return seconds
-        raise ValueError(f"a duration from {low:g}s to {high:g}s, such as 15s, 500ms or 2m")
+        raise ValueError(f"a duration from {low:.12g}s to {high:.12g}s, such as 15s, 500ms or 2m")
 
     return parse
 
@@ -190,6 +202,7 @@ def short_text(limit: int) -> Parser:
 
 
 _LABEL: Final = short_text(255)
+_MAX_HOLD: Final = optional(duration(0.1, 2_592_000))
 
 REACH_OPTION: Final = Option(
     "reach", choice(*REACHES), "process", "Refuse a backend whose locks reach less far than this."
@@ -200,6 +213,12 @@ COMMON_OPTIONS: Final = (
     Option("ttl", duration(1, 3600), 15.0, "How long the session outlives its last heartbeat."),
     Option(
         "timeout", optional(duration()), None, "Default timeout of acquire; none waits forever."
+    ),
+    Option(
+        "max_hold",
+        _MAX_HOLD,
+        None,
+        "How long a lock may be held before it is lost; none for as long as the session lives.",
     ),
     Option("connect_timeout", duration(0.1, 600), 10.0, "How long connect may take."),
     Option("request_timeout", duration(0.1, 600), 5.0, "How long one request may take."),
@@ -235,6 +254,7 @@ class Settings:
         username, password: credentials; the password is never shown.
         ttl: seconds that a session outlives its last heartbeat, as asked of the service.
         timeout: default of acquire in seconds; None waits forever.
+        max_hold: for how many seconds a lock may be held; None for as long as the session lives.
         connect_timeout, request_timeout: bounds in seconds.
         label: shown beside host and pid as the owner.
         reach: how far locks have to reach at least; a backend that cannot is refused.
@@ -251,6 +271,7 @@ class Settings:
     password: str | None = field(default=None, repr=False)
     ttl: float = 15.0
     timeout: float | None = None
+    max_hold: float | None = None
     connect_timeout: float = 10.0
     request_timeout: float = 5.0
     label: str = ""

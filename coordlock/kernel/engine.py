@@ -13,7 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from coordlock.backend import Backend
-from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, ForkedClient
+from coordlock.errors import (
+    BackendUnavailable,
+    ClientClosed,
+    CoordlockError,
+    ForkedClient,
+    LockLost,
+)
 from coordlock.kernel.entry_ids import EntryIds
 from coordlock.kernel.listeners import Events
 from coordlock.kernel.recovery import Recovery
@@ -147,6 +153,25 @@ class Engine:
             if ticket.entry.id in self._tickets:  # else the client has been closed
                 self._granted.setdefault(ticket.entry.queue, []).append(ticket)
         ticket.grant(revision, caller)
+
+    def limit(self, ticket: Ticket, seconds: float) -> None:
+        """Let ``ticket``, which was granted, be held for ``seconds`` from now."""
+        from coordlock.kernel.hold_limit import HoldLimit
+
+        limit = HoldLimit(self.timers, seconds, partial(self._expire, ticket))
+        ticket.limit = limit
+        ticket.end.add_done_callback(lambda _: limit.cancel())
+
+    def _expire(self, ticket: Ticket, seconds: float) -> None:
+        """``ticket`` was held for the ``seconds`` that it might be."""
+        if ticket.is_leaving or ticket.end.done() or ticket.contender is None:
+            return
+        reason = f"it was held for {seconds:g} s, which max_hold or extend() had allowed"
+        lost = LockLost(ticket.entry.queue, ticket.contender.token or 0, reason)
+        ticket.lose(lost)
+        log.warning("%s: %s", self.settings, lost)
+        with suppress(ClientClosed):
+            self.timers.call_at(self.clock.now() + _NOTICE, ticket.withdraw)
 
     def held(self, queue: str) -> list[Ticket]:
         """This client's own grants of ``queue``, the oldest first."""

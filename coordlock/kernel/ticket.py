@@ -8,7 +8,7 @@ from collections.abc import Callable
 from copy import copy
 from enum import IntEnum
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.errors import (
@@ -29,6 +29,9 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers, ensure, soon
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, copied, failed, resolved, settled
+
+if TYPE_CHECKING:
+    from coordlock.kernel.hold_limit import HoldLimit  # few grants have one
 
 __all__ = ["Stage", "Ticket"]
 
@@ -76,6 +79,7 @@ class Ticket:
         "end",
         "entry",
         "granted",
+        "limit",
         "removal",
         "removed_alone",
         "session",
@@ -103,6 +107,8 @@ class Ticket:
         #: When (by the wall clock) it was granted, and to which thread or task. From then on it is
         #: true for ever that no earlier contender is in its way.
         self.granted: tuple[float, Caller | None] | None = None
+        #: How long it may be held, where that has a limit.
+        self.limit: HoldLimit | None = None
         #: Whether it is certain that the withdrawal is what removed the contender.
         self.removed_alone = False
         self._backend = backend
@@ -121,6 +127,8 @@ class Ticket:
     @property
     def lost(self) -> CoordlockError | None:
         """Why the contender was lost, or None: it lives or was withdrawn. Looks at the clock."""
+        if self.limit is not None:
+            self.limit.look()
         return self.end.result() if self.end.done() else self.session.ended
 
     @property
