@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coordlock.backend import ServiceInfo, Stored
     from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
     from coordlock.errors import (
+        AcquireCancelled,
         AcquireTimeout,
         AcquireUnavailable,
         AuthenticationFailed,
@@ -50,7 +51,9 @@ if TYPE_CHECKING:
     from coordlock.model.claim import Claim, Mode, Permit
     from coordlock.model.contender import Contender, Owner
     from coordlock.queue_view import QueueMember
+    from coordlock.runtime.cancellation import Cancellation
     from coordlock.settings import Settings
+    from coordlock.signals import release_on_signals
     from coordlock.transaction import AsyncTransaction, Transaction
 
     #: The version of the installed distribution.
@@ -63,9 +66,9 @@ else:
             "backend": "ServiceInfo Stored",
             "client": "AsyncClient Client Connecting connect connect_async",
             "errors": (
-                "AcquireTimeout AcquireUnavailable AuthenticationFailed BackendError "
-                "BackendUnavailable ClientClosed ConfigurationError CoordlockError Evicted "
-                "ForkedClient InvalidKey InvalidName InvalidToken LockLost MissingExtra "
+                "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
+                "BackendError BackendUnavailable ClientClosed ConfigurationError CoordlockError "
+                "Evicted ForkedClient InvalidKey InvalidName InvalidToken LockLost MissingExtra "
                 "QueueMismatch SessionLost StaleToken Unfenceable Unsupported VersionMismatch"
             ),
             "grant": "AsyncGrant AsyncLossSignal Grant GrantState LossSignal",
@@ -74,7 +77,9 @@ else:
             "model.claim": "Claim Mode Permit",
             "model.contender": "Contender Owner",
             "queue_view": "QueueMember",
+            "runtime.cancellation": "Cancellation",
             "settings": "Settings",
+            "signals": "release_on_signals",
             "transaction": "AsyncTransaction Transaction",
         },
     )
@@ -94,6 +99,7 @@ del TYPE_CHECKING  # no name of this package
 
 __all__ = [
     "DEFAULT",
+    "AcquireCancelled",
     "AcquireTimeout",
     "AcquireUnavailable",
     "AsyncClient",
@@ -105,6 +111,7 @@ __all__ = [
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
+    "Cancellation",
     "Claim",
     "Client",
     "ClientClosed",
@@ -140,4 +147,5 @@ __all__ = [
     "VersionMismatch",
     "connect",
     "connect_async",
+    "release_on_signals",
 ]

@@ -21,6 +21,7 @@ from coordlock.model.names import check_name
 from coordlock.options import Options
 from coordlock.queue_view import QueueMember, queue_view
 from coordlock.registry import backend_for_client, backend_for_scheme
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.methods import awaiting, blocking
@@ -135,17 +136,19 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
     ) -> L:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
 
         ``timeout`` in seconds is the default of its ``acquire``: None waits forever, 0 tries once.
         ``label`` is what queues show beside host and pid, and ``max_hold`` for how long a grant may
         be held before it is lost (0.1 s to 30 days, None for no limit), by default the client's.
+        ``cancellation`` ends the waits for it from elsewhere: each raises `AcquireCancelled`.
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
         if not isinstance(mode, Mode):
             raise ValueError(f"mode must be one of {', '.join(map(repr, Mode))}, not {mode!r}")
-        return self._make(name, mode, timeout, label, max_hold)
+        return self._make(name, mode, timeout, label, max_hold, cancellation)
 
     def read_lock(
         self,
@@ -154,9 +157,10 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
     ) -> L:
         """The lock ``name``, shared with other readers: mode PR."""
-        return self._make(name, Mode.PR, timeout, label, max_hold)
+        return self._make(name, Mode.PR, timeout, label, max_hold, cancellation)
 
     def write_lock(
         self,
@@ -165,9 +169,10 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
     ) -> L:
         """The lock ``name``, exclusive: mode EX."""
-        return self._make(name, Mode.EX, timeout, label, max_hold)
+        return self._make(name, Mode.EX, timeout, label, max_hold, cancellation)
 
     def semaphore(
         self,
@@ -177,15 +182,22 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
     ) -> L:
         """One of ``permits`` (1 to 10,000) of the semaphore ``name``.
 
         Every client must ask for the same number: another is a `QueueMismatch` at acquiring.
         """
-        return self._make(name, Permit(permits), timeout, label, max_hold)
+        return self._make(name, Permit(permits), timeout, label, max_hold, cancellation)
 
     def _make(
-        self, name: str, claim: Claim, timeout: Timeout, label: str | None, max_hold: Timeout
+        self,
+        name: str,
+        claim: Claim,
+        timeout: Timeout,
+        label: str | None,
+        max_hold: Timeout,
+        cancellation: Cancellation | None,
     ) -> L:
         raise NotImplementedError
 
@@ -244,9 +256,15 @@ class Client(_BaseClient[Lock]):
     """
 
     def _make(
-        self, name: str, claim: Claim, timeout: Timeout, label: str | None, max_hold: Timeout
+        self,
+        name: str,
+        claim: Claim,
+        timeout: Timeout,
+        label: str | None,
+        max_hold: Timeout,
+        cancellation: Cancellation | None,
     ) -> Lock:
-        return Lock(self._access, name, claim, timeout, label, max_hold)
+        return Lock(self._access, name, claim, timeout, label, max_hold, cancellation)
 
     queues = blocking(_BaseClient[Lock]._queues)
     contenders = blocking(_BaseClient[Lock]._contenders)
@@ -275,9 +293,15 @@ class AsyncClient(_BaseClient[AsyncLock]):
     """
 
     def _make(
-        self, name: str, claim: Claim, timeout: Timeout, label: str | None, max_hold: Timeout
+        self,
+        name: str,
+        claim: Claim,
+        timeout: Timeout,
+        label: str | None,
+        max_hold: Timeout,
+        cancellation: Cancellation | None,
     ) -> AsyncLock:
-        return AsyncLock(self._access, name, claim, timeout, label, max_hold)
+        return AsyncLock(self._access, name, claim, timeout, label, max_hold, cancellation)
 
     queues = awaiting(_BaseClient[AsyncLock]._queues)
     contenders = awaiting(_BaseClient[AsyncLock]._contenders)

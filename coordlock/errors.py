@@ -8,6 +8,7 @@
     ├── InvalidName (ValueError)             a lock name that no backend could store
     ├── QueueMismatch (ValueError)           one name used as two kinds of lock
     ├── AcquireTimeout (TimeoutError)        the lock was not granted in time
+    ├── AcquireCancelled (RuntimeError)      the wait for it was cancelled
     ├── Evicted (RuntimeError)               a waiting contender was removed by someone else
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
@@ -34,6 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 __all__ = [
+    "AcquireCancelled",
     "AcquireTimeout",
     "AcquireUnavailable",
     "AuthenticationFailed",
@@ -150,6 +152,21 @@ class AcquireTimeout(CoordlockError, TimeoutError):
             return text
         text = f"{text}: {self.position} contender(s) ahead, the nearest is {self.holder}"
         return f"{text}; held by this client {self.held_here}" if self.held_here else text
+
+
+@dataclass(eq=False, repr=False)
+class AcquireCancelled(CoordlockError, RuntimeError):
+    """The wait for the lock was cancelled before it was granted; the contender was withdrawn.
+
+    By a `Cancellation`, or by a signal after `release_on_signals`. In asyncio, a task that is
+    cancelled raises `asyncio.CancelledError` as ever.
+    """
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"lock {self.name!r} was not granted: its acquire was cancelled: {self.reason}"
 
 
 @dataclass(eq=False, repr=False)

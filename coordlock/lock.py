@@ -21,6 +21,7 @@ from coordlock.model.claim import Claim, Mode
 from coordlock.model.names import check_name
 from coordlock.queue_view import QueueMember, queue_view
 from coordlock.runtime.caller import Caller, this_task, this_thread
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
@@ -71,9 +72,12 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
     ) -> None:
         self.name: Final = check_name(name)
         self.claim: Final = claim
+        #: Ends the waits for this lock; None for nothing that does.
+        self.cancellation: Final = None if cancellation is None else _cancellation_of(cancellation)
         #: What queues show beside host and pid, in place of the client's; None for that.
         self.label: Final = label_of(label)
         #: For how many seconds a grant may be held before it is lost; None for no limit.
@@ -97,17 +101,25 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
     def _caller() -> Caller:
         raise NotImplementedError
 
-    def _acquire(self, timeout: Timeout = DEFAULT, *, label: str | None = None) -> Steps[G]:
+    def _acquire(
+        self,
+        timeout: Timeout = DEFAULT,
+        *,
+        label: str | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Steps[G]:
         """Wait for the lock, first come first served; the grant.
 
         ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
-        lock's: None waits forever, 0 tries once. ``label`` is shown in the queue as the owner's, in
-        place of the lock's. A call that Ctrl-C or a cancellation ends leaves
-        the queue and is never granted. Raises `AcquireTimeout`; `QueueMismatch` when the name is in
-        use as another kind of lock; `SessionLost` or `Evicted` when the place in the queue was
-        lost; `AuthenticationFailed`; `ClientClosed`; `ForkedClient`; and with a timeout of 0
+        lock's: None waits forever, 0 tries once. ``label`` is shown in the queue as the owner's,
+        and ``cancellation`` ends the wait from elsewhere, each in place of the lock's. A call that
+        Ctrl-C or the end of its task ends leaves the queue, too, and is never granted. Raises
+        `AcquireTimeout`; `AcquireCancelled`; `QueueMismatch` when the name is in use as another
+        kind of lock; `SessionLost` or `Evicted` when the place in the queue was lost;
+        `AuthenticationFailed`; `ClientClosed`; `ForkedClient`; and with a timeout of 0
         `BackendUnavailable`.
         """
+        cancellation = self.cancellation if cancellation is None else _cancellation_of(cancellation)
         seconds = self._seconds(timeout, self.timeout)
         ticket = yield from acquisition(
             self._access.engine,
@@ -116,6 +128,7 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
             seconds,
             self._caller(),
             self.label if label is None else label_of(label),
+            cancellation,
         )
         try:
             if self.max_hold is not None:
@@ -125,14 +138,16 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
             ticket.withdraw()  # Ctrl-C: the caller never gets the grant
             raise
 
-    def _try_acquire(self, *, label: str | None = None) -> Steps[G | None]:
+    def _try_acquire(
+        self, *, label: str | None = None, cancellation: Cancellation | None = None
+    ) -> Steps[G | None]:
         """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
 
         Raises what `acquire` raises; `BackendUnavailable` when no answer came within the client's
         ``request_timeout``.
         """
         try:
-            return (yield from self._acquire(0, label=label))
+            return (yield from self._acquire(0, label=label, cancellation=cancellation))
         except AcquireTimeout:
             return None
 
@@ -299,6 +314,13 @@ class AsyncLock(_BaseLock[AsyncGrant]):
                 return await function(*args, **kwargs)
 
         return locked
+
+
+def _cancellation_of(value: object) -> Cancellation:
+    """``value``, a `Cancellation`. Raises TypeError for something else."""
+    if isinstance(value, Cancellation):
+        return value
+    raise TypeError(f"cancellation must be a coordlock.Cancellation, not {value!r}")
 
 
 def _lazy_kind(function: Callable[..., object]) -> str | None:

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import settings
@@ -199,6 +200,24 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def root() -> str:
     """A root path that no other test uses."""
     return f"/t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(
+    params=[
+        "local",
+        pytest.param("etcd", marks=pytest.mark.etcd),
+        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    ]
+)
+def shared_url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
+    """A root of this test's own on each backend that processes can share.
+
+    The services keep what is not released for a minute.
+    """
+    if request.param == "local":
+        return f"local://{tmp_path}{root}"
+    server = urlsplit(request.getfixturevalue(request.param).url)
+    return f"{request.param}://{server.netloc}{root}?ttl=60"
 
 
 @pytest.fixture

@@ -5,7 +5,13 @@ from __future__ import annotations
 from copy import copy
 from typing import Final
 
-from coordlock.errors import CoordlockError, Evicted, QueueMismatch, SessionLost
+from coordlock.errors import (
+    AcquireCancelled,
+    CoordlockError,
+    Evicted,
+    QueueMismatch,
+    SessionLost,
+)
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.report import PATIENCE, Report, identified
 from coordlock.kernel.retry import retried
@@ -16,8 +22,9 @@ from coordlock.model.admission import blockers, mismatch, next_in_line
 from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.runtime.caller import Caller
+from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
-from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
 
 __all__ = ["acquisition"]
@@ -76,6 +83,8 @@ class _Acquisition:
                 except BaseException:
                     ticket.withdraw()
                     raise
+        except Cancelled as cancelled:
+            raise AcquireCancelled(self.queue, str(cancelled)) from cancelled.__cause__
         except DeadlineReached as late:
             if once and self.report.has_seen:
                 raise self.report.busy() from None
@@ -119,6 +128,8 @@ class _Acquisition:
             if once:
                 yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
                 raise self.report.busy()
+            if ENDING.reason is not None:
+                raise Cancelled(ENDING.reason)
             snapshot = yield from self._wait(ticket, me, snapshot, waiting_for)
 
     def _wait(
@@ -199,6 +210,7 @@ def acquisition(
     timeout: float | None = None,
     caller: Caller | None = None,
     label: str | None = None,
+    cancellation: Cancellation | None = None,
 ) -> Steps[Ticket]:
     """Acquire ``queue`` as ``claim``; the granted ticket.
 
@@ -207,10 +219,17 @@ def acquisition(
     `AcquireTimeout` when the time is up, `AcquireUnavailable` where the service is silent then;
     asked once, `AcquireTimeout` when the lock is busy, and `BackendUnavailable` when the service is
     silent. Raises `QueueMismatch`, `SessionLost` or `Evicted` when the contender is lost while it
-    waits, and what the backend raises. However it ends without a grant, the ticket is withdrawn.
+    waits, `AcquireCancelled` when ``cancellation`` comes or the process is to end, and what the
+    backend raises. However it ends without a grant, the ticket is withdrawn.
     """
     once = timeout == 0
     deadline = engine.deadline(engine.settings.request_timeout if once else timeout)
-    yield deadline
+    if cancellation is None and ENDING.waits is None:
+        yield deadline
+    else:
+        if cancellation is not None and cancellation.reason is not None:
+            raise AcquireCancelled(queue, cancellation.reason)
+        both = (one for one in (cancellation, ENDING.waits) if one is not None)
+        yield Deadline.at_latest(deadline, engine.clock, tuple(both))
     report = Report(engine, queue, claim, caller, None if once else deadline)
     return (yield from _Acquisition(engine, queue, claim, caller, label, report).steps(once))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+from coordlock.runtime.cancellation import Cancellation, Waker
 from coordlock.runtime.clock import Clock
 
-__all__ = ["Deadline", "DeadlineReached"]
+__all__ = ["Cancelled", "Deadline", "DeadlineReached"]
 
 
 class Deadline(NamedTuple):
     """A moment on a clock. A protocol that yields one has it from then on, in place of any before.
 
-    Its driver ends the wait at that moment by throwing `DeadlineReached` into it, once.
+    Its driver ends the wait at that moment by throwing `DeadlineReached` into it, once; or
+    `Cancelled`, when one of the cancellations comes earlier.
     """
 
     clock: Clock
     at: float
+    cancellations: tuple[Cancellation, ...] = ()
 
     def remaining(self) -> float:
         """Seconds left; 0 or less when it has come."""
@@ -27,6 +31,39 @@ class Deadline(NamedTuple):
         """The moment ``seconds`` from now; None stays None, which is never."""
         return None if seconds is None else cls(clock, clock.now() + seconds)
 
+    @classmethod
+    def at_latest(
+        cls, deadline: Deadline | None, clock: Clock, cancellations: tuple[Cancellation, ...]
+    ) -> Deadline:
+        """``deadline``, or when one of ``cancellations`` comes."""
+        return cls(clock, math.inf if deadline is None else deadline.at, cancellations)
+
+    def left(self) -> float:
+        """Seconds left, more than 0.
+
+        Raises `Cancelled` where a cancellation has come, `DeadlineReached` where the moment has.
+        """
+        for cancellation in self.cancellations:
+            if (reason := cancellation.reason) is not None:
+                raise Cancelled(reason)
+        if (seconds := self.remaining()) <= 0:
+            raise DeadlineReached
+        return seconds
+
+    def add(self, wake: Waker) -> None:
+        """Have the cancellations call ``wake``."""
+        for cancellation in self.cancellations:
+            cancellation.add(wake)
+
+    def discard(self, wake: Waker) -> None:
+        """Have them not call ``wake`` any more."""
+        for cancellation in self.cancellations:
+            cancellation.discard(wake)
+
 
 class DeadlineReached(Exception):
     """Thrown into a protocol whose time is up; ``__cause__`` is the last failure."""
+
+
+class Cancelled(DeadlineReached):
+    """Thrown into a protocol whose caller no longer waits; its text says why."""

@@ -139,23 +139,40 @@ def _wait(future: Promise[Any], deadline: Deadline | None) -> None:
     # One callback however long it takes: it cannot be taken off the future again.
     gate = threading.Lock()
     gate.acquire()
-    future.add_done_callback(lambda _: gate.release())
-    while not future.done():
-        gate.acquire(timeout=_remaining(deadline))
+
+    def wake(_: object) -> None:
+        with suppress(RuntimeError):  # it is open
+            gate.release()
+
+    future.add_done_callback(wake)
+    try:
+        if deadline is not None:
+            deadline.add(wake)
+        while not future.done():
+            gate.acquire(timeout=_remaining(deadline))
+    finally:
+        if deadline is not None:
+            deadline.discard(wake)
 
 
 async def _done(future: Promise[Any], deadline: Deadline | None) -> None:
     loop = asyncio.get_running_loop()
     sleeper = _Sleeper(loop)
     future.add_done_callback(sleeper)
-    while not future.done():
-        seconds = _LONGEST_SLEEP if deadline is None else _remaining(deadline)
-        timer = loop.call_later(seconds, sleeper.wake)
-        try:
-            await sleeper.sleep(loop)
-        finally:
-            timer.cancel()
-            sleeper.forget()
+    try:
+        if deadline is not None:
+            deadline.add(sleeper)
+        while not future.done():
+            seconds = _LONGEST_SLEEP if deadline is None else _remaining(deadline)
+            timer = loop.call_later(seconds, sleeper.wake)
+            try:
+                await sleeper.sleep(loop)
+            finally:
+                timer.cancel()
+                sleeper.forget()
+    finally:
+        if deadline is not None:
+            deadline.discard(sleeper)
 
 
 class _Sleeper:
@@ -215,13 +232,9 @@ def _resume(steps: Steps[T], step: Step) -> Step:
 
 
 def _remaining(deadline: Deadline | None) -> float:
-    """How long to wait before looking again; raises `DeadlineReached`.
+    """How long to wait before looking again; raises what `Deadline.left` does.
 
     No wait is long: none counts the time of a suspend, as the clock does, and a signal that comes
     in the moment before a wait is seen only after it.
     """
-    if deadline is None:
-        return _LONGEST_WAIT
-    if (seconds := deadline.remaining()) <= 0:
-        raise DeadlineReached
-    return min(seconds, _LONGEST_WAIT)
+    return _LONGEST_WAIT if deadline is None else min(deadline.left(), _LONGEST_WAIT)

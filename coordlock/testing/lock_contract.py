@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -301,6 +303,53 @@ class LockContract(ClientSuite):
             with pytest.raises(coordlock.Evicted):
                 waiter.result(30)
         assert all(grant.lost.wait() for grant in held)
+
+    def test_a_wait_is_cancelled_from_another_thread_and_the_next_one_waits_on(
+        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+    ) -> None:
+        stop, stop_of_the_lock = coordlock.Cancellation(), coordlock.Cancellation()
+        grant = client.lock("orders").acquire()
+        of_the_call = start(partial(other.lock("orders").acquire, cancellation=stop))
+        eventually(lambda: self._length_is(client, "orders", 2))
+        of_the_lock = start(other.lock("orders", cancellation=stop_of_the_lock).acquire)
+        eventually(lambda: self._length_is(client, "orders", 3))
+        last = start(other.lock("orders").acquire)
+        eventually(lambda: self._length_is(client, "orders", 4))
+        stop.cancel("the window was closed")
+        stop_of_the_lock.cancel()
+        for waiter, reason in ((of_the_call, "the window was closed"), (of_the_lock, "cancel()")):
+            with pytest.raises(coordlock.AcquireCancelled, match=re.escape(reason)):
+                waiter.result(30)
+        eventually(lambda: self._length_is(client, "orders", 2))
+        assert not last.done()
+        grant.release()
+        assert last.result(30).release()
+
+    def test_what_was_cancelled_before_enters_no_queue(self, client: Any) -> None:
+        stop = coordlock.Cancellation()
+        with client.lock("orders", cancellation=stop):
+            stop.cancel()  # a lock that is held stays so
+        with pytest.raises(coordlock.AcquireCancelled):
+            client.lock("orders", cancellation=stop).acquire()
+        with pytest.raises(coordlock.AcquireCancelled):
+            client.lock("orders").try_acquire(cancellation=stop)
+        assert client.contenders("orders") == ()
+
+    def test_a_cancel_that_races_the_grant_leaves_a_grant_or_nothing(
+        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+    ) -> None:
+        for delay in (0.0, 0.0005, 0.001, 0.002, 0.005, 0.0) * 3:
+            stop = coordlock.Cancellation()
+            grant = client.lock("orders").acquire()
+            waiter = start(partial(other.lock("orders").acquire, cancellation=stop))
+            eventually(lambda: self._length_is(client, "orders", 2))
+            released = start(grant.release)
+            time.sleep(delay)
+            stop.cancel()
+            with suppress(coordlock.AcquireCancelled):
+                assert waiter.result(30).release()
+            assert released.result(30)
+            eventually(lambda: client.contenders("orders") == ())
 
     # Clients
 

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 )
 
 from coordlock.errors import (
+    AcquireCancelled,
     AcquireTimeout,
     BackendUnavailable,
     ClientClosed,
@@ -33,6 +34,7 @@ __all__ = ["HONEST", "PARTIES", "BadDay", "delays", "indices", "search"]
 PARTIES = 4
 #: How an acquire may end without a grant.
 HONEST = (
+    AcquireCancelled,
     AcquireTimeout,
     BackendUnavailable,
     SessionLost,

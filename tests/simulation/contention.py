@@ -14,6 +14,7 @@ from coordlock.grant import Grant, GrantState
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.runtime.deadline import Cancelled
 from tests.simulation.bad_day import HONEST, PARTIES, BadDay, delays, indices
 from tests.simulation.turns import Turns, may_hold_together
 from tests.simulation.world import TTL, Call, Party, believes
@@ -75,7 +76,7 @@ class Contention(BadDay):
             self.check()
         self.world.advance(seconds)
 
-    @rule(which=indices, how=st.sampled_from(["cancel", "cancel", "cancel", "close"]))
+    @rule(which=indices, how=st.sampled_from(["cancel", "cancel", "from outside", "close"]))
     def give_up(self, which: int, how: str) -> None:
         waiting = [
             (party, call) for party, call in self.waiting if not call.done and not party.paused
@@ -84,6 +85,8 @@ class Contention(BadDay):
             party, call = waiting[which % len(waiting)]
             if how == "cancel":
                 call.cancel()
+            elif how == "from outside":
+                call.cancel(Cancelled("by a Cancellation"))
             elif not party.engine.closed and len(self.world.parties) < PARTIES + 2:
                 party.run(party.engine.close())
                 self.world.party(TTL)

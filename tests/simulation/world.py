@@ -64,10 +64,10 @@ class Call(Generic[T]):
         """The error, of a call that is done."""
         return self.outcome.exception(0)
 
-    def cancel(self) -> None:
-        """Cancel it as asyncio cancels a task."""
+    def cancel(self, error: BaseException | None = None) -> None:
+        """Cancel it as asyncio cancels a task, or by ``error``."""
         self.due = self._party.time.now()
-        self.throw(asyncio.CancelledError())
+        self.throw(error or asyncio.CancelledError())
 
     def throw(self, error: BaseException) -> None:
         """Throw ``error`` into the protocol, unless it is done."""

@@ -11,6 +11,7 @@ import pytest
 import coordlock
 from coordlock import errors
 from coordlock.errors import (
+    AcquireCancelled,
     AcquireTimeout,
     AcquireUnavailable,
     AuthenticationFailed,
@@ -44,6 +45,7 @@ EXAMPLES: list[CoordlockError] = [
     AcquireTimeout("orders", 30.0),
     AcquireUnavailable("orders", 1.25, service="etcd", reason="no answer in time"),
     AcquireUnavailable("orders", 1.25, 2, "host:1 (token 7)", service="etcd", reason="timed out"),
+    AcquireCancelled("orders", "the window was closed"),
     Evicted("orders"),
     LockLost("orders", 2**63 - 1, "it expired"),
     StaleToken("alice", 33, 34),

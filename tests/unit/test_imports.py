@@ -69,7 +69,8 @@ USED = IMPORTED | {
         *("kernel.removal", "kernel.report", "kernel.retry", "kernel.session", "kernel.sessions"),
         *("kernel.ticket", "lock", "log", "model", "model.admission", "model.claim"),
         *("model.contender", "model.names", "options", "queue_view", "registry"),
-        *("runtime.caller", "runtime.clock", "runtime.deadline", "runtime.driver"),
+        *("runtime.caller", "runtime.cancellation", "runtime.clock", "runtime.deadline"),
+        "runtime.driver",
         *("runtime.loop_calls", "runtime.methods", "runtime.promise", "runtime.resident"),
         *("runtime.statement", "runtime.worker", "settings", "sources"),
     )

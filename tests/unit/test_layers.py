@@ -35,6 +35,7 @@ LAYERS: Final = {
         "held",
         "lock",
         "queue_view",
+        "signals",
         "transaction",
     },
 }

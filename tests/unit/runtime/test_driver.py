@@ -4,6 +4,7 @@ import asyncio
 import gc
 import itertools
 import logging
+import math
 import signal
 import threading
 import time
@@ -19,8 +20,9 @@ from hypothesis import strategies as st
 from coordlock import AcquireTimeout
 from coordlock.errors import BackendUnavailable
 from coordlock.log import flush
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.runtime.deadline import Deadline, DeadlineReached
+from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.testing.waiting import eventually
@@ -121,6 +123,57 @@ def test_the_deadline_is_thrown_once_and_what_follows_is_not_bounded_by_it() -> 
         return seen
 
     assert both(steps) == [["deadline", "cleaned up"]] * 2
+
+
+def test_a_cancellation_wakes_the_driver_at_once_and_is_thrown_once() -> None:
+    def steps() -> Steps[list[str]]:
+        seen = []
+        stop = Cancellation()
+        yield Deadline(SYSTEM_CLOCK, math.inf, (Cancellation(), stop))
+        threading.Timer(0.01, stop.cancel, ["enough"]).start()
+        begun = time.monotonic()
+        try:
+            yield Promise()
+        except Cancelled as cancelled:
+            seen.append(f"{cancelled} {time.monotonic() - begun < 4}")  # before it would look
+        slow: Promise[str] = Promise()
+        threading.Timer(0.05, slow.resolve, ["cleaned up"]).start()
+        seen.append((yield slow))
+        assert not stop._wakers
+        return seen
+
+    assert both(steps) == [["enough True", "cleaned up"]] * 2
+
+
+def test_an_answer_that_is_there_is_taken_though_a_cancellation_came() -> None:
+    def steps() -> Steps[str]:
+        stop = Cancellation()
+        yield Deadline(SYSTEM_CLOCK, math.inf, (stop,))
+        stop.cancel()
+        answer: str = yield resolved("granted")
+        return answer
+
+    assert both(steps) == ["granted"] * 2
+
+
+def test_a_cancellation_that_meets_the_answer_harms_neither() -> None:
+    def steps() -> Steps[str]:
+        stop, answer = Cancellation(), Promise[str]()
+        yield Deadline(SYSTEM_CLOCK, math.inf, (stop,))
+        for thread in (
+            threading.Timer(0.001, answer.resolve, ["granted"]),
+            threading.Timer(0.001, stop.cancel),
+            threading.Timer(0.001, stop.cancel),
+        ):
+            thread.start()
+        try:
+            outcome: str = yield answer
+        except Cancelled:
+            return "cancelled"
+        return outcome
+
+    for _ in range(50):
+        assert set(both(steps)) <= {"granted", "cancelled"}
 
 
 def test_a_deadline_replaces_the_one_before_and_none_takes_it_back() -> None:

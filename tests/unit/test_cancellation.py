@@ -1,0 +1,143 @@
+"""Waits that are ended from outside, by a `Cancellation` or by a signal's handler."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import coordlock
+from coordlock import AcquireCancelled, Cancellation, Client
+from coordlock.runtime.cancellation import ENDING
+from coordlock.testing.waiting import eventually
+from tests.unit.clients import Service, backend
+from tests.unit.signals import Signal
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with service.client() as client:
+        yield client
+
+
+@pytest.fixture
+def ending() -> Iterator[None]:
+    """This process looks out for a signal that ends it, as after `release_on_signals`."""
+    ENDING.waits = Cancellation()
+    yield
+    ENDING.waits = ENDING.reason = None
+
+
+def test_one_cancellation_ends_many_waits_of_threads_and_tasks(
+    service: Service, client: Client
+) -> None:
+    stop = Cancellation()
+    assert (stop.cancelled, stop.reason) == (False, None)
+
+    async def wait_in_tasks() -> list[object]:
+        async with service.async_client() as tasks:
+            lock = tasks.lock("q", cancellation=stop)
+            calls = (lock.acquire() for _ in range(20))
+            return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    with client.lock("q"), ThreadPoolExecutor(21) as pool:
+        threads = [pool.submit(client.lock("q", cancellation=stop).acquire) for _ in range(20)]
+        tasks = pool.submit(asyncio.run, wait_in_tasks())
+        eventually(lambda: service.size("q") == 41)
+        stop.cancel("enough")
+        stop.cancel("a second reason is not told")
+        ends = [*(one.exception(30) for one in threads), *tasks.result(30)]
+        assert {str(end) for end in ends} == {
+            "lock 'q' was not granted: its acquire was cancelled: enough"
+        }
+        assert {type(end) for end in ends} == {AcquireCancelled}
+        eventually(lambda: service.size("q") == 1)
+    assert (stop.cancelled, stop.reason) == (True, "enough")
+    assert repr(stop) == "<Cancellation: enough>"
+    assert not stop._wakers
+
+
+def test_a_wait_for_a_silent_service_is_cancelled(service: Service, client: Client) -> None:
+    stop = Cancellation()
+    backend(client).faults.partition()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.lock("q").acquire, cancellation=stop)
+        eventually(lambda: bool(stop._wakers))
+        stop.cancel()
+        assert isinstance(waiting.exception(30), AcquireCancelled)
+    backend(client).faults.heal()
+    eventually(lambda: service.size("q") == 0)
+
+
+def test_a_cancel_at_any_moment_of_an_acquire_leaves_a_grant_or_nothing(
+    service: Service, client: Client
+) -> None:
+    """Also by a signal handler, in the thread that acquires."""
+    granted = cancelled = 0
+    for number in itertools.count(1):
+        stop = Cancellation()
+        signal = Signal(number, stop.cancel)
+        try:
+            with signal:
+                grant = client.lock("q").acquire(cancellation=stop)
+            granted += 1
+            assert grant.release()
+        except AcquireCancelled:
+            cancelled += 1
+        eventually(lambda: service.size("q") == 0)
+        if not signal.came:
+            break
+    assert granted > 20
+    assert cancelled > 2
+
+
+@pytest.mark.parametrize("wrong", [threading.Event(), "stop", 0, Cancellation])
+def test_what_is_no_cancellation_is_refused_at_once(client: Client, wrong: object) -> None:
+    with pytest.raises(TypeError, match=r"must be a coordlock\.Cancellation"):
+        client.lock("q", cancellation=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"must be a coordlock\.Cancellation"):
+        client.lock("q").acquire(cancellation=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_process_that_is_to_end_ends_its_waits_and_begins_none(
+    service: Service, client: Client
+) -> None:
+    with client.lock("q"), ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(client.lock("q").acquire) for _ in range(2)]
+        eventually(lambda: service.size("q") == 3)
+        ENDING.begin("the process received SIGTERM")
+        for call in waiting:
+            with pytest.raises(AcquireCancelled, match="received SIGTERM"):
+                call.result(30)
+        eventually(lambda: service.size("q") == 1)
+        with pytest.raises(AcquireCancelled, match="received SIGTERM"):
+            client.lock("q").acquire()
+        assert client.lock("q").try_acquire() is None
+        with client.lock("free"):  # code that cleans up may need one
+            pass
+        eventually(lambda: service.size("q") == 1)
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_cancellation_of_the_call_still_counts_in_a_process_that_looks_out_for_its_end(
+    service: Service, client: Client
+) -> None:
+    stop = Cancellation()
+    with client.lock("q"), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.lock("q").acquire, 30, cancellation=stop)
+        eventually(lambda: service.size("q") == 2)
+        stop.cancel("by hand")
+        with pytest.raises(AcquireCancelled, match="by hand"):
+            waiting.result(30)
+        with pytest.raises(coordlock.AcquireTimeout):
+            client.lock("q").acquire(0.05)
