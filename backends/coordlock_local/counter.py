@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from coordlock.errors import BackendError
 from coordlock.runtime.shared_file import no_fork, overwrite, seal, unseal
@@ -20,6 +19,8 @@ from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import try_lock, unlock
 
 __all__ = ["Counter", "Tokens"]
+
+T = TypeVar("T")
 
 #: Tokens are promised to the disk this many at a time, so that few of them wait for it.
 _BLOCK: Final = 65_536
@@ -33,28 +34,34 @@ class Counter:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    @contextmanager
-    def held(self) -> Iterator[Tokens]:
-        """Exclude all others; raises `Busy` at once when another holds it."""
-        # Held with the file's lock, which no child must inherit.
-        if not no_fork.acquire(timeout=_PATIENCE):
-            raise Busy
+    def hold(self, action: Callable[[Tokens], T]) -> T:
+        """The result of ``action``, which excludes all others meanwhile.
+
+        Raises `Busy` at once when another holds it. Ctrl-C may strike at each return of a call and
+        at each beginning of a function of Python's. So this is no context manager, whose exit might
+        not begin, and what must happen in the end is the first call behind a ``finally``.
+        """
         try:
+            # Held with the file's lock, which no child must inherit.
+            if not no_fork.acquire(timeout=_PATIENCE):
+                raise Busy
             path = self._directory.counter
             descriptor = self._directory.open(path, os.O_RDWR | os.O_CREAT)
             try:
-                if not try_lock(descriptor):
+                # Where the file was removed, the next attempt finds a new one.
+                if not try_lock(descriptor) or os.fstat(descriptor).st_nlink == 0:
                     raise Busy
-                try:
-                    if os.fstat(descriptor).st_nlink == 0:  # removed: the next one finds a new one
-                        raise Busy
-                    yield Tokens(descriptor, path, self._directory.boot)
-                finally:
-                    unlock(descriptor)
+                return action(Tokens(descriptor, path, self._directory.boot))
             finally:
-                os.close(descriptor)
+                try:
+                    unlock(descriptor)
+                finally:
+                    os.close(descriptor)
         finally:
-            no_fork.release()
+            try:  # noqa: SIM105 - `suppress` is Python's
+                no_fork.release()
+            except RuntimeError:  # it was not acquired
+                pass
 
 
 class Tokens:

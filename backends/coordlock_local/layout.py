@@ -8,11 +8,12 @@ queues, and no lock is granted twice.
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from coordlock.errors import BackendError, ConfigurationError
-from coordlock_local.counter import Counter
+from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.flock import holder
@@ -44,29 +45,31 @@ def adopt(directory: Directory, counter: Counter) -> None:
 
     Raises `BackendError` while processes of an older release use it, and `Busy`.
     """
+    if not check(directory):
+        counter.hold(partial(_take_over, directory))
+
+
+def _take_over(directory: Directory, _: Tokens) -> None:
     if check(directory):
         return
-    with counter.held():
-        if check(directory):
-            return
-        for id in os.listdir(directory.sessions):
-            if is_alive(directory, id):
-                raise BackendError(
-                    SERVICE,
-                    f"an older release of coordlock (process {holder(directory.session(id))}) "
-                    f"uses {directory.root}: end or upgrade it, or use another directory",
-                )
-            os.unlink(directory.session(id))
-        for entry in os.scandir(directory.queues):
-            if entry.is_dir(follow_symlinks=False):
-                import shutil  # seldom needed, and not cheap to import
+    for id in os.listdir(directory.sessions):
+        if is_alive(directory, id):
+            raise BackendError(
+                SERVICE,
+                f"an older release of coordlock (process {holder(directory.session(id))}) "
+                f"uses {directory.root}: end or upgrade it, or use another directory",
+            )
+        os.unlink(directory.session(id))
+    for entry in os.scandir(directory.queues):
+        if entry.is_dir(follow_symlinks=False):
+            import shutil  # seldom needed, and not cheap to import
 
-                shutil.rmtree(entry.path)
-        draft = f"{directory.layout}.new"
-        descriptor = directory.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        try:
-            os.write(descriptor, f"{_LINE}{LAYOUT}\n".encode("ascii"))
-            os.fsync(descriptor)  # after a power failure it is there whole, or not at all
-        finally:
-            os.close(descriptor)
-        os.rename(draft, directory.layout)
+            shutil.rmtree(entry.path)
+    draft = f"{directory.layout}.new"
+    descriptor = directory.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        os.write(descriptor, f"{_LINE}{LAYOUT}\n".encode("ascii"))
+        os.fsync(descriptor)  # after a power failure it is there whole, or not at all
+    finally:
+        os.close(descriptor)
+    os.rename(draft, directory.layout)

@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.model.contender import Contender, Entry, Snapshot
-from coordlock_local.counter import Counter
+from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import Busy
 from coordlock_local.session import LocalSession, has_died, is_alive
@@ -45,10 +46,19 @@ class Queue:
         ``note`` is told where the contender will stand before it stands there, so that it is never
         forgotten. Raises `Busy`. See `snapshot` for ``own``.
         """
-        with (
-            session.counter.held() as tokens,
-            Slots(self._directory, self.path, os.O_RDWR | os.O_CREAT, self._header) as slots,
-        ):
+        snapshot = session.counter.hold(partial(self._add, entry, session, note, own))
+        return snapshot if session.is_alive() else None
+
+    def _add(
+        self,
+        entry: Entry,
+        session: LocalSession,
+        note: Callable[[Place], None],
+        own: Mapping[str, Contender],
+        tokens: Tokens,
+    ) -> Snapshot:
+        flags = os.O_RDWR | os.O_CREAT
+        with Slots(self._directory, self.path, flags, self._header) as slots:
             index = slots.read()
             if not slots.ready or (slots.can_shrink and not index):
                 slots.begin()
@@ -60,11 +70,11 @@ class Queue:
             slots.add(slot, token, entry, session.id)
             me = Contender(entry.id, place.key, entry.claim, token, token, session.id, entry.owner)
             if not earlier:
-                return Snapshot(self.name, (me,)) if session.is_alive() else None
+                return Snapshot(self.name, (me,))
             chosen, omitted, dead = self._nearest(slots, earlier, entry.claim.window, own)
             for grave, contender in dead:
                 _bury(self._directory, slots, grave, contender.session)
-        return Snapshot(self.name, (*chosen, me), omitted=omitted) if session.is_alive() else None
+        return Snapshot(self.name, (*chosen, me), omitted=omitted)
 
     def snapshot(
         self,
@@ -176,11 +186,17 @@ def _bury(directory: Directory, slots: Slots, place: Place, session: str) -> Non
 def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
     """Remove a contender, whoever's it is; whether it was there. Raises `Busy`."""
     place = Place.of(contender)
+
+    def mark(_: Tokens) -> bool:
+        with Slots(directory, place.path, os.O_RDWR) as slots:
+            is_there = slots.get(place.slot) == place.token
+            if is_there:
+                slots.put(place.slot, place.token | EVICTED)
+            return is_there
+
     try:
-        with counter.held(), Slots(directory, place.path, os.O_RDWR) as slots:
-            if slots.get(place.slot) != place.token:
-                return False
-            slots.put(place.slot, place.token | EVICTED)
+        if not counter.hold(mark):
+            return False
     except FileNotFoundError:
         return False
     with suppress(OSError):  # all that watch it look now and then anyway
@@ -205,17 +221,21 @@ def tidy(
 
     Raises `Busy`.
     """
-    with counter.held(), Slots(directory, path, os.O_RDWR) as slots:
+
+    def remove(_: Tokens) -> None:
         left = 0
-        for slot, token in enumerate(slots.read()):
-            # Of those that were evicted too, whose slots wait for them.
-            contender = slots.contender(slot, token & ~EVICTED) if dead and token else None
-            if contender is not None and contender.session in dead:
-                slots.put(slot, 0)
-            elif 0 < token < EVICTED:
-                left += 1
-        if not left:
-            os.unlink(path)  # who was evicted from it finds nothing, or another file
+        with Slots(directory, path, os.O_RDWR) as slots:
+            for slot, token in enumerate(slots.read()):
+                # Of those that were evicted too, whose slots wait for them.
+                contender = slots.contender(slot, token & ~EVICTED) if dead and token else None
+                if contender is not None and contender.session in dead:
+                    slots.put(slot, 0)
+                elif 0 < token < EVICTED:
+                    left += 1
+            if not left:
+                os.unlink(path)  # who was evicted from it finds nothing, or another file
+
+    counter.hold(remove)
 
 
 def sweep(directory: Directory, counter: Counter, sessions: Iterable[str]) -> list[str]:

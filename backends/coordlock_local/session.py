@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from coordlock.errors import BackendError
-from coordlock_local.counter import Counter
+from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.flock import is_locked, try_lock
@@ -40,18 +40,20 @@ class LocalSession:
         Both happen while the counter is held. So a holder of the counter sees no file that is made
         and not yet locked: a session that is not locked is dead. Raises `Busy`.
         """
-        with self.counter.held():
-            others = os.listdir(self.directory.sessions)
-            self._descriptor = self.directory.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-            _open.add(self)
-            try:
-                status = os.fstat(self._descriptor)
-                self._file = status.st_dev, status.st_ino
-                if not try_lock(self._descriptor):
-                    raise BackendError(SERVICE, f"{self._path} is locked by somebody else")
-            except BaseException:
-                self.end()
-                raise
+        return self.counter.hold(self._start)
+
+    def _start(self, _: Tokens) -> list[str]:
+        others = os.listdir(self.directory.sessions)
+        self._descriptor = self.directory.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        _open.add(self)
+        try:
+            status = os.fstat(self._descriptor)
+            self._file = status.st_dev, status.st_ino
+            if not try_lock(self._descriptor):
+                raise BackendError(SERVICE, f"{self._path} is locked by somebody else")
+        except BaseException:
+            self.end()
+            raise
         return others
 
     def is_alive(self) -> bool:

@@ -95,9 +95,11 @@ def fork(root: str, queue: str) -> None:
 
 
 def stop(root: str) -> None:
-    with Counter(Directory.prepare(root)).held():
+    def stand_still(_: object) -> None:
         say("inside")
         os.kill(os.getpid(), signal.SIGSTOP)
+
+    Counter(Directory.prepare(root)).hold(stand_still)
     say("outside")
 
 

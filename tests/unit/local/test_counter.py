@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import coordlock_local
 import pytest
-from coordlock_local.counter import Counter
+from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import Busy
 from coordlock_local.flock import holder
 
 from coordlock.errors import BackendError
+from tests.unit.signals import interrupted
 
 
 @pytest.fixture
@@ -28,11 +32,7 @@ def counter_of(directory: Directory, boot: str = "boot") -> Counter:
 
 
 def take(counter: Counter, times: int = 1) -> list[int]:
-    tokens = []
-    for _ in range(times):
-        with counter.held() as tokens_of:
-            tokens.append(tokens_of.take())
-    return tokens
+    return [counter.hold(Tokens.take) for _ in range(times)]
 
 
 def test_tokens_follow_each_other_and_start_at_the_clock(directory: Directory) -> None:
@@ -136,19 +136,30 @@ def test_a_flipped_digit_is_damage(directory: Directory) -> None:
 
 def test_a_held_counter_is_busy_and_free_again_after_an_error(directory: Directory) -> None:
     counter = counter_of(directory)
-    with pytest.raises(ZeroDivisionError), counter.held():
-        raise ZeroDivisionError
-    with counter.held(), pytest.raises(Busy), counter_of(directory).held():
-        raise AssertionError("entered twice")
+    with pytest.raises(ZeroDivisionError):
+        counter.hold(lambda _: 1 // 0)
+    with pytest.raises(Busy):
+        counter.hold(lambda _: take(counter_of(directory)))
     assert take(counter)
+
+
+def test_ctrl_c_at_any_moment_leaves_the_counter_free(directory: Directory) -> None:
+    """For other threads too: it would be taken from them until the process ends."""
+    counter = counter_of(directory)
+    with ThreadPoolExecutor(1) as pool:
+        for number in itertools.count(1):
+            came = interrupted(lambda: take(counter), number, within=coordlock_local)
+            assert pool.submit(take, counter).result(30)
+            if not came:
+                break
+    assert number > 15
 
 
 def test_who_has_locked_the_counter_can_be_named(directory: Directory) -> None:
     counter = counter_of(directory)
     take(counter)
     assert holder(directory.counter) == 0
-    with counter.held():
-        assert holder(directory.counter) == os.getpid()
+    assert counter.hold(lambda _: holder(directory.counter)) == os.getpid()
     with open(directory.counter, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert holder(directory.counter) == os.getpid()
@@ -163,10 +174,12 @@ def test_a_fork_waits_until_the_counter_is_free(directory: Directory) -> None:
     counter = counter_of(directory)
     inside, leave = threading.Event(), threading.Event()
 
+    def stay(_: Tokens) -> None:
+        inside.set()
+        leave.wait(30)
+
     def hold() -> None:
-        with counter.held():
-            inside.set()
-            leave.wait(30)
+        counter.hold(stay)
 
     def fork() -> None:
         child = os.fork()

@@ -10,7 +10,7 @@ from sys import byteorder
 
 import pytest
 from coordlock_local import LocalBackend
-from coordlock_local.counter import Counter
+from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.layout import LAYOUT
 from coordlock_local.slots import header
@@ -34,8 +34,7 @@ def older(root: Path) -> Path:
     session.touch()
     name = f"{7:019d}-lock-{'b' * 32}-{'a' * 32}"
     (root / "queues" / "q" / name).write_text('q\n{"host": "h"}')
-    with Counter(Directory(str(root))).held() as tokens:
-        tokens.take()
+    Counter(Directory(str(root))).hold(Tokens.take)
     return session
 
 
@@ -71,8 +70,7 @@ def test_another_layout_is_refused_by_name_and_nothing_is_changed(
 
 
 def test_an_older_layout_is_taken_over_while_nobody_holds(root: Path, older: Path) -> None:
-    with Counter(Directory(str(root))).held() as tokens:
-        before = tokens.take()
+    before = Counter(Directory(str(root))).hold(Tokens.take)
     with connect(f"local://{root}") as client, client.lock("q") as grant:
         assert grant.token > before
         assert len(client.contenders("q")) == 1
