@@ -9,12 +9,19 @@ from collections.abc import Callable
 
 from coordlock.log import Log
 
-__all__ = ["Completions"]
+__all__ = ["Calls", "Completions"]
 
 log = Log("coordlock.zookeeper")
 
 
-class Completions(queue.Queue[Callable[[], object]]):
+class Calls(queue.SimpleQueue[Callable[[], object]]):
+    """What kazoo calls back, in place of a `queue.Queue`, which Ctrl-C may leave locked."""
+
+    def task_done(self) -> None:
+        """Nothing counts them."""
+
+
+class Completions(Calls):
     """kazoo's queue of callbacks for answers, without a thread's turn for each answer.
 
     What the I/O thread puts here, it does itself when it has time: `complete`. Nothing that this

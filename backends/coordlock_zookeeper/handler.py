@@ -21,10 +21,12 @@ from collections.abc import Callable, Sequence, Sized
 from typing import Any, Final
 
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.utils import AsyncResult
 
 from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock_zookeeper.answers import Latch
 from coordlock_zookeeper.buffered_socket import BufferedSocket
-from coordlock_zookeeper.completions import Completions
+from coordlock_zookeeper.completions import Calls, Completions
 from coordlock_zookeeper.wakeups import Wakeups
 
 __all__ = ["Handler"]
@@ -42,6 +44,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         failed: called on the connection's thread, repeatedly, while kazoo pauses because a whole
             round of attempts failed; must not block.
     """
+
+    queue_impl = Calls
 
     def __init__(
         self, timeout: float, context: ssl.SSLContext | None, failed: Callable[[], None]
@@ -65,6 +69,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.dialled = 0.0
         #: Why there is no connection, when there is none.
         self.failure = "no host name could be resolved"
+
+    def async_result(self) -> AsyncResult:
+        """Where the answer to a request will be."""
+        return AsyncResult(self, Latch, self.timeout_exception)
 
     def sleep_func(self, seconds: float) -> None:
         """Pause between rounds of attempts; kazoo calls this in steps of 0.1 s at most."""

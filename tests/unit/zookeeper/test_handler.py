@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import socket
 import struct
@@ -10,9 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
+from types import ModuleType
 
+import kazoo.handlers
 import pytest
 from coordlock_zookeeper.access import Access
+from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.container import CreateContainer
 from coordlock_zookeeper.handler import Handler
@@ -22,6 +27,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from coordlock.log import flush
 from coordlock.testing.waiting import eventually
+from tests.unit.signals import interrupted
 
 
 @pytest.fixture
@@ -61,6 +67,28 @@ def test_a_request_whose_wakeup_was_interrupted_is_sent_with_the_next_one(handle
     read.recv(1)
     assert not select.select([read], [], [], 0)[0]
     read.close()
+
+
+@pytest.mark.parametrize("within", [threading, kazoo.handlers], ids=["threading", "kazoo"])
+def test_ctrl_c_while_an_answer_is_asked_for_leaves_it_to_the_io_thread(
+    handler: Handler, within: ModuleType
+) -> None:
+    """Which would wait for the answer's lock, for ever, and serve nothing any more."""
+    with ThreadPoolExecutor(1) as io_thread:
+        for number in itertools.count(1):
+            answer = handler.async_result()
+            came = interrupted(partial(promise_of, answer), number, within)
+            io_thread.submit(answer.set, 1).result(30)
+            if not came:
+                break
+
+
+def test_an_answer_can_be_waited_for(handler: Handler) -> None:
+    answer = handler.async_result()
+    with pytest.raises(handler.timeout_exception):
+        answer.get(timeout=0.01)
+    threading.Timer(0.01, answer.set, ["here"]).start()
+    assert answer.get(timeout=30) == "here"
 
 
 def test_who_stops_a_client_second_waits_until_it_has_stopped(
