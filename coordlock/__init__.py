@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from coordlock.backend import ServiceInfo, Stored
     from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
+    from coordlock.config import from_env
     from coordlock.errors import (
         AcquireTimeout,
         AcquireUnavailable,
@@ -62,6 +63,7 @@ else:
         {
             "backend": "ServiceInfo Stored",
             "client": "AsyncClient Client Connecting connect connect_async",
+            "config": "from_env",
             "errors": (
                 "AcquireTimeout AcquireUnavailable AuthenticationFailed BackendError "
                 "BackendUnavailable ClientClosed ConfigurationError CoordlockError Evicted "
@@ -140,4 +142,5 @@ __all__ = [
     "VersionMismatch",
     "connect",
     "connect_async",
+    "from_env",
 ]
