@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from coordlock.backend import ServiceInfo, Stored
     from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
+    from coordlock.config import from_env
     from coordlock.errors import (
         AcquireCancelled,
         AcquireTimeout,
@@ -65,6 +66,7 @@ else:
         {
             "backend": "ServiceInfo Stored",
             "client": "AsyncClient Client Connecting connect connect_async",
+            "config": "from_env",
             "errors": (
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
                 "BackendError BackendUnavailable ClientClosed ConfigurationError CoordlockError "
@@ -147,5 +149,6 @@ __all__ = [
     "VersionMismatch",
     "connect",
     "connect_async",
+    "from_env",
     "release_on_signals",
 ]

@@ -39,9 +39,10 @@ def connect(target: Target = None, *, client: object = None, **options: Unpack[O
     """Connect to the coordination service and open a session.
 
     Args:
-        target: a URL, a mapping or `Settings`; None takes the first of ``COORDLOCK_URL``,
-            ``coordlock.toml``, ``[tool.coordlock]`` in ``pyproject.toml``, the files of the user
-            and of the machine, and the local backend, with a warning in the log.
+        target: a URL, a mapping, a dataclass, a pydantic model or `Settings`; None takes the first
+            of ``COORDLOCK_URL``, ``coordlock.toml``, ``[tool.coordlock]`` in ``pyproject.toml``,
+            the files of the user and of the machine, and the local backend, with a warning in the
+            log.
         client: an existing ``kazoo.client.KazooClient`` or ``etcd3.Etcd3Client`` whose connection
             is to be used; it is never closed here.
         options: single options, over those of ``target``; see the table in the documentation. Those

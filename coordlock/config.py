@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass, replace
+from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Protocol
 from urllib.parse import parse_qsl, unquote
 
 from coordlock.backend import Backend
 from coordlock.errors import ConfigurationError
 from coordlock.registry import backend_for_scheme
 from coordlock.settings import COMMON_OPTIONS, REACH_OPTION, REACHES, Reach, Settings
-from coordlock.sources import DEFAULT_ORIGIN, find, variable
+from coordlock.sources import DEFAULT_ORIGIN, find, read_secret, variable
 
-__all__ = ["NOT_CONFIGURED", "Target", "configure", "warn_unless_chosen"]
+__all__ = ["NOT_CONFIGURED", "Target", "configure", "from_env", "warn_unless_chosen"]
 
 #: What is told of a configuration whose origin is the default.
 NOT_CONFIGURED: Final = (
@@ -24,11 +26,22 @@ NOT_CONFIGURED: Final = (
     "set COORDLOCK_URL to a service, or to local:// if that is meant"
 )
 
-#: What `connect` takes.
-Target = str | Mapping[str, Any] | Settings | None
 
+class _PydanticModel(Protocol):
+    def model_dump(self) -> dict[str, Any]: ...
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+#: What `connect` takes.
+Target = str | Mapping[str, Any] | Settings | _PydanticModel | _Dataclass | None
+
+#: The keys of a mapping that have a part of the URL of their own.
+_IN_URL: Final = ("url", "backend", "hosts", "root", "username", "password")
 #: The keys of a mapping beside the options.
-_PLACE: Final = ("url", "backend", "hosts", "root", "username", "password")
+_PLACE: Final = (*_IN_URL, "password_file")
 #: Of these, the ones that name the backend.
 _CHOICE: Final = ("url", "backend")
 #: For each reach that can be required, a service that has it.
@@ -54,6 +67,47 @@ def configure(target: Target = None, options: Mapping[str, object] | None = None
     return settings
 
 
+def from_env(prefix: str) -> Settings:
+    """The settings that an application's own variables give, such as ``MYAPP_LOCK_URL``.
+
+    ``prefix`` and the name of an option in capitals make a variable: for ``MYAPP_LOCK_`` also
+    ``MYAPP_LOCK_TTL`` and ``MYAPP_LOCK_PASSWORD_FILE``. Raises `ConfigurationError` for a variable
+    with the prefix that is no option, is empty or cannot be used, and where none names a backend.
+    """
+    given_prefix: object = prefix
+    if not isinstance(given_prefix, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", prefix):
+        raise ConfigurationError("prefix must be the beginning of variables, such as MYAPP_LOCK_")
+    if prefix.startswith("COORDLOCK_") or "COORDLOCK_".startswith(prefix):
+        raise ConfigurationError(
+            f"prefix {prefix!r} takes in the variables of coordlock itself: use one of your own"
+        )
+    names = sorted(name for name in os.environ if name.startswith(prefix))
+    given = {name: variable(name, os.environ) for name in names}
+    chosen = next((key for key in _CHOICE if prefix + key.upper() in given), None)
+    if chosen is None:
+        raise ConfigurationError(f"neither {prefix}URL nor {prefix}BACKEND is set")
+    choice = {key: given[name] for key in _CHOICE if (name := prefix + key.upper()) in given}
+    try:
+        scheme = choice.get("backend") or _parse_url(choice["url"])["backend"]
+        backend = backend_for_scheme(str(scheme))
+        secrets = [option.name for option in backend.options if option.secret]
+        keys = {*_PLACE, *(f"{name}_file" for name in secrets)}
+        keys |= {option.name for option in (*COMMON_OPTIONS, *backend.options)}
+        accepted = {prefix + key.upper(): key for key in keys}
+        for name in names:
+            if name not in accepted:
+                raise ConfigurationError(
+                    f"{name} is no option of {backend.scheme}://; "
+                    f"accepted are: {', '.join(sorted(accepted))}"
+                )
+        settings = _from_mapping({accepted[name]: value for name, value in given.items()})
+    except ConfigurationError as error:
+        if type(error) is not ConfigurationError:
+            raise
+        raise ConfigurationError(f"variables {prefix}*: {error.problem}") from None
+    return replace(settings, origin=prefix + chosen.upper())
+
+
 def warn_unless_chosen(settings: Settings, warn: Callable[[str], object]) -> None:
     """Call ``warn`` with a text if nothing is configured and stderr is no terminal.
 
@@ -64,9 +118,14 @@ def warn_unless_chosen(settings: Settings, warn: Callable[[str], object]) -> Non
         warn(NOT_CONFIGURED)
 
 
-def _settings(target: str | Mapping[str, Any] | None, given: dict[str, object]) -> Settings:
+def _settings(target: object, given: dict[str, object]) -> Settings:
     source, origin = find() if target is None else (target, "")
     found: dict[str, Any] = {"url": source} if isinstance(source, str) else _table(source, origin)
+    given = {key: _plain(value) for key, value in given.items()}
+    # A password that is given here replaces one of there, whichever way each of them is written.
+    for one, other in (("password", "password_file"), ("password_file", "password")):
+        if one in given and other not in given:
+            found.pop(other, None)
     try:
         settings = _from_mapping(found | given)
     except ConfigurationError as error:
@@ -112,10 +171,35 @@ def _is_sound(found: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
 
 
 def _table(value: object, origin: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        kind = type(value).__name__
-        raise ConfigurationError(f"{origin or 'target'}: a URL or a mapping is needed, not {kind}")
-    return {str(key): given for key, given in value.items()}
+    """The keys and values of a mapping, a dataclass or a pydantic model, without those of None."""
+    kind = type(value)
+    found: dict[str, Any]
+    if isinstance(value, Mapping):
+        found = {str(key): given for key, given in value.items()}
+    elif is_dataclass(kind):
+        found = {one.name: getattr(value, one.name) for one in fields_of(kind)}
+    elif hasattr(kind, "model_fields") and hasattr(kind, "model_dump"):
+        # Not dumped: a dump has secrets and durations in whatever form the model asks for.
+        extra = getattr(value, "model_extra", None) or {}
+        found = {name: getattr(value, name) for name in kind.model_fields} | extra
+    else:
+        raise ConfigurationError(
+            f"{origin or 'target'}: a URL, a mapping, a dataclass or a pydantic model is needed, "
+            f"not {kind.__name__}"
+        )
+    return {key: _plain(given) for key, given in found.items() if given is not None}
+
+
+def _plain(value: object) -> object:
+    """``value`` as a parser takes it: what pydantic, pathlib and enum wrap is unwrapped."""
+    kind = type(value)
+    if hasattr(kind, "get_secret_value"):
+        return _plain(value.get_secret_value())  # type: ignore[attr-defined]  # pydantic's
+    if hasattr(kind, "unicode_string"):
+        return str(value)  # pydantic's URLs
+    if isinstance(value, Enum):
+        return value.value
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _from_mapping(fields: Mapping[str, Any]) -> Settings:
@@ -126,6 +210,11 @@ def _from_mapping(fields: Mapping[str, Any]) -> Settings:
         given = ", ".join(sorted(fields)) or "nothing"
         raise ConfigurationError(f"neither 'url' nor 'backend' is given, but {given}")
     backend = backend_for_scheme(scheme)
+    for name in ("password", *(option.name for option in backend.options if option.secret)):
+        if (file := merged.pop(f"{name}_file", None)) is not None:
+            if merged.get(name) is not None:
+                raise ConfigurationError(f"both {name} and {name}_file are given: give one of them")
+            merged[name] = read_secret(f"{name}_file", file)
     hosts, root = merged.pop("hosts", ()), merged.pop("root", None)
     username, password = merged.pop("username", None), merged.pop("password", None)
     for key, value in (("username", username), ("password", password)):
@@ -163,7 +252,7 @@ def _parse_url(url: object) -> dict[str, Any]:
     except ValueError:
         raise ConfigurationError(f"the URL's options are not name=value pairs, {example}") from None
     for name, value in pairs:
-        if name in found or name in _PLACE:
+        if name in found or name in _IN_URL:
             raise ConfigurationError(f"option {name!r} is given twice, or has its own place")
         found[name] = value
     return found

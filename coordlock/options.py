@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
@@ -22,6 +23,7 @@ class Options(TypedDict, total=False):
     root: str
     username: str | None
     password: str | None
+    password_file: str | os.PathLike[str]
     ttl: Duration
     timeout: Duration | None
     max_hold: Duration | None

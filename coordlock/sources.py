@@ -9,11 +9,21 @@ from typing import Any, Final
 
 from coordlock.errors import ConfigurationError
 
-__all__ = ["DEFAULT_ORIGIN", "DEFAULT_URL", "SYSTEM_FILE", "find", "home", "variable"]
+__all__ = [
+    "DEFAULT_ORIGIN",
+    "DEFAULT_URL",
+    "SYSTEM_FILE",
+    "find",
+    "home",
+    "read_secret",
+    "variable",
+]
 
 #: What holds when nothing is configured, and the name of its origin.
 DEFAULT_URL: Final = "local://"
 DEFAULT_ORIGIN: Final = "the default"
+
+_LONGEST_SECRET: Final = 65_536
 
 #: For all users of the machine.
 SYSTEM_FILE: Final = Path("/etc/coordlock.toml")
@@ -62,6 +72,33 @@ def variable(name: str, environ: Mapping[str, str]) -> str | None:
     if value == "":
         raise ConfigurationError(f"{name} is set, but empty: give it a value, or unset it")
     return value
+
+
+def read_secret(option: str, file: object) -> str:
+    """The text of the ``file`` that ``option`` names, without the newline at its end.
+
+    Raises `ConfigurationError`, which never shows what is in the file.
+    """
+    if not isinstance(file, str) or not file or "\0" in file:
+        raise ConfigurationError(f"{option} must be the path of a file")
+    # One that is not absolute may be the secret itself, given for the file by mistake.
+    shown = f"{option} {file!r}" if os.path.isabs(file) else option
+    try:
+        with open(file, "rb") as opened:
+            found = opened.read(_LONGEST_SECRET + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{shown}: {error.strerror}") from None
+    if len(found) > _LONGEST_SECRET:
+        raise ConfigurationError(f"{shown}: the file has more than {_LONGEST_SECRET} bytes")
+    try:
+        text = found.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ConfigurationError(f"{shown}: the file is not text in UTF-8")
+    if not text:
+        raise ConfigurationError(f"{shown}: the file is empty")
+    return text
 
 
 def home(environ: Mapping[str, str]) -> str:

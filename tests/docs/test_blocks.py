@@ -47,6 +47,7 @@ NOT_RUN: Final = {
     "README.md": 2,
     "CONTRIBUTING.md": 2,
     "docs/backends/local.md": 1,
+    "docs/how-to/configure.md": 1,
     "docs/how-to/coming-from.md": 2,
     "docs/how-to/existing-client.md": 1,
     "docs/how-to/gevent.md": 1,

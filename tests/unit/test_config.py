@@ -296,7 +296,6 @@ MALFORMED = [
     {"backend": "ported", "root": b"/x"},
     {"backend": "ported", "password": "x"},
     {"backend": "ported", "ttl": True},
-    {"backend": "ported", "ttl": None},
     {"backend": "ported", "ttl": [15]},
     {"backend": "ported", "label": 5},
     {"backend": "ported", 5: 5},
@@ -310,10 +309,10 @@ def test_what_is_malformed_is_refused(target: Any) -> None:
     assert str(caught.value)
 
 
-def test_none_in_a_mapping_is_not_a_default(directory: Path) -> None:
-    with pytest.raises(ConfigurationError):
-        configure({"url": "memory://", "ttl": None})
-    assert configure({"url": "memory://", "timeout": None}).timeout is None
+def test_none_in_a_mapping_is_not_given(directory: Path) -> None:
+    assert configure({"url": "memory://?ttl=30", "ttl": None, "password": None}).ttl == 30
+    with pytest.raises(ConfigurationError, match="option 'ttl'"):
+        configure({"url": "memory://", "ttl": "none"})
 
 
 @given(st.text(max_size=40) | st.text("ported://@:/?#,[]%=&", max_size=20).map("ported://".__add__))

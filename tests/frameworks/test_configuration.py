@@ -1,0 +1,105 @@
+"""Settings objects of pydantic, dataclasses and Django configure a client."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import AnyUrl, BaseModel, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+import coordlock
+from coordlock.config import configure
+
+
+class LockSettings(BaseModel):
+    url: AnyUrl
+    username: str | None = None
+    password: SecretStr | None = None
+    password_file: Path | None = None
+    ttl: timedelta = timedelta(seconds=20)
+    timeout: float | None = None
+
+
+class AppSettings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="SHOP_", env_nested_delimiter="__")
+
+    lock: LockSettings
+
+
+@dataclass
+class Place:
+    url: str
+    ttl: float | None = None
+    label: str | None = None
+
+
+def test_a_nested_model_of_pydantic_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_LOCK__URL", "memory://models/root?timeout=7")
+    monkeypatch.setenv("SHOP_LOCK__USERNAME", "u")
+    monkeypatch.setenv("SHOP_LOCK__PASSWORD", "hunter2")
+    app = AppSettings()  # type: ignore[call-arg]  # pydantic reads it from the environment
+    settings = configure(app.lock)
+    assert (settings.hosts, settings.root) == (("models",), "/root")
+    assert (settings.username, settings.password) == ("u", "hunter2")
+    assert (settings.ttl, settings.timeout) == (20.0, 7.0)
+    assert "hunter2" not in repr(settings)
+
+
+def test_a_model_names_a_file_with_the_password(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("hunter2\n")
+    model = LockSettings(url=AnyUrl("memory://models"), username="u", password_file=file)
+    assert configure(model).password == "hunter2"
+
+
+def test_a_dataclass_and_none_for_what_is_not_given() -> None:
+    with coordlock.connect(Place("memory://place?label=from-url", ttl=30)) as client:
+        assert (client.settings.ttl, client.settings.label) == (30.0, "from-url")
+
+
+@pytest.mark.parametrize("target", [LockSettings, Place, object(), 7, ["memory://h"], b"x"])
+def test_anything_else_is_refused(target: object) -> None:
+    with pytest.raises(coordlock.ConfigurationError, match="a mapping, a dataclass or a pydantic"):
+        coordlock.Client(target)  # type: ignore[arg-type]  # on purpose
+
+
+def test_a_field_that_is_no_option_is_refused() -> None:
+    class Mistaken(BaseModel):
+        url: str = "memory://h"
+        tll: int = 3
+
+    with pytest.raises(coordlock.ConfigurationError, match="no option 'tll'"):
+        coordlock.Client(Mistaken())
+
+
+DJANGO = """
+import coordlock
+from django.conf import settings
+
+settings.configure(COORDLOCK={"url": "memory://django", "ttl": 20, "password": None})
+client = coordlock.Client(settings.COORDLOCK)
+with client.lock("x"):
+    print(client.settings.ttl)
+try:
+    coordlock.Client(settings)
+except coordlock.ConfigurationError as error:
+    print(error)
+"""
+
+
+def test_a_dict_of_djangos_settings() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", DJANGO],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("20.0\n")
+    assert "not LazySettings" in done.stdout
