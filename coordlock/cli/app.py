@@ -7,83 +7,115 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-import click
-
+from coordlock.cli.completion import SHELLS, complete, is_asked, script
 from coordlock.cli.exits import Exit, complain, joined, killed_by, report
-from coordlock.cli.options import connect_timeout_option, url_option
+from coordlock.cli.options import service_options
+from coordlock.cli.parser import Aborted, Group, NotAcquired, Parser, UsageError, one_of
 from coordlock.cli.signals import ENDING, Interrupted, interruptible
+from coordlock.cli.text import echo
 
-__all__ = ["run_app"]
-
-
-#: Most used first.
-_COMMANDS: Final = ("run", "hold", "ls", "show", "break", "doctor", "demo")
+__all__ = ["COMMANDS", "parser", "run_app"]
 
 
-class _Commands(click.Group):
-    """Imports a command when it is asked for: ``run`` starts what others wait for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """In that order, instead of the alphabet's."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name."""
-        command: click.Command | None = None
-        match cmd_name:
-            case "run":
-                from coordlock.cli.run import run
-
-                command = run
-            case "hold":
-                from coordlock.cli.hold import hold
-
-                command = hold
-            case "ls" | "show" | "break":
-                from coordlock.cli import queue
-
-                command = {"ls": queue.ls, "show": queue.show, "break": queue.break_}[cmd_name]
-            case "doctor":
-                from coordlock.cli.doctor import doctor
-
-                command = doctor
-            case "demo":
-                from coordlock.cli.demo.command import demo
-
-                command = demo
-        return command
+#: With the first lines of their helps. Most used first.
+COMMANDS: Final = {
+    "run": "Hold the lock NAME while COMMAND runs.",
+    "hold": "Hold the lock NAME until stdin closes or a signal comes.",
+    "ls": "List the locks that are in use.",
+    "show": "Show the queue of the lock NAME: its holders and its waiters.",
+    "break": "Evict the holder of the lock NAME from its queue.",
+    "doctor": "Check the configuration, the service and a lock.",
+    "demo": "Watch processes share a ledger: some wait, one crashes, one freezes.",
+}
 
 
-# The control character keeps click from filling the paragraph.
-_HELP: Final = """Distributed locks for the shell.
+def _load(name: str) -> Parser:
+    """Import a command when it is asked for: ``run`` starts what others wait for."""
+    match name:
+        case "run":
+            from coordlock.cli import run
 
-\b
-coordlock run nightly -- ./migrate.sh    hold a lock while a command runs
-coordlock ls                             which locks are in use
-coordlock doctor                         is everything in order
+            return run.parser()
+        case "hold":
+            from coordlock.cli import hold
 
-The service comes from --url, before or after the command, from COORDLOCK_URL, coordlock.toml or
-pyproject.toml; without any of them the locks cover this machine.
-"""
+            return hold.parser()
+        case "doctor":
+            from coordlock.cli import doctor
+
+            return doctor.parser()
+        case "demo":
+            from coordlock.cli.demo import command
+
+            return command.parser()
+        case _:
+            from coordlock.cli import queue
+
+            parsers = {
+                "ls": queue.ls_parser,
+                "show": queue.show_parser,
+                "break": queue.break_parser,
+            }
+            return parsers[name]()
 
 
-@click.group(
-    cls=_Commands,
-    help=_HELP,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-@click.version_option(package_name="coordlock", message="%(prog)s %(version)s")
-@url_option
-@connect_timeout_option
-@click.pass_context
-def coordlock(context: click.Context, url: str | None, connect_timeout: float | None) -> None:
-    """The command line; without a command its help, as an error."""
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help(), err=True)
-        context.exit(Exit.USAGE)
+def _coordlock(
+    *, url: str | None, connect_timeout: float | None, version: bool, completion: str | None
+) -> int:
+    """Distributed locks for the shell.
+
+      coordlock run nightly ./migrate.sh    hold a lock while a command runs
+      coordlock ls                          which locks are in use
+      coordlock doctor                      is everything in order
+
+    The service comes from --url, before or after the command, from COORDLOCK_URL, coordlock.toml or
+    pyproject.toml; without any of them the locks cover this machine.
+    """
+    if version:
+        from importlib.metadata import version as version_of
+
+        echo(f"coordlock {version_of('coordlock')}")
+    elif completion is not None:
+        echo(script(completion), end="")
+    else:
+        echo(parser().format_help(), end="", err=True)
+        return Exit.USAGE
+    return Exit.OK
+
+
+class _Coordlock(Group):
+    def passed_on(
+        self,
+        arguments: dict[str, object],
+        words: Sequence[str],
+        name: str,
+        inherited: Mapping[str, object],
+    ) -> Mapping[str, object]:
+        """The service."""
+        return {option: arguments[option] for option in ("url", "connect_timeout")}
+
+
+def parser() -> Group:
+    """The parser of the whole command line."""
+    group = _Coordlock(
+        "coordlock",
+        _coordlock,
+        usage="[OPTIONS] [COMMAND] [ARGS]...",
+        commands=COMMANDS,
+        load=_load,
+    )
+    service_options(group)
+    group.flag("--version", help="Show the version and exit.")
+    group.option(
+        "--completion",
+        type=one_of(SHELLS),
+        metavar="SHELL",
+        help="Print what bash, zsh or fish needs to complete commands and names of locks.",
+    )
+    return group.finished()
 
 
 def run_app() -> int:
@@ -122,24 +154,27 @@ def _open_standard_files() -> None:
 
 
 def _run() -> int:
+    group = parser()
+    if is_asked():
+        complete(group)
     try:
-        result = coordlock.main(prog_name="coordlock", standalone_mode=False)
-        # A command returns its status; click returns that of an early exit, and ends by itself,
-        # quietly and with 1, when the reader of the output has enough.
-        return result if isinstance(result, int) else Exit.OK
+        return group.call(sys.argv[1:], {})
+    except SystemExit as end:  # of --help
+        return end.code if isinstance(end.code, int) else Exit.OK
     except Interrupted as interrupted:
         return killed_by(interrupted.number)
-    except click.UsageError as error:
-        message = error.format_message()
-        help_ = f"see `{error.ctx.command_path} --help`" if error.ctx else ""
-        complain(joined(message, help_) if help_ else message.rstrip("."))
+    except NotAcquired as not_acquired:
+        return not_acquired.status
+    except UsageError as error:
+        help_ = f"see `{error.command} --help`" if error.command else ""
+        complain(joined(error, help_) if help_ else error)
         return Exit.USAGE
-    except click.Abort:
+    except Aborted:
         complain("aborted")
         return Exit.FAILED
-    except click.ClickException as error:
-        complain(error.format_message())
-        return Exit.FAILED
+    except BrokenPipeError:
+        _give_up_output()
+        return Exit.FAILED  # quietly: the reader of the output has enough
     except Exception as error:
         status = report(error)
         _give_up_output()

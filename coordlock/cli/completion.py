@@ -1,55 +1,98 @@
-"""What the shell completes: names of locks in use, and files for the command."""
+"""What the shell completes: commands, options, names of locks in use, and files."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import argparse
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
-import click
-
+from coordlock.errors import MissingExtra
 from coordlock.model.claim import Mode
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+    from coordlock.cli.parser import Group, Parser
 
-__all__ = ["complete_command", "complete_mode", "complete_name"]
+__all__ = [
+    "SHELLS",
+    "complete",
+    "complete_mode",
+    "complete_name",
+    "completed_by",
+    "is_asked",
+    "script",
+]
 
+SHELLS: Final = ("bash", "zsh", "fish")
 #: Seconds: a person at a shell does not wait for longer.
 _PATIENCE: Final = 1.0
 
+#: What the shell offers for the word that begins with ``prefix``.
+Completer = Callable[..., Iterable[str]]
 
-def complete_name(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The names in use that start with ``incomplete``; none where the service cannot tell."""
-    from click.shell_completion import CompletionItem  # here and below: only to complete something
 
+def completed_by(argument: argparse.Action, completer: Completer) -> None:
+    """Have the values of ``argument`` completed by ``completer``."""
+    argument.completer = completer  # type: ignore[attr-defined] # where argcomplete looks for it
+
+
+def complete_name(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """The names in use that start with ``prefix``; none where the service cannot tell."""
     from coordlock.client import connect
     from coordlock.config import configure
 
     try:
-        url = context.params.get("url") or context.find_root().params.get("url")
         options = {"connect_timeout": _PATIENCE, "request_timeout": _PATIENCE}
-        with connect(configure(url, options)) as client:
+        with connect(configure(getattr(parsed_args, "url", None), options)) as client:
             names = client.queues()
     except Exception:
         return []  # an error's text would land in the line that is being typed
-    fit = (name for name in names if name.startswith(incomplete) and name.isprintable())
-    return [CompletionItem(name) for name in fit]
+    return [name for name in names if name.startswith(prefix) and name.isprintable()]
 
 
-def complete_mode(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The modes that start with ``incomplete``, in any case."""
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(mode.name) for mode in Mode if mode.name.startswith(incomplete.upper())]
+def complete_mode(prefix: str, **_: Any) -> list[str]:
+    """The modes that start with ``prefix``, in any case."""
+    return [mode.name for mode in Mode if mode.name.startswith(prefix.upper())]
 
 
-def complete_command(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Let the shell complete a file."""
-    from click.shell_completion import CompletionItem
+def is_asked() -> bool:
+    """Whether a shell asks what to complete."""
+    return "_ARGCOMPLETE" in os.environ
 
-    return [CompletionItem(incomplete, type="file")]
+
+def complete(group: Group) -> None:
+    """Tell the shell what to complete; does not return."""
+    import argcomplete
+
+    argcomplete.autocomplete(_tree(group), always_complete_options=False)
+
+
+def script(shell: str) -> str:
+    """What ``shell`` runs at its start, so that it asks."""
+    try:
+        from argcomplete.shell_integration import shellcode
+    except ImportError:
+        raise MissingExtra("completion needs argcomplete", "cli") from None
+    return shellcode(["coordlock"], shell=shell)
+
+
+def _tree(group: Group) -> argparse.ArgumentParser:
+    """``group`` with all that is below it, as argparse has it: one parser for the whole line."""
+    from coordlock.cli.parser import Group
+
+    tree = argparse.ArgumentParser(group.prog, parents=[_quiet(group)], add_help=False)
+    commands = tree.add_subparsers()
+    for name in group.commands:
+        parser = group.load(name)
+        parent = _tree(parser) if isinstance(parser, Group) else _quiet(parser)
+        branch = commands.add_parser(name, parents=[parent], add_help=False)
+        if parser.has_rest:
+            branch.add_argument("rest", nargs="*")
+    return tree
+
+
+def _quiet(parser: Parser) -> Parser:
+    """``parser``, whose defaults do not take the place of what stands before the command."""
+    for option in parser.options():
+        option.default = argparse.SUPPRESS
+    return parser

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import click
-
-from coordlock.cli.text import can_redraw, printable, terminal_width
+from coordlock.cli.text import can_redraw, echo, printable, terminal_width
 from coordlock.client import Client, connect
 from coordlock.settings import Settings
 
@@ -44,9 +42,9 @@ def _progress(text: str) -> Iterator[None]:
             seconds += 1
             after = f" ({seconds} s)"
             line = printable(text)[: max(0, width - len(after))] + after
-            click.echo(f"\r{line}", err=True, nl=False)
+            echo(f"\r{line}", err=True, end="")
         if seconds:
-            click.echo("\r\x1b[K", err=True, nl=False)
+            echo("\r\x1b[K", err=True, end="")
 
     thread = threading.Thread(target=show, name="coordlock-progress", daemon=True)
     thread.start()

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import click
-
 from coordlock.cli.connection import connected
 from coordlock.cli.exits import Exit, status_of
-from coordlock.cli.options import as_json, connect_timeout_option, settings_of, url_option
-from coordlock.cli.text import coloured, folded, milliseconds, printable, terminal_width
+from coordlock.cli.options import as_json as as_json_option
+from coordlock.cli.options import service_options, settings_of
+from coordlock.cli.parser import Parser
+from coordlock.cli.text import coloured, echo, folded, milliseconds, printable, terminal_width
 from coordlock.client import Client
 from coordlock.config import NOT_CONFIGURED
 from coordlock.errors import BackendUnavailable, CoordlockError
@@ -28,7 +28,7 @@ from coordlock.registry import backend_for_scheme
 from coordlock.settings import Settings
 from coordlock.sources import DEFAULT_ORIGIN
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "parser"]
 
 #: How often the round trip is measured.
 _SAMPLES: Final = 20
@@ -67,11 +67,20 @@ class Finding:
     advice: str = ""
 
 
-@click.command(epilog="Example: coordlock doctor --url etcd://localhost")
-@url_option
-@connect_timeout_option
-@as_json
-def doctor(url: str | None, connect_timeout: float | None, as_json: bool) -> int:
+def parser() -> Parser:
+    """Its parser."""
+    parser = Parser(
+        "coordlock doctor",
+        doctor,
+        usage="[OPTIONS]",
+        example="coordlock doctor --url etcd://localhost",
+    )
+    service_options(parser)
+    as_json_option(parser)
+    return parser.finished()
+
+
+def doctor(*, url: str | None, connect_timeout: float | None, as_json: bool) -> int:
     """Check the configuration, the service and a lock.
 
     The exit status is 0 when all is well, warnings included; 69 when the service cannot be
@@ -97,7 +106,7 @@ def doctor(url: str | None, connect_timeout: float | None, as_json: bool) -> int
             "ok": status is Exit.OK,
             "findings": [dataclasses.asdict(finding) for finding in findings],
         }
-        click.echo(json.dumps(document))
+        echo(json.dumps(document))
     return status
 
 
@@ -256,4 +265,4 @@ def _print(finding: Finding) -> None:
         lines += folded(printable(text), width, taken=margin, indent=margin)
     if not is_narrow:
         lines[0] = f"{finding.topic:<14}{lines[0]}"
-    click.echo(f"{mark}  " + f"\n{' ' * margin}".join(lines))
+    echo(f"{mark}  " + f"\n{' ' * margin}".join(lines))

@@ -7,9 +7,7 @@ import os
 from enum import IntEnum
 from typing import Final
 
-import click
-
-from coordlock.cli.text import printable
+from coordlock.cli.text import echo, printable
 from coordlock.errors import (
     AcquireTimeout,
     AuthenticationFailed,
@@ -76,7 +74,7 @@ def killed_by(signal: int) -> int:
 def complain(message: object) -> None:
     """One line on stderr; nothing when stderr is gone."""
     with contextlib.suppress(OSError):
-        click.echo(f"coordlock: {printable(str(message))}", err=True)
+        echo(f"coordlock: {printable(str(message))}", err=True)
 
 
 def joined(sentence: object, advice: str) -> str:

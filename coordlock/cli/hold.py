@@ -5,52 +5,59 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import Final
-
-import click
+from typing import Any, Final
 
 from coordlock.cli.exits import Exit, killed_by
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import acquire_options, as_json, name_argument, seconds
+from coordlock.cli.parser import Parser, UsageError
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.terminal import in_background
+from coordlock.cli.text import echo
 from coordlock.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
-__all__ = ["hold"]
+__all__ = ["hold", "parser"]
 
 #: How often to look, in seconds, whether the terminal listens to this process again.
 _LOOK: Final = 0.5
 
 
-@click.command(epilog="Example: coordlock hold nightly --for 30s")
-@name_argument
-@acquire_options
-@click.option(
-    "--for",
-    "duration",
-    callback=seconds,
-    metavar="DURATION",
-    help="Hold it for this long, whatever stdin does.",
-)
-@as_json
-def hold(name: str, duration: float | None, as_json: bool, **options: object) -> int:
+def parser() -> Parser:
+    """Its parser."""
+    parser = Parser(
+        "coordlock hold", hold, usage="[OPTIONS] NAME", example="coordlock hold nightly --for 30s"
+    )
+    name_argument(parser)
+    acquire_options(parser)
+    parser.option(
+        "--for",
+        dest="duration",
+        type=seconds,
+        metavar="DURATION",
+        help="Hold it for this long, whatever stdin does.",
+    )
+    as_json(parser)
+    return parser.finished()
+
+
+def hold(*, name: str, duration: float | None, as_json: bool, **options: Any) -> int:
     """Hold the lock NAME until stdin closes or a signal comes.
 
     Prints the fencing token, on a line of its own, as soon as the lock is held. The exit status is
     0, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was lost.
     """
-    request = LockRequest(name=name, **options)  # type: ignore[arg-type]
+    request = LockRequest(name=name, **options)
     if duration is None and os.path.samestat(os.fstat(0), os.stat(os.devnull)):
         # What a script starts with & has this stdin, and would go on without the lock.
-        raise click.UsageError(
+        raise UsageError(
             "stdin is empty, so the lock would be released at once: add --for, or keep a pipe open"
         )
     settings = request.settings()
     with request.acquired(settings) as grant:
         inbox = Inbox(ENDING)
         line = {"name": name, "token": grant.token, "backend": settings.scheme}
-        click.echo(json.dumps(line) if as_json else grant.token)
+        echo(json.dumps(line) if as_json else grant.token)
         number = _wait(grant, inbox, duration)
         if not grant.release():
             request.warn(f"{request.what} is lost: {grant.lost.reason}")

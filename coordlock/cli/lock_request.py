@@ -8,11 +8,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-import click
-
 from coordlock.cli.connection import connected
 from coordlock.cli.exits import complain
 from coordlock.cli.options import log_to_stderr, settings_of
+from coordlock.cli.parser import NotAcquired, UsageError
 from coordlock.cli.text import listed
 from coordlock.client import Client
 from coordlock.errors import AcquireTimeout, CoordlockError, Evicted
@@ -49,9 +48,9 @@ class LockRequest:
 
     def __post_init__(self) -> None:
         if sum((self.shared, self.mode is not None, self.slots is not None)) > 1:
-            raise click.UsageError("--shared, --mode and --slots exclude each other")
+            raise UsageError("--shared, --mode and --slots exclude each other")
         if self.nonblock and self.timeout is not None:
-            raise click.UsageError("--nonblock and --timeout exclude each other")
+            raise UsageError("--nonblock and --timeout exclude each other")
         check_name(self.name)
         if self.verbose:
             log_to_stderr()
@@ -71,7 +70,7 @@ class LockRequest:
     def acquired(self, settings: Settings) -> Iterator[Grant]:
         """Connect, acquire, and disconnect at the end. The one timeout covers both.
 
-        Raises `click.exceptions.Exit` with the conflict status when the lock was not acquired.
+        Raises `NotAcquired` with the conflict status when the lock was not acquired.
         """
         started = time.monotonic()
         timeout = 0.0 if self.nonblock else self.timeout
@@ -97,7 +96,7 @@ class LockRequest:
                     self.warn(f"{self.what} is busy{self._held_by(client)}")
                 else:
                     self.warn(str(error))
-                raise click.exceptions.Exit(self.conflict_exit_code) from None
+                raise NotAcquired(self.conflict_exit_code) from None
             self.say(f"holding {self.what}, token {grant.token}")
             yield grant
 

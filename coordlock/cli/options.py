@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
 
-import click
-
-from coordlock.cli.completion import complete_mode, complete_name
+from coordlock.cli.completion import complete_mode, complete_name, completed_by
 from coordlock.cli.exits import Exit, complain
+from coordlock.cli.parser import Parser, one_of, whole
 from coordlock.config import configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
 from coordlock.log import PREFIX
@@ -20,117 +18,87 @@ from coordlock.settings import REACHES, Settings, duration
 __all__ = [
     "acquire_options",
     "as_json",
-    "connect_timeout_option",
     "log_to_stderr",
     "name_argument",
     "seconds",
+    "service_options",
     "settings_of",
-    "url_option",
 ]
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """The callback of options that are durations: ``15s``, ``500ms``, ``2m`` or a number."""
+def seconds(text: str) -> float:
+    """Reads options that are durations: ``15s``, ``500ms``, ``2m`` or a number."""
     try:
-        return None if value is None else duration()(value)
+        read: float = duration()(text)
     except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not {error}", context, parameter) from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not {error}") from None
+    return read
 
 
-def _mode(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """A mode in any case. `click.Choice` would name the modes in small letters in its message."""
-    if value is not None and value.upper() not in Mode.__members__:
-        known = ", ".join(Mode.__members__)
-        raise click.BadParameter(f"{value!r} is none of {known}", context, parameter)
-    return value and value.upper()
+def service_options(parser: Parser) -> None:
+    """Which service, and how long to try; both may also stand before the command."""
+    parser.option(
+        "--url", metavar="URL", help="The service. Default: COORDLOCK_URL, a file, this machine."
+    )
+    parser.option(
+        "--connect-timeout",
+        type=seconds,
+        metavar="DURATION",
+        help="Fail when there is no connection after this long. Default: 10s.",
+    )
 
 
-def _or_before_the_command(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> str | None:
-    """``value``, else what was given before the command: ``coordlock --url URL ls``."""
-    if value is None and parameter.name is not None:
-        value = context.find_root().params.get(parameter.name)
-    return value
+def name_argument(parser: Parser) -> None:
+    """The name of a lock."""
+    completed_by(parser.argument("name", metavar="NAME"), complete_name)
 
 
-def _seconds_or_before(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> float | None:
-    return seconds(context, parameter, _or_before_the_command(context, parameter, value))
+def as_json(parser: Parser) -> None:
+    """JSON for other programs."""
+    parser.flag("--json", dest="as_json", help="Print JSON.")
 
 
-url_option: Final = click.option(
-    "--url",
-    callback=_or_before_the_command,
-    metavar="URL",
-    help="The service. Default: COORDLOCK_URL, a file, this machine.",
-)
-connect_timeout_option: Final = click.option(
-    "--connect-timeout",
-    callback=_seconds_or_before,
-    metavar="DURATION",
-    help="Fail when there is no connection after this long. Default: 10s.",
-)
-name_argument: Final = click.argument("name", shell_complete=complete_name)
-as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-_ACQUIRE: Final = (
-    url_option,
-    connect_timeout_option,
-    click.option("-n", "--nonblock", is_flag=True, help="Fail at once when the lock is busy."),
-    click.option(
-        "-w",
-        "--timeout",
-        "--wait",
-        "timeout",
-        callback=seconds,
+def acquire_options(parser: Parser) -> None:
+    """The options of the commands that acquire a lock; named after those of flock(1)."""
+    service_options(parser)
+    parser.flag("-n", "--nonblock", help="Fail at once when the lock is busy.")
+    parser.option(
+        *("-w", "--timeout", "--wait"),
+        type=seconds,
         metavar="DURATION",
         help="Fail after this long.",
-    ),
-    click.option("-s", "--shared", is_flag=True, help="A read lock, shared with other readers."),
-    click.option(
+    )
+    parser.flag("-s", "--shared", help="A read lock, shared with other readers.")
+    mode = parser.option(
         "--mode",
-        callback=_mode,
-        shell_complete=complete_mode,
+        type=one_of(tuple(Mode.__members__), upper=True),
         metavar="MODE",
         help="NL, CR, CW, PR, PW or EX, which is the default. PR is --shared.",
-    ),
-    click.option(
+    )
+    completed_by(mode, complete_mode)
+    parser.option(
         "--slots",
-        type=click.IntRange(1, MAX_PERMITS),
+        type=whole(1, MAX_PERMITS),
         metavar="N",
-        help="A semaphore: up to N hold it at once.",
-    ),
-    click.option("--ttl", metavar="DURATION", help="How long the lease outlives its heartbeats."),
-    click.option("--label", metavar="TEXT", help="What queue views show beside host and pid."),
-    click.option(
+        help=f"A semaphore: up to N, 1 to {MAX_PERMITS}, hold it at once.",
+    )
+    parser.option("--ttl", metavar="DURATION", help="How long the lease outlives its heartbeats.")
+    parser.option("--label", metavar="TEXT", help="What queue views show beside host and pid.")
+    parser.option(
         "--reach",
-        type=click.Choice(REACHES[1:]),
+        type=one_of(REACHES[1:]),
         metavar="REACH",
         help="machine or cluster: refuse locks that reach less far.",
-    ),
-    click.option(
-        "-E",
-        "--conflict-exit-code",
-        type=click.IntRange(0, 255),
+    )
+    parser.option(
+        *("-E", "--conflict-exit-code"),
+        type=whole(0, 255),
         metavar="N",
         default=int(Exit.NOT_ACQUIRED),
-        show_default=True,
-        help="The exit status when the lock was not acquired.",
-    ),
-    click.option("-q", "--quiet", is_flag=True, help="Don't say that the lock is busy or lost."),
-    click.option("-v", "--verbose", is_flag=True, help="Say what happens."),
-)
-
-
-def acquire_options(command: F) -> F:
-    """The options of the commands that acquire a lock; named after those of flock(1)."""
-    for option in reversed(_ACQUIRE):
-        command = option(command)
-    return command
+        help="The exit status when the lock was not acquired, 0 to 255. Default: 75.",
+    )
+    parser.flag("-q", "--quiet", help="Don't say that the lock is busy or lost.")
+    parser.flag("-v", "--verbose", help="Say what happens.")
 
 
 def settings_of(url: str | None, *, alone: bool = False, **options: object) -> Settings:

@@ -8,48 +8,53 @@ import sys
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-import click
-
-from coordlock.cli.completion import complete_name
+from coordlock.cli.completion import complete_name, completed_by
 from coordlock.cli.connection import connected
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import (
-    as_json,
-    connect_timeout_option,
-    name_argument,
-    settings_of,
-    url_option,
-)
+from coordlock.cli.options import as_json as as_json_option
+from coordlock.cli.options import name_argument, service_options, settings_of
+from coordlock.cli.parser import Aborted, Parser, UsageError, whole
 from coordlock.cli.signals import Interrupted
 from coordlock.cli.table import print_table
-from coordlock.cli.text import age, listed, printable
+from coordlock.cli.text import age, echo, listed, printable
 from coordlock.cli.watch import watch
 from coordlock.model.claim import Permit
 from coordlock.model.names import check_name
 from coordlock.queue_view import QueueMember
 
-__all__ = ["break_", "ls", "show"]
+__all__ = ["break_", "break_parser", "ls", "ls_parser", "show", "show_parser"]
 
 #: The ids of services' own sessions, which their tools ask for, are no longer than this.
 _LONGEST: Final = 18
+#: What a person may answer.
+_ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False, "": False}
 
 
 #: The names in use, each with its queue.
 Queues = list[tuple[str, tuple[QueueMember, ...]]]
 
-watch_option: Final = click.option(
-    "--watch", "is_watch", is_flag=True, help="Look every second, until Ctrl-C."
-)
+
+def _shared_options(parser: Parser) -> Parser:
+    """Those of the commands that look."""
+    service_options(parser)
+    parser.flag("--watch", dest="is_watch", help="Look every second, until Ctrl-C.")
+    as_json_option(parser)
+    return parser.finished()
 
 
-@click.command(epilog="Example: coordlock ls 'nightly*'")
-@click.argument("patterns", nargs=-1, metavar="[PATTERN]...", shell_complete=complete_name)
-@url_option
-@connect_timeout_option
-@watch_option
-@as_json
+def ls_parser() -> Parser:
+    """The parser of ``ls``."""
+    parser = Parser(
+        "coordlock ls", ls, usage="[OPTIONS] [PATTERN]...", example="coordlock ls 'nightly*'"
+    )
+    patterns = parser.argument("patterns", nargs="*", metavar="PATTERN")
+    completed_by(patterns, complete_name)
+    return _shared_options(parser)
+
+
 def ls(
-    patterns: tuple[str, ...],
+    *,
+    patterns: list[str],
     url: str | None,
     connect_timeout: float | None,
     is_watch: bool,
@@ -79,14 +84,20 @@ def ls(
     display(found)
 
 
-@click.command(epilog="Example: coordlock show nightly --watch")
-@name_argument
-@url_option
-@connect_timeout_option
-@watch_option
-@as_json
+def show_parser() -> Parser:
+    """The parser of ``show``."""
+    parser = Parser(
+        "coordlock show",
+        show,
+        usage="[OPTIONS] NAME",
+        example="coordlock show nightly --watch",
+    )
+    name_argument(parser)
+    return _shared_options(parser)
+
+
 def show(
-    name: str, url: str | None, connect_timeout: float | None, is_watch: bool, as_json: bool
+    *, name: str, url: str | None, connect_timeout: float | None, is_watch: bool, as_json: bool
 ) -> None:
     """Show the queue of the lock NAME: its holders and its waiters."""
     check_name(name)
@@ -107,18 +118,29 @@ def show(
     display(found)
 
 
-@click.command("break", epilog="Example: coordlock break nightly --token 33")
-@name_argument
-@click.option(
-    "--token", type=int, metavar="N", help="Evict the contender with this token, holding or not."
-)
-@click.option(
-    "--all", "everybody", is_flag=True, help="Evict all, from the end: no waiter is granted."
-)
-@click.option("--yes", is_flag=True, help="Don't ask.")
-@url_option
-@connect_timeout_option
+def break_parser() -> Parser:
+    """The parser of ``break``."""
+    parser = Parser(
+        "coordlock break",
+        break_,
+        usage="[OPTIONS] NAME",
+        example="coordlock break nightly --token 33",
+    )
+    name_argument(parser)
+    parser.option(
+        "--token",
+        type=whole(1, 2**63 - 1),
+        metavar="N",
+        help="Evict the contender with this token, holding or not.",
+    )
+    parser.flag("--all", dest="everybody", help="Evict all, from the end: no waiter is granted.")
+    parser.flag("--yes", help="Don't ask.")
+    service_options(parser)
+    return parser.finished()
+
+
 def break_(
+    *,
     name: str,
     token: int | None,
     everybody: bool,
@@ -134,9 +156,9 @@ def break_(
     """
     check_name(name)
     if token is not None and everybody:
-        raise click.UsageError("--token and --all exclude each other")
+        raise UsageError("--token and --all exclude each other")
     if not yes and not sys.stdin.isatty():
-        raise click.UsageError("stdin is no terminal, so nobody can be asked: add --yes")
+        raise UsageError("stdin is no terminal, so nobody can be asked: add --yes")
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         queue_view = client.contenders(name)
         chosen = _choose(queue_view, token, everybody)
@@ -145,8 +167,8 @@ def break_(
             return Exit.FAILED
         if not yes:
             for one in chosen:
-                click.echo(f"  {_describe(one)}", err=True)
-            click.echo("Nothing stops them: they may still be at work.", err=True)
+                echo(f"  {_describe(one)}", err=True)
+            echo("Nothing stops them: they may still be at work.", err=True)
             _confirm(f"Evict from {name!r}?")
         if everybody:
             evicted = client.evict_all(name)
@@ -155,21 +177,26 @@ def break_(
     there = {one.contender.key for one in evicted}
     for one in chosen:
         if one.contender.key not in there:
-            click.echo(f"already gone: {_describe(one)}")
+            echo(f"already gone: {_describe(one)}")
     for one in evicted:
-        click.echo(f"evicted: {_describe(one)}")
+        echo(f"evicted: {_describe(one)}")
     return Exit.OK if evicted else Exit.FAILED
 
 
 def _confirm(question: str) -> None:
-    """Raises `click.Abort` for a no."""
+    """Raises `Aborted` for a no."""
+    is_sure: bool | None = None
     try:
-        is_sure = click.confirm(question, err=True)
-    except (click.Abort, Interrupted):
-        click.echo(err=True)  # what comes next is no answer
+        while is_sure is None:
+            echo(f"{question} [y/N]: ", end="", err=True)
+            if not (answer := sys.stdin.readline()):
+                raise Aborted
+            is_sure = _ANSWERS.get(answer.strip().lower())
+    except (Aborted, Interrupted):
+        echo(err=True)  # what comes next is no answer
         raise
     if not is_sure:
-        raise click.Abort
+        raise Aborted
 
 
 def _choose(
@@ -182,7 +209,7 @@ def _choose(
     holding = tuple(one for one in queue_view if one.holding)
     if len(holding) > 1:
         tokens = ", ".join(str(one.token) for one in holding)
-        raise click.UsageError(f"{len(holding)} hold it: choose --token ({tokens}) or --all")
+        raise UsageError(f"{len(holding)} hold it: choose --token ({tokens}) or --all")
     return holding
 
 
@@ -197,14 +224,14 @@ def _nobody(name: str, queue_view: tuple[QueueMember, ...], token: int | None) -
     return f"nobody in the queue of {name!r} has the token {token}: {held}{waited}"
 
 
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+def _matches(name: str, patterns: list[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _print_queues(queues: Queues, patterns: tuple[str, ...], *, as_json: bool) -> None:
+def _print_queues(queues: Queues, patterns: list[str], *, as_json: bool) -> None:
     lines = [_line(name, queue_view) for name, queue_view in queues]
     if as_json:
-        click.echo(json.dumps(lines))
+        echo(json.dumps(lines))
     elif lines:
         columns = ("NAME", "HOLDERS", "WAITERS", "TOKEN", "HOLDER")
         rows = [[_dash(line[column.lower()]) for column in columns] for line in lines]
@@ -218,7 +245,7 @@ def _print_queues(queues: Queues, patterns: tuple[str, ...], *, as_json: bool) -
 def _print_queue(name: str, queue_view: tuple[QueueMember, ...], *, as_json: bool) -> None:
     if as_json:
         document = {"name": name, "contenders": [_document(one) for one in queue_view]}
-        click.echo(json.dumps(document))
+        echo(json.dumps(document))
     elif queue_view:
         print_table(
             ("", "STATE", "MODE", "TOKEN", "AGE", "OWNER", "SESSION"),

@@ -4,69 +4,66 @@ from __future__ import annotations
 
 import contextlib
 import os
-
-import click
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 from coordlock.cli.child import Child, CommandFailed
-from coordlock.cli.completion import complete_command
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import acquire_options, name_argument, seconds
+from coordlock.cli.parser import Parser
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 
-__all__ = ["run"]
+__all__ = ["parser", "run"]
 
 
-class _Run(click.Command):
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """With the ``--``, which click leaves out."""
-        return ["NAME", "[OPTIONS]", "--", "COMMAND..."]
+class _Run(Parser):
+    def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
+        """Keep what belongs to COMMAND from being taken for an option of ours."""
+        own, command = self.split(words, 1)
+        arguments = vars(self.parsed(own))
+        if not command:
+            self.error("there is no COMMAND: run NAME [OPTIONS] -- COMMAND")
+        return self.act({**arguments, "command": tuple(command)}, inherited)
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insist on the ``--``, or an option that is meant for COMMAND could be taken for ours."""
-        command = args[args.index("--") + 1 :] if "--" in args else None
-        try:
-            rest = super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if error.option_name not in ("-c", "--command"):  # those of flock(1)
-                raise
-            raise click.UsageError(
-                f"run has no {error.option_name}: for a shell, write -- sh -c 'COMMAND'", ctx
-            ) from None
-        if not ctx.resilient_parsing and command != list(ctx.params["command"]):
-            raise click.UsageError(
-                "write -- before the command: run NAME [OPTIONS] -- COMMAND", ctx
-            )
-        return rest
+    def refuse(self, word: str) -> NoReturn:
+        """An option that is not ours."""
+        if word in ("-c", "--command"):  # those of flock(1)
+            self.error(f"run has no {word}: for a shell, write -- sh -c 'COMMAND'")
+        self.error(f"run has no {word}: write -- before a COMMAND that begins with a dash")
 
 
-@click.command(cls=_Run, epilog="Example: coordlock run nightly -w 10m -- ./migrate.sh --fast")
-@name_argument
-@click.argument(
-    "command",
-    nargs=-1,
-    required=True,
-    type=click.UNPROCESSED,
-    shell_complete=complete_command,
-)
-@acquire_options
-@click.option(
-    "--grace",
-    callback=seconds,
-    metavar="DURATION",
-    default="5s",
-    show_default=True,
-    help="From SIGTERM to SIGKILL when the lock is lost.",
-)
-def run(name: str, command: tuple[str, ...], grace: float, **options: object) -> int:
+def parser() -> Parser:
+    """Its parser."""
+    parser = _Run(
+        "coordlock run",
+        run,
+        usage="NAME [OPTIONS] [--] COMMAND...",
+        example="coordlock run nightly -w 10m -- ./migrate.sh --fast",
+    )
+    parser.has_rest = True
+    name_argument(parser)
+    acquire_options(parser)
+    parser.option(
+        "--grace",
+        type=seconds,
+        metavar="DURATION",
+        default=5.0,
+        help="From SIGTERM to SIGKILL when the lock is lost. Default: 5s.",
+    )
+    return parser.finished()
+
+
+def run(*, name: str, command: tuple[str, ...], grace: float, **options: Any) -> int:
     """Hold the lock NAME while COMMAND runs.
 
     No shell is involved. COMMAND finds COORDLOCK_NAME, COORDLOCK_TOKEN and COORDLOCK_BACKEND in
-    its environment. The exit status is COMMAND's, 128+N if signal N ended it, 75 if the lock was
+    its environment. -- may be left out before a COMMAND that begins with no dash; OPTIONS stand
+    before COMMAND. The exit status is COMMAND's, 128+N if signal N ended it, 75 if the lock was
     not acquired, 79 if it was lost: then COMMAND and what it started are ended first.
     """
-    request = LockRequest(name=name, **options)  # type: ignore[arg-type]
+    request = LockRequest(name=name, **options)
     # Before connecting, because that starts threads, and after that no fork is safe.
     child = Child(command)
     with contextlib.closing(child):

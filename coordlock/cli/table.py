@@ -6,9 +6,8 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Final
 
-import click
-
-from coordlock.cli.text import folded, printable
+from coordlock.cli.text import echo, folded, printable
+from coordlock.errors import MissingExtra
 
 __all__ = ["print_table"]
 
@@ -33,13 +32,16 @@ def print_table(
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         for row in (list(columns), *cells):
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            click.echo(line.rstrip())
+            echo(line.rstrip())
         return
-    from rich.box import SIMPLE_HEAD
-    from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    try:
+        from rich.box import SIMPLE_HEAD
+        from rich.cells import cell_len
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        raise MissingExtra("a table on a terminal needs rich, and --json nothing", "cli") from None
 
     console = Console()
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
@@ -63,8 +65,8 @@ def print_table(
 def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> None:
     margin = max(map(len, columns)) + 2
     for row in rows:
-        click.echo()
+        echo()
         for column, cell in zip(columns, row, strict=True):
             for line in folded(cell, width, taken=margin, indent=margin):
-                click.echo(f"{column:<{margin}}{line}")
+                echo(f"{column:<{margin}}{line}")
                 column = ""

@@ -8,12 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-import click
-
 __all__ = [
     "age",
     "can_redraw",
     "coloured",
+    "echo",
     "folded",
     "listed",
     "milliseconds",
@@ -24,11 +23,21 @@ __all__ = [
 #: Wider than any terminal: a line of text stays one line.
 _UNBOUNDED: Final = 1_000_000
 
+#: The terminal's colours, by their numbers.
+_NAMES: Final = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+
+
+def echo(text: object = "", *, end: str = "\n", err: bool = False) -> None:
+    """Write ``text`` to stdout, or to stderr, at once."""
+    file = sys.stderr if err else sys.stdout
+    file.write(f"{text}{end}")
+    file.flush()
+
 
 def coloured(text: str, colour: str, *, bold: bool = False) -> str:
     """``text`` in ``colour`` where stdout is a terminal and ``NO_COLOR`` is not set."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        return click.style(text, fg=colour, bold=bold)
+        return f"\x1b[{'1;' if bold else ''}3{_NAMES.index(colour)}m{text}\x1b[0m"
     return text
 
 

@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
-import click
-
 from coordlock.cli.signals import Interrupted
-from coordlock.cli.text import can_redraw
+from coordlock.cli.text import can_redraw, echo
 
 __all__ = ["watch"]
 
@@ -39,8 +37,8 @@ def watch(
         while True:
             found = look()
             if redraw:
-                click.clear()
-                click.echo(f"every {_INTERVAL:g} s, now {time.strftime('%H:%M:%S')}; Ctrl-C ends")
+                echo("\x1b[2J\x1b[1;1H", end="")
+                echo(f"every {_INTERVAL:g} s, now {time.strftime('%H:%M:%S')}; Ctrl-C ends")
                 show(found)
             elif is_first or essence(found) != last:
                 show(found)
@@ -48,5 +46,5 @@ def watch(
             time.sleep(_INTERVAL)
     except Interrupted:
         if redraw:
-            click.echo()  # the terminal shows ^C in this line
+            echo()  # the terminal shows ^C in this line
         raise

@@ -8,14 +8,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
 from coordlock import errors
-from coordlock.cli.app import coordlock
+from coordlock.cli import app
 from coordlock.cli.exits import Exit, status_of
+from coordlock.cli.parser import Group, Parser
 from coordlock.cli.supervision import Limits
 from coordlock.cli.text import age, folded, printable
 from tests.cli.command import Cli
@@ -33,16 +34,27 @@ def test_help_names_every_command_and_each_has_an_example(cli: Cli) -> None:
         assert len(done.stdout.splitlines()) < 45
 
 
+def parsers(group: Group) -> Iterator[tuple[str, Parser]]:
+    """Those of all commands, with their summaries."""
+    for name, summary in group.commands.items():
+        parser = group.load(name)
+        yield summary, parser
+        if isinstance(parser, Group):
+            yield from parsers(parser)
+
+
+def test_the_list_of_commands_has_the_first_lines_of_their_helps() -> None:
+    for summary, parser in parsers(app.parser()):
+        assert f"\n\n{summary}\n\n" in parser.format_help()
+
+
 def test_every_option_and_every_status_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text("utf-8")
-    context = click.Context(coordlock)
-    for name in coordlock.list_commands(context):
-        command = coordlock.get_command(context, name)
-        assert command is not None
-        assert f"`{command.name}`" in page or f"`coordlock {command.name} " in page
-        for parameter in command.params:
-            for option in parameter.opts if isinstance(parameter, click.Option) else ():
-                assert f"`{option}" in page, option
+    for _, parser in parsers(app.parser()):
+        assert f"`{parser.prog}`" in page or f"`{parser.prog} " in page
+        for option in parser.options():
+            for name in option.option_strings:
+                assert f"`{name}" in page, name
     statuses = page.partition("## Exit statuses")[2]
     for status in Exit:
         assert re.search(rf"^\| (?:\d+, )?{status.value}\b", statuses, re.MULTILINE) or (
@@ -55,15 +67,35 @@ def test_the_help_keeps_its_lines_and_is_an_error_when_nobody_asked(cli: Cli) ->
     assert (asked.returncode, asked.stderr) == (0, "")
     assert (unasked.returncode, unasked.stdout) == (64, "")
     assert unasked.stderr == asked.stdout
-    assert "  coordlock ls                             which locks are in use\n" in asked.stdout
+    assert "  coordlock ls                          which locks are in use\n" in asked.stdout
 
 
 def test_the_options_of_the_command_are_never_taken_for_ours(cli: Cli) -> None:
-    for line in (["echo", "-n", "x"], ["-n", "echo"], ["echo", "--", "x"]):
+    for line, output in (
+        (["-n", "--", "echo", "-n", "x", "--"], "x --"),
+        (["echo", "-n", "x"], "x"),
+        (["-n", "-w1", "echo", "-n", "x"], None),  # both are ours, and exclude each other
+        (["--label", "echo", "-qE3", "echo", "--", "-x"], "-- -x\n"),
+        (["-qE", "3", "echo", "--url", "--help"], "--url --help\n"),
+    ):
+        done = cli.run("run", "nightly", *line)
+        assert done.stdout == (output or "")
+        assert done.returncode == (0 if output else 64)
+
+
+def test_a_command_that_begins_with_a_dash_needs_two_of_them(cli: Cli) -> None:
+    for line in (["-x", "echo"], ["--echo", "x"]):
         done = cli.run("run", "nightly", *line)
         assert done.returncode == 64
-        assert "write -- before the command" in done.stderr
-    assert cli.run("run", "nightly", "-n", "--", "echo", "-n", "x", "--").stdout == "x --"
+        assert f"run has no {line[0]}: write -- before a COMMAND" in done.stderr
+    assert cli.run("run", "nightly", "--", "-x").returncode == 127
+
+
+@pytest.mark.parametrize("line", [["run", "x"], ["run", "x", "-n"], ["run", "x", "--"]])
+def test_a_command_that_is_missing_is_missed(cli: Cli, line: list[str]) -> None:
+    done = cli.run(*line)
+    assert done.returncode == 64
+    assert "there is no COMMAND: run NAME [OPTIONS] -- COMMAND; see `coordlock run" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["-c", "--command"])
@@ -95,9 +127,9 @@ def test_the_service_may_be_named_before_the_command(cli: Cli, tmp_path: Path) -
         assert busy.returncode == 75
 
 
-def test_the_usage_of_run_names_the_dashes_that_it_insists_on(cli: Cli) -> None:
+def test_the_usage_of_run_names_the_dashes(cli: Cli) -> None:
     assert cli.run("run", "--help").stdout.startswith(
-        "Usage: coordlock run NAME [OPTIONS] -- COMMAND...\n"
+        "Usage: coordlock run NAME [OPTIONS] [--] COMMAND...\n"
     )
 
 
@@ -221,20 +253,32 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line(cli: Cli) -> None
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_missing_extra_is_named() -> None:
-    """The fault: click is not installed."""
+def test_the_missing_extra_is_named(cli: Cli) -> None:
+    """The fault: rich is not installed. It draws tables on a terminal, and nothing else."""
     code = (
-        "import sys; sys.modules['click'] = None; sys.argv = ['coordlock', 'ls']; "
-        "from coordlock.cli import main; sys.exit(main())"
+        "import sys; sys.modules['rich.box'] = None; sys.stdout.isatty = lambda: True; "
+        "sys.argv = ['coordlock', *sys.argv[1:]]; from coordlock.cli import main; sys.exit(main())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 78
-    assert "pip install 'coordlock[cli]'" in done.stderr
-    assert "Traceback" not in done.stderr
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(
+            line, capture_output=True, text=True, check=False, env=cli.environment
+        )
+
+    with cli.holding("x"):
+        done = run("ls")
+        assert (done.returncode, done.stdout) == (78, "")
+        assert "pip install 'coordlock[cli]'" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert run("ls", "--json").returncode == 0
+        assert run("run", "y", "true").returncode == 0
 
 
 def test_the_library_does_not_import_the_command_line_nor_this_the_tables(cli: Cli) -> None:
-    code = "import sys, coordlock; assert not {'click', 'rich', 'coordlock.cli'} & set(sys.modules)"
+    code = (
+        "import sys, coordlock; assert not {'argparse', 'rich', 'coordlock.cli'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
     code = (
         "import sys; sys.argv = ['coordlock', 'ls']; from coordlock.cli import main; main(); "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.cli.command import Cli
@@ -9,25 +12,30 @@ from tests.cli.command import Cli
 
 def completed(cli: Cli, line: str) -> list[str]:
     """What bash offers for ``line``, whose last word is being typed."""
+    offers = cli.directory / "offers"
     environment = {
         **cli.environment,
-        "_COORDLOCK_COMPLETE": "bash_complete",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(line.split(" ")) - 1),
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_SHELL": "bash",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(offers),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
     }
     done = cli.run(env=environment)
-    assert (done.returncode, done.stderr) == (0, ""), done
-    return done.stdout.split()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done
+    return [offer.strip() for offer in offers.read_text().split("\n") if offer]
 
 
 @pytest.mark.parametrize("command", ["run", "show", "break", "hold", "ls"])
 def test_names_of_locks_in_use_are_completed(cli: Cli, command: str) -> None:
     with cli.holding("nightly-a"), cli.holding("nightly-b"), cli.holding("weekly"):
-        assert completed(cli, f"coordlock {command} ni") == ["plain,nightly-a", "plain,nightly-b"]
+        assert completed(cli, f"coordlock {command} ni") == ["nightly-a", "nightly-b"]
         del cli.environment["COORDLOCK_URL"]
         there = f"--url {cli.url}"
-        assert completed(cli, f"coordlock {there} {command} w") == ["plain,weekly"]
-        assert completed(cli, f"coordlock {command} {there} w") == ["plain,weekly"]
+        assert completed(cli, f"coordlock {there} {command} w") == ["weekly"]
+        assert completed(cli, f"coordlock {command} {there} w") == ["weekly"]
 
 
 @pytest.mark.etcd
@@ -39,13 +47,38 @@ def test_nothing_is_said_where_the_service_cannot_tell(cli: Cli) -> None:
 
 
 def test_modes_and_the_files_of_the_command_are_completed(cli: Cli) -> None:
-    assert completed(cli, "coordlock run --mode P") == ["plain,PR", "plain,PW"]
-    assert completed(cli, "coordlock run nightly -- ./mig") == ["file,./mig"]
+    assert completed(cli, "coordlock run --mode P") == ["PR", "PW"]
+    (cli.directory / "migrate.sh").touch()
+    assert completed(cli, "coordlock run nightly -- ./mig") == ["./migrate.sh"]
+    assert completed(cli, "coordlock run nightly ./mig") == ["./migrate.sh"]
+
+
+def test_commands_and_options_are_completed(cli: Cli) -> None:
+    assert completed(cli, "coordlock d") == ["doctor", "demo"]
+    assert completed(cli, "coordlock hold --no") == ["--nonblock"]
+    assert completed(cli, "coordlock run nightly --no") == ["--nonblock"]
+    assert completed(cli, "coordlock demo s") == ["split-brain"]
 
 
 def test_the_shells_get_a_script(cli: Cli) -> None:
     for shell in ("bash", "zsh", "fish"):
-        environment = {**cli.environment, "_COORDLOCK_COMPLETE": f"{shell}_source"}
-        done = cli.run(env=environment)
+        done = cli.run("--completion", shell)
         assert (done.returncode, done.stderr) == (0, "")
-        assert "_COORDLOCK_COMPLETE" in done.stdout
+        assert "_ARGCOMPLETE" in done.stdout
+    assert "'tcsh' is none of bash, zsh, fish" in cli.run("--completion", "tcsh").stderr
+
+
+def test_bash_completes_a_name(cli: Cli) -> None:
+    script = f"""
+        coordlock() {{ {sys.executable} -m coordlock.cli "$@"; }}
+        eval "$(coordlock --completion bash)"
+        COMP_WORDS=(coordlock show ni) COMP_CWORD=2 COMP_LINE="coordlock show ni" COMP_POINT=17
+        COMP_TYPE=9
+        $(complete -p coordlock | sed 's/.*-F \\([^ ]*\\).*/\\1/') coordlock ni show
+        echo "${{COMPREPLY[@]}}"
+    """
+    with cli.holding("nightly"):
+        done = subprocess.run(
+            ["bash", "-c", script], env=cli.environment, capture_output=True, text=True, check=False
+        )
+        assert done.stdout.split() == ["nightly"], done

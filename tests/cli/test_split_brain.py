@@ -168,7 +168,7 @@ def test_help_and_mistakes(cli: Cli) -> None:
     assert "split-brain " in cli.run("demo", "--help").stdout
     for line, part in (
         (["demo", "--ttl", "3s", "split-brain"], "write the options of split-brain behind it"),
-        (["demo", "no-such-story"], "No such command"),
+        (["demo", "no-such-story"], "no such command"),
         (["demo", "split-brain", "--workers", "3"], "--workers"),
     ):
         done = cli.run(*line)

@@ -21,7 +21,7 @@ ALLOWED = {
     "runtime": {"coordlock"},
     "model": {"coordlock"},
     "kernel": {"coordlock", "tenacity"},
-    "cli": {"coordlock", "click", "rich"},
+    "cli": {"coordlock", "argcomplete", "rich"},
     "fencing": {"coordlock", "sqlalchemy", "redis"},
     # Test suites for users, who have pytest then.
     "testing": {"coordlock", "pytest", "hpack"},
@@ -80,6 +80,7 @@ RUN = USED | {
     f"coordlock.cli{name}"
     for name in (
         *("", ".app", ".child", ".completion", ".connection", ".exits", ".guard", ".lock_request"),
+        ".parser",
         *(".options", ".run", ".signals", ".supervision", ".terminal", ".text"),
     )
 }
@@ -93,7 +94,7 @@ SLOW = {
     *("asyncio", "concurrent", "email", "hashlib", "http", "importlib.metadata", "multiprocessing"),
     *("random", "secrets", "shutil", "socket", "ssl", "statistics", "subprocess", "tempfile"),
     *("tomllib", "zipfile"),
-    *("click", "google", "grpc", "kazoo", "rich", "tenacity"),
+    *("google", "grpc", "kazoo", "rich", "tenacity"),
 }
 
 
@@ -154,11 +155,7 @@ def test_the_command_run_imports_what_that_needs(
         f"coordlock_{scheme}"
     }
     # gRPC itself imports asyncio and what that needs.
-    slow = (
-        {"importlib.metadata", "kazoo", "rich", "tenacity"}
-        if scheme == "etcd"
-        else SLOW - {"click"}
-    )
+    slow = {"importlib.metadata", "kazoo", "rich", "tenacity"} if scheme == "etcd" else SLOW
     assert not loaded & slow
 
 
@@ -185,7 +182,7 @@ def test_decisions_are_apart_from_time_and_io() -> None:
 
 def test_importing_coordlock_imports_no_service_and_no_tool() -> None:
     loaded = loaded_by("import coordlock")
-    heavy = {"kazoo", "grpc", "google", "etcd3", "click", "rich", "pytest", "hypothesis"}
+    heavy = {"kazoo", "grpc", "google", "etcd3", "rich", "pytest", "hypothesis"}
     assert not loaded & heavy
     assert not loaded & {"sqlalchemy", "redis", "httpx", "requests"}
     assert not [name for name in loaded if name.startswith("coordlock_")]

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import ClassVar, Final
 
-import click
-
 from coordlock.cli.demo.crew import Event
 from coordlock.cli.demo.timeline import HANGING, TIME, Paint, Timeline, hang, in_words
-from coordlock.cli.text import coloured, folded, printable, terminal_width
+from coordlock.cli.text import coloured, echo, folded, printable, terminal_width
 
 __all__ = ["Columns"]
 
@@ -89,7 +87,7 @@ class Columns(Timeline):
         each = min(left // len(self._runs), _WIDEST)
         columns = [_column(*cells[run], each) if run in cells else [] for run in self._runs]
         for number, row in enumerate(zip_longest(*columns, fillvalue=" " * each)):
-            click.echo(f"{' ' * TIME if number else at}{_BETWEEN.join(row)}".rstrip())
+            echo(f"{' ' * TIME if number else at}{_BETWEEN.join(row)}".rstrip())
 
     def _named(self, run: str) -> str:
         return run.ljust(max(map(len, self._runs)) + 2)

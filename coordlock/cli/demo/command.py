@@ -8,64 +8,65 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import click
-from click.core import ParameterSource
-
 from coordlock.cli.connection import connected
+from coordlock.cli.demo import split_brain
 from coordlock.cli.demo.crew import Crew, Event, Stuck
 from coordlock.cli.demo.ledger import Entry, Ledger, audit
-from coordlock.cli.demo.split_brain import split_brain
 from coordlock.cli.demo.story import Story
 from coordlock.cli.demo.timeline import Timeline
 from coordlock.cli.demo.worker import Task
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import as_json, connect_timeout_option, settings_of, url_option
-from coordlock.cli.text import coloured
+from coordlock.cli.options import as_json as as_json_option
+from coordlock.cli.options import service_options, settings_of
+from coordlock.cli.parser import Group, Parser, whole
+from coordlock.cli.text import coloured, echo
 from coordlock.client import Client
 from coordlock.registry import backend_for_scheme
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
-__all__ = ["demo"]
+__all__ = ["demo", "parser"]
 
 #: In which of its rounds a worker is killed, or frozen: in time for the others to go on.
 _HALT: Final = 2
 
 
-@click.group(
-    epilog="Example: coordlock demo --url etcd://localhost",
-    invoke_without_command=True,
-    short_help="Watch processes wait, crash and freeze under a lock.",
-    subcommand_metavar="[COMMAND]",
-)
-@url_option
-@connect_timeout_option
-@click.option(
-    "--workers",
-    type=click.IntRange(3, 50),
-    metavar="N",
-    default=4,
-    show_default=True,
-    help="Processes.",
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(3, 1000),
-    metavar="N",
-    default=3,
-    show_default=True,
-    help="Updates each.",
-)
-@click.option(
-    "--ttl",
-    metavar="DURATION",
-    default="3s",
-    show_default=True,
-    help="Time-to-live, where there are leases.",
-)
-@as_json
-@click.pass_context
+def parser() -> Parser:
+    """Its parser."""
+    group = Group(
+        "coordlock demo",
+        demo,
+        usage="[OPTIONS] [COMMAND]",
+        commands={"split-brain": "Watch a stale write, with and without a fence."},
+        load=lambda _: split_brain.parser(),
+        example="coordlock demo --url etcd://localhost",
+    )
+    service_options(group)
+    group.option(
+        "--workers",
+        type=whole(3, 50),
+        metavar="N",
+        default=4,
+        help="Processes, 3 to 50. Default: 4.",
+    )
+    group.option(
+        "--rounds",
+        type=whole(3, 1000),
+        metavar="N",
+        default=3,
+        help="Updates each, 3 to 1000. Default: 3.",
+    )
+    group.option(
+        "--ttl",
+        metavar="DURATION",
+        default="3s",
+        help="Time-to-live, where there are leases. Default: 3s.",
+    )
+    as_json_option(group)
+    return group.finished()
+
+
 def demo(
-    context: click.Context,
+    *,
     url: str | None,
     connect_timeout: float | None,
     workers: int,
@@ -79,9 +80,6 @@ def demo(
     the lock. Another is frozen until somebody else has the lock, wakes up, and writes: the ledger
     refuses its stale token. The exit status is 0 if no update was lost or came in between.
     """
-    if context.invoked_subcommand is not None:
-        _refuse_options(context, context.invoked_subcommand)
-        return Exit.OK
     settings = settings_of(url, connect_timeout=connect_timeout, ttl=ttl, label="demo")
     leased = backend_for_scheme(settings.scheme).capabilities.leased
     lock = f"demo-{uuid.uuid4().hex[:8]}"
@@ -108,16 +106,6 @@ def demo(
             return Exit.FAILED
         wrong = audit(ledger.entries(), story.counts["wrote"]) + story.missing()
         return _verdict(timeline, ledger.entries(), story, wrong)
-
-
-demo.add_command(split_brain)
-
-
-def _refuse_options(context: click.Context, command: str) -> None:
-    """An option before the subcommand would be ignored."""
-    for name in context.params:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"write the options of {command} behind it", context)
 
 
 class _Story(Story):
@@ -223,5 +211,5 @@ def _verdict(timeline: Timeline, entries: list[Entry], story: _Story, wrong: lis
         f"The ledger has {facts['updates']} updates under tokens that only grow, from {tokens[0]} "
         f"to {tokens[-1]}: none lost, none in between, {facts['refused']} stale one refused."
     )
-    click.echo(coloured("All is well.", "green", bold=True))
+    echo(coloured("All is well.", "green", bold=True))
     return Exit.OK

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import click
-
 from coordlock.cli.connection import connected
 from coordlock.cli.demo.columns import Columns
 from coordlock.cli.demo.crew import Crew, Event, Stuck
@@ -18,30 +16,40 @@ from coordlock.cli.demo.outcome import Outcome
 from coordlock.cli.demo.story import Story
 from coordlock.cli.demo.worker import Task
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import as_json, connect_timeout_option, settings_of, url_option
+from coordlock.cli.options import as_json as as_json_option
+from coordlock.cli.options import service_options, settings_of
+from coordlock.cli.parser import Parser
 from coordlock.client import Client
 from coordlock.registry import backend_for_scheme
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
-__all__ = ["split_brain"]
+__all__ = ["parser", "split_brain"]
 
 #: The runs, and whether their ledger has a fence.
 _RUNS: Final = {"without": False, "with": True}
 _WORKERS: Final = 2
 
 
-@click.command("split-brain", epilog="Example: coordlock demo split-brain --url etcd://localhost")
-@url_option
-@connect_timeout_option
-@click.option(
-    "--ttl",
-    metavar="DURATION",
-    default="2s",
-    show_default=True,
-    help="Time-to-live, where there are leases.",
-)
-@as_json
-def split_brain(url: str | None, connect_timeout: float | None, ttl: str, as_json: bool) -> int:
+def parser() -> Parser:
+    """Its parser."""
+    parser = Parser(
+        "coordlock demo split-brain",
+        split_brain,
+        usage="[OPTIONS]",
+        example="coordlock demo split-brain --url etcd://localhost",
+    )
+    service_options(parser)
+    parser.option(
+        "--ttl",
+        metavar="DURATION",
+        default="2s",
+        help="Time-to-live, where there are leases. Default: 2s.",
+    )
+    as_json_option(parser)
+    return parser.finished()
+
+
+def split_brain(*, url: str | None, connect_timeout: float | None, ttl: str, as_json: bool) -> int:
     """Watch a stale write, with and without a fence.
 
     A takes the lock, reads a balance, and is stopped (SIGSTOP) past its lease. B takes the lock,

@@ -6,10 +6,15 @@ import json
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-import click
-
 from coordlock.cli.demo.crew import Event
-from coordlock.cli.text import coloured, folded, milliseconds, printable, terminal_width
+from coordlock.cli.text import (
+    coloured,
+    echo,
+    folded,
+    milliseconds,
+    printable,
+    terminal_width,
+)
 
 __all__ = ["HANGING", "TIME", "Paint", "Timeline", "hang", "in_words"]
 
@@ -63,13 +68,13 @@ class Timeline:
         """A paragraph that is no event; not for programs."""
         if not self.as_json:
             for line in folded(printable(text), self.width) or [""]:
-                click.echo(coloured(line, colour, bold=True) if colour != "white" else line)
+                echo(coloured(line, colour, bold=True) if colour != "white" else line)
 
     def show(self, event: Event) -> None:
         """Print ``event``."""
         at = event["at"] - self.start
         if self.as_json:
-            click.echo(json.dumps(event | {"at": round(at, 6)}))
+            echo(json.dumps(event | {"at": round(at, 6)}))
         elif event["event"] not in self.silent:
             self._print(event, f"{at:8.3f} s  ")
 
@@ -84,7 +89,7 @@ def hang(head: str, text: str, paint: Paint, width: int, margin: int) -> None:
     """Print ``text`` behind ``head``; what does not fit goes on a little right of ``margin``."""
     indent = margin + HANGING
     for number, line in enumerate(folded(text, width, taken=len(head), indent=indent)):
-        click.echo((" " * indent if number else head) + paint(line, number))
+        echo((" " * indent if number else head) + paint(line, number))
 
 
 def in_words(event: Event, name: int = 0) -> tuple[str, Paint]:
