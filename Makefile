@@ -84,6 +84,9 @@ soak: setup servers ## Clients at work under faults for MINUTES (10) on each bac
 bench: setup servers ## Measure coordlock beside its peers, into build/bench; ARGS=--help
 	@$(python) -m bench $(ARGS)
 
+peers: setup ## Run redis-py's and filelock's own tests of locks on coordlock, and say which pass
+	@$(python) -m tests.peers
+
 clean: ## Remove .venv and everything that was built
 	rm -rf .venv .venvs build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
