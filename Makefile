@@ -20,7 +20,7 @@ export PATH := $(CURDIR)/build/servers/$(RELEASE)/usr/bin:$(PATH)
 export COORDLOCK_TEST_JARS := $(CURDIR)/build/servers/$(RELEASE)/usr/share/java
 endif
 
-.PHONY: help demo test test-fast test-faults test-pythons check fmt docs setup servers \
+.PHONY: help demo peers test test-fast test-faults test-pythons check fmt docs setup servers \
 	test-install bench cluster soak test-compose clean
 
 help: ## Show the targets
