@@ -3,49 +3,104 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import sys
 from contextvars import copy_context
 from functools import cache, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from coordlock.runtime.worker import Worker
 
-__all__ = ["PREFIX", "Log", "flush"]
+if TYPE_CHECKING:
+    import logging
+
+__all__ = ["PREFIX", "Log", "flush", "mute"]
 
 #: Seconds that the interpreter's exit waits for what is still to be written.
 _AT_EXIT: Final = 1.0
+#: Levels, as `logging` has them.
+_DEBUG, _INFO, _WARNING, _ERROR = 10, 20, 30, 40
 
 #: Begins each message: without a configured log, Python prints nothing else.
 PREFIX: Final = "coordlock: "
 
 _worker = Worker("coordlock-log")
+_is_muted = False
 
 
-class Log(logging.LoggerAdapter[logging.Logger]):
+class Log:
     """A logger whose handlers are called by a thread of their own.
 
     Handlers are the application's code. One that writes to a network may block just when that
     fails, and must not keep heartbeats from being sent and losses from being told.
+
+    Of the keywords of its methods only ``exc_info=True`` counts.
     """
 
     def __init__(self, name: str) -> None:
-        super().__init__(logging.getLogger(name), {})
+        self.name: Final = name
+
+    @property
+    def logger(self) -> logging.Logger:
+        """The logger of that name."""
+        import logging  # where something is to be told: seldom, and it is slow to import
+
+        if _is_muted:
+            ours = logging.getLogger("coordlock")
+            ours.propagate = False
+            if not ours.handlers:
+                ours.addHandler(logging.NullHandler())
+        return logging.getLogger(self.name)
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - as `logging` has it
+        """Whether something of this level is shown."""
+        # Who wants to see less than warnings has imported it, to say so.
+        return (level >= _WARNING or "logging" in sys.modules) and self.logger.isEnabledFor(level)
+
+    def debug(self, msg: object, *args: object, **kwargs: Any) -> None:
+        """See `logging.Logger.debug`."""
+        self._log(_DEBUG, msg, args, kwargs)
+
+    def info(self, msg: object, *args: object, **kwargs: Any) -> None:
+        """See `logging.Logger.info`."""
+        self._log(_INFO, msg, args, kwargs)
+
+    def warning(self, msg: object, *args: object, **kwargs: Any) -> None:
+        """See `logging.Logger.warning`."""
+        self._log(_WARNING, msg, args, kwargs)
+
+    def error(self, msg: object, *args: object, **kwargs: Any) -> None:
+        """See `logging.Logger.error`."""
+        self._log(_ERROR, msg, args, kwargs)
+
+    def exception(self, msg: object, *args: object, **kwargs: Any) -> None:
+        """See `logging.Logger.exception`."""
+        self._log(_ERROR, msg, args, {"exc_info": True, **kwargs})
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """See `logging.Logger.log`. Of the keywords only ``exc_info=True`` counts."""
+        """See `logging.Logger.log`."""
+        self._log(level, msg, args, kwargs)
+
+    def _log(
+        self, level: int, msg: object, args: tuple[object, ...], kwargs: dict[str, Any]
+    ) -> None:
         if not self.isEnabledFor(level):
             return
         logger = self.logger
         exception = sys.exc_info() if kwargs.get("exc_info") else None
-        file, line, function, _ = logger.findCaller(stacklevel=2)  # the caller of `warning`
+        file, line, function, _ = logger.findCaller(stacklevel=3)  # the caller of `warning`
         record = logger.makeRecord(
             logger.name, level, file, line, f"{PREFIX}{msg}", args, exception, func=function
         )
         _prepare_exit()
         # Filters may look at the context: for the id of a request, say.
         _worker.run(partial(copy_context().run, logger.handle, record))
+
+
+def mute() -> None:
+    """Show nothing of it, but to handlers of coordlock's own logger: for the command line."""
+    global _is_muted
+    _is_muted = True
 
 
 def flush(patience: float = _AT_EXIT) -> bool:

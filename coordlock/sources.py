@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from coordlock.errors import ConfigurationError
@@ -25,14 +24,17 @@ DEFAULT_ORIGIN: Final = "the default"
 
 _LONGEST_SECRET: Final = 65_536
 
+#: A path.
+StrPath = str | os.PathLike[str]
+
 #: For all users of the machine.
-SYSTEM_FILE: Final = Path("/etc/coordlock.toml")
+SYSTEM_FILE: Final = "/etc/coordlock.toml"
 
 
 def find(
     environ: Mapping[str, str] | None = None,
-    directory: Path | None = None,
-    system_file: Path = SYSTEM_FILE,
+    directory: StrPath = "",
+    system_file: StrPath = SYSTEM_FILE,
 ) -> tuple[str | Mapping[str, Any], str]:
     """The configuration that holds when `connect` is given none, and its origin.
 
@@ -48,18 +50,17 @@ def find(
     if url := variable("COORDLOCK_URL", environ):
         return url, "COORDLOCK_URL"
     if named := variable("COORDLOCK_CONFIG", environ):
-        return _read(Path(named)), named
-    directory = Path() if directory is None else directory
-    if os.path.lexists(file := directory / "coordlock.toml"):
-        return _read(file), str(file)
-    if os.path.lexists(file := directory / "pyproject.toml"):
+        return _read(named), named
+    if os.path.lexists(file := os.path.join(directory, "coordlock.toml")):
+        return _read(file), file
+    if os.path.lexists(file := os.path.join(directory, "pyproject.toml")):
         tools = _read(file).get("tool", {})
         table = tools.get("coordlock") if isinstance(tools, dict) else None
         if table is not None:
             return table, f"[tool.coordlock] in {file}"
-    for file in (*_user_files(environ), system_file):
+    for file in (*_user_files(environ), os.fspath(system_file)):
         if os.path.lexists(file):
-            return _read(file), str(file)
+            return _read(file), file
     return DEFAULT_URL, DEFAULT_ORIGIN
 
 
@@ -119,20 +120,21 @@ def home(environ: Mapping[str, str]) -> str:
         return ""
 
 
-def _user_files(environ: Mapping[str, str]) -> Iterator[Path]:
+def _user_files(environ: Mapping[str, str]) -> Iterator[str]:
     """The file in the user's configuration directory; none for a user without a home."""
     base = environ.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(base):  # the XDG specification: ignore relative ones
         base = os.path.join(home(environ), ".config")
     if os.path.isabs(base):
-        yield Path(base, "coordlock.toml")
+        yield os.path.join(base, "coordlock.toml")
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: StrPath) -> dict[str, Any]:
     import tomllib  # only where there is such a file
 
     try:
-        return tomllib.loads(file.read_text("utf-8-sig"))
+        with open(file, encoding="utf-8-sig") as opened:
+            return tomllib.loads(opened.read())
     except OSError as error:
         raise ConfigurationError(f"{file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

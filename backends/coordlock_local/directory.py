@@ -22,7 +22,6 @@ import re
 import stat
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, Self
 
 from coordlock.errors import ConfigurationError
@@ -167,7 +166,8 @@ def _opened_later(path: str, flags: int) -> int:
 
 def _boot_id() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
     except (OSError, ValueError):
         return ""
 
@@ -175,7 +175,8 @@ def _boot_id() -> str:
 def _file_system(path: str) -> str:
     """The type of the file system that holds ``path``, or "" where that is not known."""
     try:
-        table = Path("/proc/self/mountinfo").read_bytes()
+        with open("/proc/self/mountinfo", "rb") as file:
+            table = file.read()
     except OSError:
         return ""
     path = os.path.join(os.path.realpath(path), "")

@@ -8,7 +8,6 @@ a forked child inherits the lock, so every child closes its copies (`os.register
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 if os.name == "posix":  # elsewhere `LocalBackend.configure` refuses before anything is called
     import fcntl
@@ -46,10 +45,11 @@ def holder(path: str) -> int:
     """The process that locked the file, or 0 where the system doesn't tell. For people."""
     try:
         inode = f":{os.stat(path).st_ino}"
-        table = Path("/proc/locks").read_text("ascii")
+        with open("/proc/locks", encoding="ascii") as file:
+            table = file.readlines()
     except (OSError, ValueError):
         return 0
-    for line in table.splitlines():
+    for line in table:
         # proc(5): "1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF"
         fields = line.split()
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].endswith(inode):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from coordlock.errors import BackendError, ConfigurationError
@@ -28,7 +27,8 @@ _LINE: Final = "coordlock's local locks, layout "
 def check(directory: Directory) -> bool:
     """Whether it says that it has this layout; raises `ConfigurationError` for another one."""
     try:
-        line = Path(directory.layout).read_text("utf-8", "replace").strip()
+        with open(directory.layout, encoding="utf-8", errors="replace") as file:
+            line = file.read().strip()
     except FileNotFoundError:
         return False
     if line == f"{_LINE}{LAYOUT}":

@@ -139,6 +139,9 @@ class _KazooLog(Log):
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802
         return level >= logging.INFO and super().isEnabledFor(level)
 
+    #: kazoo's word for it.
+    warn = Log.warning
+
     def exception(self, msg: object, *args: object, **kwargs: Any) -> None:
         """Keep the error that the I/O thread is about to die of."""
         self.crash = error = sys.exc_info()[1]

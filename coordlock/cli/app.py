@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import signal
 import sys
@@ -16,6 +15,7 @@ from coordlock.cli.options import service_options
 from coordlock.cli.parser import Aborted, Group, NotAcquired, Parser, UsageError, one_of
 from coordlock.cli.signals import ENDING, Interrupted, interruptible
 from coordlock.cli.text import echo
+from coordlock.log import mute
 
 __all__ = ["COMMANDS", "parser", "run_app"]
 
@@ -123,8 +123,7 @@ def run_app() -> int:
     _open_standard_files()
     interruptible()
     # The library's warnings are for programs; a command tells what matters in a line of its own.
-    logging.getLogger("coordlock").propagate = False
-    logging.getLogger("coordlock").addHandler(logging.NullHandler())
+    mute()
     try:
         status = _run()
     finally:

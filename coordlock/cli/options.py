@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 
 from coordlock.cli.completion import complete_mode, complete_name, completed_by
 from coordlock.cli.exits import Exit, complain
@@ -122,11 +121,12 @@ def settings_of(url: str | None, *, alone: bool = False, **options: object) -> S
 
 def log_to_stderr() -> None:
     """Show the library's log. Without this it is quiet: what matters is told by the commands."""
+    import logging  # where somebody asks for it
+
+    class ToStderr(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            complain(record.getMessage().removeprefix(PREFIX))
+
     logger = logging.getLogger("coordlock")
     logger.setLevel(logging.INFO)
-    logger.addHandler(_ToStderr())
-
-
-class _ToStderr(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        complain(record.getMessage().removeprefix(PREFIX))
+    logger.addHandler(ToStderr())

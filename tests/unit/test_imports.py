@@ -91,6 +91,7 @@ OF_BACKENDS = {
 }
 #: Slow to import, and not needed for a lock on this machine.
 SLOW = {
+    *("click", "logging", "pathlib"),
     *("asyncio", "concurrent", "email", "hashlib", "http", "importlib.metadata", "multiprocessing"),
     *("random", "secrets", "shutil", "socket", "ssl", "statistics", "subprocess", "tempfile"),
     *("tomllib", "zipfile"),

@@ -91,9 +91,9 @@ def test_the_users_directory_is_where_the_xdg_variable_says(machine: Machine) ->
 
 def test_without_the_variable_home_is_the_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "")
-    account = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    account = pwd.getpwuid(os.getuid()).pw_dir
     for environ in ({}, {"HOME": ""}):
-        assert [*_user_files(environ)] == [account / ".config" / "coordlock.toml"]
+        assert [*_user_files(environ)] == [f"{account}/.config/coordlock.toml"]
 
 
 @pytest.mark.parametrize("place", ["work", "home/.config", "etc"])

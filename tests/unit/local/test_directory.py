@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pwd
 import subprocess
@@ -88,7 +89,7 @@ def test_the_file_system_is_that_of_the_nearest_mount_point(
         b"23 22 8:2 / /home/a\\040b rw - xfs /dev/sdb1 rw\n"
         b"24 21 8:3 / /homework rw - btrfs /dev/sdc1 rw\n"
     )
-    monkeypatch.setattr(Path, "read_bytes", lambda path: table)
+    monkeypatch.setattr(directory, "open", lambda *_: io.BytesIO(table), raising=False)
     found = directory._file_system
     assert found("/var/x") == "ext4"
     assert found("/home/me") == "nfs4"
