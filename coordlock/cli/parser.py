@@ -133,7 +133,11 @@ class Parser(argparse.ArgumentParser):
 
     def parsed(self, words: Sequence[str]) -> argparse.Namespace:
         """What ``words`` say. Raises `UsageError`."""
-        found, unknown = self.parse_known_intermixed_args(words)
+        # First what nobody knows, or a name that is missed, too, would be told in its place.
+        self.split(words, len(words))
+        # Names that begin with a dash follow a --, which only one of the two understands.
+        parse = self.parse_known_args if "--" in words else self.parse_known_intermixed_args
+        found, unknown = parse(words)
         if unknown:
             self.refuse(unknown[0])
         return found
@@ -150,7 +154,8 @@ class Parser(argparse.ArgumentParser):
     def split(self, words: Sequence[str], arguments: int) -> tuple[list[str], list[str]]:
         """The words up to and with so many ``arguments``, and those after, without a -- between.
 
-        Options with their values belong to the first part, as far as they stand there.
+        Options with their values belong to the first part, as far as they stand there. Raises
+        `UsageError` for an option that is none.
         """
         place = 0
         while place < len(words):
@@ -167,15 +172,19 @@ class Parser(argparse.ArgumentParser):
         return list(words[:place]), list(words[place:])
 
     def _takes_the_next(self, word: str) -> bool:
-        """Whether the value of the option ``word`` is the word behind it."""
+        """Whether the value of the option ``word``, or of its last letter, is the next word."""
         if word.startswith("--"):
-            option = self._options.get(word)
-            return option is not None and option.nargs is None
+            name, is_given, _ = word.partition("=")
+            return self._known(name, name).nargs is None and not is_given
         for at, letter in enumerate(word[1:], 2):
-            option = self._options.get(f"-{letter}")
-            if option is None or option.nargs is None:
-                return option is not None and at == len(word)
+            if self._known(f"-{letter}", word).nargs is None:
+                return at == len(word)
         return False
+
+    def _known(self, name: str, word: str) -> argparse.Action:
+        if name not in self._options:
+            self.refuse(word)
+        return self._options[name]
 
     def format_help(self) -> str:
         """The help, as wide as the terminal."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
+import json
 import os
 import re
 import subprocess
@@ -90,6 +91,22 @@ def test_a_command_that_begins_with_a_dash_needs_two_of_them(cli: Cli) -> None:
         assert done.returncode == 64
         assert f"run has no {line[0]}: write -- before a COMMAND" in done.stderr
     assert cli.run("run", "nightly", "--", "-x").returncode == 127
+
+
+def test_a_name_that_begins_with_a_dash_follows_two_of_them(cli: Cli) -> None:
+    with cli.started("hold", "--for", "60s", "--", "-rf") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip().isdecimal()
+        assert json.loads(cli.run("show", "--json", "--", "-rf").stdout)["contenders"]
+        assert cli.run("break", "--yes", "--", "-rf").returncode == 0
+
+
+def test_an_option_that_is_none_is_told_before_what_is_missing(cli: Cli) -> None:
+    for line in (["hold", "-x"], ["show", "--all"], ["ls", "a", "-nz"], ["--all", "ls"]):
+        done = cli.run(*line)
+        assert done.returncode == 64
+        option = next(word for word in line if word.startswith("-"))
+        assert f"no such option: {option}; see `coordlock" in done.stderr
 
 
 @pytest.mark.parametrize("line", [["run", "x"], ["run", "x", "-n"], ["run", "x", "--"]])
