@@ -18,6 +18,8 @@ from coordlock.cli.signals import Interrupted
 from coordlock.cli.table import print_table
 from coordlock.cli.text import age, echo, listed, printable
 from coordlock.cli.watch import watch
+from coordlock.client import Client
+from coordlock.errors import AuthenticationFailed
 from coordlock.model.claim import Permit
 from coordlock.model.names import check_name
 from coordlock.queue_view import QueueMember
@@ -65,10 +67,11 @@ def ls(
     With PATTERNs, only names that match one of them: * stands for anything, ? for any character,
     [ab] for a or b. Quote them, or the shell takes them for files.
     """
+    refused: dict[str, AuthenticationFailed] = {}
 
     def look() -> Queues:
         names = [name for name in client.queues() if _matches(name, patterns)]
-        queues = [(name, client.contenders(name)) for name in names]
+        queues = [(name, _queue_of(client, name, refused)) for name in names]
         return [(name, queue_view) for name, queue_view in queues if queue_view]
 
     def display(queues: Queues) -> None:
@@ -81,7 +84,24 @@ def ls(
         if is_watch:
             watch(look, display, essence=essence, redraw=not as_json)
         found = look()
+    if refused and not found:
+        raise next(iter(refused.values()))
     display(found)
+    if refused:
+        name, error = next(iter(refused.items()))
+        others = f", nor {len(refused) - 1} more" if len(refused) > 1 else ""
+        complain(f"{name!r} could not be read{others}: {error}")
+
+
+def _queue_of(
+    client: Client, name: str, refused: dict[str, AuthenticationFailed]
+) -> tuple[QueueMember, ...]:
+    """The queue, empty where it may not be read, which is noted: it may be another program's."""
+    try:
+        return client.contenders(name)
+    except AuthenticationFailed as error:
+        refused[name] = error
+        return ()
 
 
 def show_parser() -> Parser:

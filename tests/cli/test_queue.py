@@ -11,6 +11,7 @@ import pytest
 
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd
+from testbed.servers.zookeeper import ZooKeeper
 from tests.cli.command import Cli
 from tests.cli.terminals import Terminal, plain, screen
 
@@ -248,3 +249,21 @@ def test_break_all_lets_no_waiter_start_its_command(etcd: Etcd, root: str, tmp_p
             assert [waiter.wait(60) for waiter in waiters] == [75] * 8
             assert holder.wait(60) == 79
         assert not list(cli.directory.glob("ran-*"))
+
+
+@pytest.mark.zookeeper
+def test_names_that_may_not_be_read_hide_no_others(
+    cli: Cli, zookeeper: ZooKeeper, root: str
+) -> None:
+    """Below a shared root there may be other programs' nodes."""
+    url = zookeeper.url_for(root)
+    with zookeeper.kazoo() as kazoo:
+        kazoo.ensure_path(root)
+    with cli.holding("of-ann", "--url", url.replace("://", "://ann:secret@")):
+        done = cli.run("ls", "--url", url)
+        assert (done.returncode, done.stdout) == (77, "")
+        with cli.holding("of-all", "--url", url):
+            done = cli.run("ls", "--url", url)
+            assert done.returncode == 0
+            assert "of-all" in done.stdout
+            assert "'of-ann' could not be read: " in done.stderr
