@@ -319,7 +319,8 @@ class LocalBackend(Backend):
 
 def _leave(session: LocalSession, id: str, place: Place) -> bool:
     """Take away the contender of the entry ``id`` at ``place``, and tell of it; if it was there."""
-    was_there = leave(session.directory, place)
+    with session.leaving:
+        was_there = not session.has_ended and leave(session.directory, place)
     tell(session.directory, session.id, id)
     return was_there
 

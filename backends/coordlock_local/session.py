@@ -8,6 +8,7 @@ id is random and never used again: a session that is not locked is dead for good
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
 from typing import Final
 
@@ -31,6 +32,9 @@ class LocalSession:
         self.directory: Final = directory
         self.counter: Final = Counter(directory)
         self._path = directory.session(self.id)
+        #: Held by a thread that takes one of its contenders away. When another thread has done so,
+        #: or ended the session, others may use the slot, which must not be written to then.
+        self.leaving: Final = threading.RLock()
         self._descriptor = -1
         self._file = (0, 0)
 
@@ -56,6 +60,11 @@ class LocalSession:
             raise
         return others
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether `end` was called."""
+        return self._descriptor < 0
+
     def is_alive(self) -> bool:
         """Whether other processes find it alive: its file was neither removed nor closed."""
         try:
@@ -66,9 +75,10 @@ class LocalSession:
 
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
-        with suppress(OSError):  # unlocked, it is dead all the same
-            os.unlink(self._path)
-        self.forget()
+        with self.leaving:
+            with suppress(OSError):  # unlocked, it is dead all the same
+                os.unlink(self._path)
+            self.forget()
         _open.discard(self)
 
     def forget(self) -> None:

@@ -1,0 +1,48 @@
+"""Contenders that leave, while other threads of the process do what they do."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from coordlock_local.slots import Slots
+
+import coordlock
+
+
+def test_a_release_that_meets_the_clients_end_takes_nobody_elses_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: the thread stands still between its last look at the slot and its write."""
+    tmp_path.chmod(0o700)
+    first, waiter, second = (coordlock.connect(f"local://{tmp_path}") for _ in range(3))
+    stands_still, go_on = threading.Event(), threading.Event()
+    put = Slots.put
+
+    def stop_first(slots: Slots, slot: int, value: int) -> None:
+        if not stands_still.is_set():
+            stands_still.set()
+            assert go_on.wait(30)
+        put(slots, slot, value)
+
+    held = first.lock("q").acquire()
+    with ThreadPoolExecutor(4) as pool:
+        waiting = pool.submit(waiter.lock("q").acquire)  # so that the file stays
+        while len(waiter.contenders("q")) < 2:
+            pass
+        monkeypatch.setattr(Slots, "put", stop_first)
+        releasing = pool.submit(held.release)
+        assert stands_still.wait(30)
+        closing = pool.submit(first.close)
+        with pytest.raises(TimeoutError):
+            closing.result(0.2)  # else the slot would be free for others
+        assert not waiting.done()
+        go_on.set()
+        assert releasing.result(30)
+        closing.result(30)
+        with waiting.result(30):
+            assert second.lock("q").try_acquire() is None
+    for client in (waiter, second):
+        client.close()
