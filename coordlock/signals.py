@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from coordlock.log import Log
 from coordlock.runtime.cancellation import ENDING, Cancellation
@@ -19,9 +19,19 @@ __all__ = ["release_on_signals"]
 
 log = Log("coordlock")
 
+#: What a signal does, as `signal.getsignal` tells it.
+_Handler = Callable[[int, FrameType | None], Any] | int | None
+
+#: The system allows no handler for them.
+_UNCATCHABLE: Final = [
+    getattr(signal, name) for name in ("SIGKILL", "SIGSTOP") if hasattr(signal, name)
+]
+
 
 def release_on_signals(*signals: int) -> None:
     """Let SIGTERM and SIGHUP, or ``signals``, end this program as Ctrl-C does: releasing its locks.
+
+    By default SIGHUP is left alone where the program has a handler of its own, which may reload.
 
     Without this, SIGTERM ends a Python program on the spot, and others wait for its locks until the
     time-to-live is over. From now on such a signal
@@ -41,27 +51,36 @@ def release_on_signals(*signals: int) -> None:
     """
     if threading.current_thread() is not threading.main_thread():
         raise ValueError("release_on_signals: Python sets signal handlers in the main thread only")
-    for number in signals or _usual():
-        _handle(number)
+    chosen = [(number, _former(number)) for number in signals] or _usual()
+    for number, former in chosen:
+        _handle(number, former)
 
 
-def _usual() -> list[int]:
-    return [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+def _usual() -> list[tuple[int, _Handler]]:
+    """SIGTERM, and SIGHUP, but for a program's own handler of it: that often reloads."""
+    found: list[tuple[int, _Handler]] = [(signal.SIGTERM, signal.getsignal(signal.SIGTERM))]
+    if hasattr(signal, "SIGHUP") and not callable(former := signal.getsignal(signal.SIGHUP)):
+        found.append((signal.SIGHUP, former))
+    return found
 
 
-def _handle(number: int) -> None:
+def _former(number: int) -> _Handler:
+    """What the signal ``number`` does now. Raises ValueError for one that can't be handled."""
     try:
         former = signal.getsignal(number)
     except (TypeError, ValueError):
         raise ValueError(f"release_on_signals: {number!r} is no signal") from None
+    if number in _UNCATCHABLE:
+        raise ValueError(f"release_on_signals: signal {number} can't be handled")
+    return former
+
+
+def _handle(number: int, former: _Handler) -> None:
     if former is None:
         # Of a server that Python is embedded in, such as uWSGI, which ends its workers itself.
         log.warning("signal %d has a handler that is not Python's, and keeps it", number)
     elif former is not signal.SIG_IGN and not isinstance(former, _Ending):
-        try:
-            signal.signal(number, _Ending(former))
-        except OSError:
-            raise ValueError(f"release_on_signals: signal {number} can't be handled") from None
+        signal.signal(number, _Ending(former))
         ENDING.waits = ENDING.waits or Cancellation()
 
 
@@ -74,7 +93,8 @@ class _Ending:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         ENDING.begin(f"the process received {_name(number)}")
-        if callable(self._former):
+        # Python's own for Ctrl-C would strike a task in the middle of a step.
+        if callable(self._former) and self._former is not signal.default_int_handler:
             self._former(number, frame)
         elif (loop := _running_loop()) is not None:
             # Between two steps of its tasks, all of which it then cancels.
@@ -84,6 +104,8 @@ class _Ending:
 
 
 def _exit(number: int) -> NoReturn:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     raise SystemExit(128 + number)
 
 

@@ -255,10 +255,11 @@ class LocalBackend(Backend):
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.
             raise BackendUnavailable(SERVICE, translated(error).reason) from error
-        self._own.pop(place.key, None)
-        self._places.pop(entry.id, None)
+        # First, so that what Ctrl-C ends here is told when the removal goes on.
         if watcher is not None:
             watcher.left(place.key)
+        self._own.pop(place.key, None)
+        self._places.pop(entry.id, None)
         return was_there
 
     def _evict(self, contender: Contender) -> bool:

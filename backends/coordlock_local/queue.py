@@ -13,7 +13,7 @@ from coordlock.errors import BackendError
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
-from coordlock_local.errors import Busy
+from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.session import LocalSession, has_died, is_alive
 from coordlock_local.slots import EVICTED, Place, Slots, header
 
@@ -60,6 +60,14 @@ class Queue:
         flags = os.O_RDWR | os.O_CREAT
         with Slots(self._directory, self.path, flags, self._header) as slots:
             index = slots.read()
+            if not slots.ready and _is_used(self._directory, slots):
+                raise BackendError(
+                    SERVICE,
+                    f"the queue {self.name!r} in {self._directory.root} is in use by a process "
+                    "that sees another /proc/sys/kernel/random/boot_id, such as in a container "
+                    "or a unit with ProcSubset=pid: give both the same view, or use etcd or "
+                    "ZooKeeper",
+                )
             if not slots.ready or (slots.can_shrink and not index):
                 slots.begin()
             earlier = _standing(index)
@@ -176,6 +184,14 @@ def _standing(index: list[int], below: int = EVICTED) -> list[tuple[int, int]]:
     return sorted((token, slot) for slot, token in enumerate(index) if 0 < token < below)
 
 
+def _is_used(directory: Directory, slots: Slots) -> bool:
+    """Whether processes that live use the file, which seems to be of an earlier run.
+
+    They see another boot id then, and this process must leave the file alone.
+    """
+    return any(is_alive(directory, contender.session) for contender in slots.former())
+
+
 def _bury(directory: Directory, slots: Slots, place: Place, session: str) -> None:
     """Take the contender of a dead session away. The counter must be held."""
     # If the file of the session was removed, its process may live: then the slot stays its own.
@@ -225,7 +241,10 @@ def tidy(
     def remove(_: Tokens) -> None:
         left = 0
         with Slots(directory, path, os.O_RDWR) as slots:
-            for slot, token in enumerate(slots.read()):
+            index = slots.read()
+            if not slots.ready and _is_used(directory, slots):
+                return
+            for slot, token in enumerate(index):
                 # Of those that were evicted too, whose slots wait for them.
                 contender = slots.contender(slot, token & ~EVICTED) if dead and token else None
                 if contender is not None and contender.session in dead:

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from sys import byteorder
 from typing import Final, Self
@@ -115,9 +116,20 @@ class Slots:
         """
         data = os.pread(self._descriptor, 2 * _PAGE, 0)
         self.ready = self._is_current(data[:_INDEXES])
-        if not self.ready:
-            return []
-        self._indexes = int.from_bytes(data[_INDEXES:_PAGE], byteorder)
+        return self._index(data) if self.ready else []
+
+    def former(self) -> Iterator[Contender]:
+        """The contenders in a file of another run, as far as they can be read."""
+        data = os.pread(self._descriptor, 2 * _PAGE, 0)
+        for slot, token in enumerate(self._index(data) if len(data) == 2 * _PAGE else ()):
+            with suppress(BackendError):
+                contender = self.contender(slot, token & ~EVICTED) if token else None
+                if contender is not None:
+                    yield contender
+
+    def _index(self, data: bytes) -> list[int]:
+        most = os.fstat(self._descriptor).st_size // _BLOCK + 1
+        self._indexes = min(int.from_bytes(data[_INDEXES:_PAGE], byteorder), most)
         data = data[_PAGE:]
         for number in range(1, self._indexes):
             data += os.pread(self._descriptor, _PAGE, _entry(number * _SLOTS))

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Final
 
 from coordlock.log import Log
@@ -121,6 +122,9 @@ class Watcher:
         # contender is told by them.
         if is_new and self._has_left(contender, {}):
             self._tell(key)
+            if contender.session != self._session.id:
+                with suppress(OSError):  # made in vain: nobody opens and removes it any more
+                    os.unlink(watched.paths[0])
         return cancel
 
     def left(self, key: str) -> None:
@@ -261,15 +265,17 @@ class Watcher:
             return False
 
     def _tell(self, key: str) -> None:
-        with self._lock:
-            watched = self._watched.pop(key, None)
+        watched = self._watched.get(key)
         if watched is None:
             return
-        for departed, waiter in list(watched.watchers.values()):
+        # Each is taken off when it has been called: what Ctrl-C ends here is told again.
+        for registration, (departed, waiter) in list(watched.watchers.items()):
             try:
                 departed(self._is_there(waiter))
             except Exception:
                 log.exception("a watcher of %s failed", key)
+            watched.watchers.pop(registration, None)
         with self._lock:  # not before: they wait
-            if key not in self._watched:
+            if not watched.watchers and self._watched.get(key) is watched:
+                del self._watched[key]
                 self._drop(key, watched.paths)

@@ -37,7 +37,10 @@ class Cancellation:
 
     def cancel(self, reason: str = "cancel() was called") -> None:
         """End the waits, from now on; ``reason`` is told by their errors. The first call counts."""
-        self._reason = self._reason or reason
+        if not isinstance(reason, str):
+            raise TypeError(f"reason must be a text, not {reason!r}")
+        if self._reason is None:
+            self._reason = reason
         for wake in list(self._wakers):
             wake(None)
 

@@ -306,6 +306,47 @@ def test_a_hangup_ends_it_too_unless_nohup_has_it_ignored(start: Start, client: 
     free(client)
 
 
+def test_a_hangup_that_the_program_handles_itself_ends_nothing(
+    start: Start, client: Client
+) -> None:
+    process = start(
+        """
+        signal.signal(signal.SIGHUP, lambda *_: say("reloads"))
+        coordlock.release_on_signals()
+        client = coordlock.connect(URL)
+        with client.lock("q"):
+            say("holds")
+            idle()
+        """
+    )
+    assert line(process) == "holds"
+    process.send_signal(signal.SIGHUP)
+    assert line(process) == "reloads"
+    process.terminate()
+    assert rest(process) == []
+    assert process.returncode == ENDED
+    free(client)
+
+
+def test_ctrl_c_that_was_asked_for_raises_keyboard_interrupt(start: Start, client: Client) -> None:
+    process = start(
+        """
+        coordlock.release_on_signals(signal.SIGINT)
+        client = coordlock.connect(URL)
+        try:
+            with client.lock("q"):
+                say("holds")
+                idle()
+        except KeyboardInterrupt:
+            say("interrupted")
+        """
+    )
+    assert line(process) == "holds"
+    process.send_signal(signal.SIGINT)
+    assert rest(process) == ["interrupted"]
+    free(client)
+
+
 @pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("unshare"), reason="makes a PID namespace"
 )
@@ -340,7 +381,8 @@ def test_the_first_process_of_a_container_hears_it_too(start: Start, client: Cli
 @pytest.mark.parametrize("wrong", [signal.SIGKILL, 0, 4711, -1, "SIGTERM", 1.5])
 def test_what_is_no_signal_or_cannot_be_handled_is_refused(wrong: int) -> None:
     with pytest.raises(ValueError, match=r"release_on_signals: .* (is no|can't)"):
-        coordlock.release_on_signals(wrong)
+        coordlock.release_on_signals(signal.SIGTERM, wrong)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_another_thread_cannot_set_it(start: Start) -> None:

@@ -108,6 +108,16 @@ def test_what_is_no_cancellation_is_refused_at_once(client: Client, wrong: objec
         client.lock("q").acquire(cancellation=wrong)  # type: ignore[arg-type]
 
 
+def test_a_reason_is_a_text_and_the_first_one_counts() -> None:
+    stop = Cancellation()
+    with pytest.raises(TypeError, match="reason must be a text"):
+        stop.cancel(15)  # type: ignore[arg-type]
+    assert not stop.cancelled
+    stop.cancel("")
+    stop.cancel("later")
+    assert (stop.cancelled, stop.reason) == (True, "")
+
+
 @pytest.mark.usefixtures("ending")
 def test_a_process_that_is_to_end_ends_its_waits_and_begins_none(
     service: Service, client: Client

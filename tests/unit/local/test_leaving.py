@@ -6,10 +6,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import coordlock_local
 import pytest
 from coordlock_local.slots import Slots
 
 import coordlock
+from coordlock.testing.waiting import eventually
+from tests.unit.signals import interrupted
 
 
 def test_a_release_that_meets_the_clients_end_takes_nobody_elses_slot(
@@ -46,3 +49,18 @@ def test_a_release_that_meets_the_clients_end_takes_nobody_elses_slot(
             assert second.lock("q").try_acquire() is None
     for client in (waiter, second):
         client.close()
+
+
+def test_a_release_that_ctrl_c_ends_keeps_no_other_thread_waiting(tmp_path: Path) -> None:
+    """The fault: Ctrl-C at each moment at which the backend tells that the holder has left."""
+    tmp_path.chmod(0o700)
+    with coordlock.connect(f"local://{tmp_path}") as client, ThreadPoolExecutor(1) as pool:
+        moment, came = 0, True
+        while came:
+            moment += 1
+            held = client.lock("q").acquire()
+            waiting = pool.submit(client.lock("q").acquire)
+            eventually(lambda: len(client.contenders("q")) == 2)
+            came = interrupted(held.release, moment, coordlock_local)
+            waiting.result(30).release()
+        assert moment > 20

@@ -124,6 +124,7 @@ def test_who_has_left_before_is_told_at_once(
     told: list[int] = []
     watcher.watch(contender, lambda _: told.append(1))
     assert told == [1]
+    assert os.listdir(directory.watched) == []
 
 
 def test_an_eviction_is_told_too(
