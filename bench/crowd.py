@@ -192,7 +192,7 @@ class Crowd:
                 raise RuntimeError("a waiter was granted the lock: its holder has lost it")
             with link._lock:
                 tickets = list(link._tickets.values())
-            standing = sum(_stands(one) for one in tickets if one.entry.queue == name)
+            standing = sum(_stands(one) for one in tickets if one.entries[0].queue == name)
             took = time.perf_counter() - started
 
     async def _watch(self, name: str) -> None:
@@ -203,8 +203,8 @@ class Crowd:
         link = self._client._engine
         for _ in range(600):
             with link._lock:
-                tickets = [one for one in link._tickets.values() if one.entry.queue == name]
-            known = [one.contender for one in tickets if one.contender is not None]
+                tickets = [one for one in link._tickets.values() if one.entries[0].queue == name]
+            known = [contender for one in tickets for contender in one.contenders]
             late = sum(not is_told_in_order(link.backend, one) for one in known)
             if late <= max(1, len(known) / 100):
                 return
@@ -266,7 +266,7 @@ class Crowd:
 
 
 def _stands(ticket: Ticket) -> bool:
-    return ticket.contender is not None and not ticket.end.done()
+    return bool(ticket.contenders) and not ticket.end.done()
 
 
 def _resident() -> int:

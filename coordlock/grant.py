@@ -29,7 +29,7 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, completion
 from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.promise import Promise, all_of
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, max_hold_of, timeout_of
 
@@ -67,14 +67,8 @@ class _BaseGrant(Resident, shown="Grant"):
     _instead = "pass its token on"
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
-        assert ticket.contender is not None
-        assert ticket.contender.token is not None
         #: The lock's name.
-        self.name: Final = ticket.entry.queue
-        #: The mode, or the permit, that was granted.
-        self.claim: Final[Claim] = ticket.entry.claim
-        #: The fencing token, 1 to 2**63 - 1: greater than that of every grant this one waited for.
-        self.token: Final[int] = ticket.contender.token
+        self.name: Final = self._name_of(ticket)
         self._engine = engine
         self._ticket = ticket
         #: Whether a block was entered that releases it.
@@ -85,10 +79,30 @@ class _BaseGrant(Resident, shown="Grant"):
         self._finished_in: _PerLoop[asyncio.Future[None]] = {}
         self._scopes_in: _PerLoop[set[Callable[[], None]]] = {}
 
+    @staticmethod
+    def _name_of(ticket: Ticket) -> str:
+        return ticket.entries[0].queue
+
+    @property
+    def claim(self) -> Claim:
+        """The mode, or the permit, that was granted."""
+        return self._ticket.entries[0].claim
+
+    @property
+    def token(self) -> int:
+        """The fencing token, 1 to 2**63 - 1: greater than that of all grants it waited for."""
+        return self._first_token
+
+    @property
+    def _first_token(self) -> int:
+        token = self._ticket.contenders[0].token
+        assert token is not None
+        return token
+
     @property
     def label(self) -> str:
         """What queues show of its owner beside host and pid: given to acquire, lock or client."""
-        return self._ticket.entry.owner.label
+        return self._ticket.entries[0].owner.label
 
     @property
     def _is_inherited(self) -> bool:
@@ -151,7 +165,7 @@ class _BaseGrant(Resident, shown="Grant"):
             case GrantState.LOST:
                 raise self._lost_error()
             case GrantState.RELEASED:
-                raise LockLost(self.name, self.token, "it was released")
+                raise LockLost(self.name, self._first_token, "it was released")
 
     def _lost_error(self) -> LockLost:
         if self._engine.inherited:
@@ -162,7 +176,7 @@ class _BaseGrant(Resident, shown="Grant"):
                 reason = "its contender had left the queue"
             else:  # not the whole text of these two, which would name the lock a second time
                 reason = lost.reason if isinstance(lost, Evicted | LockLost) else str(lost)
-        return LockLost(self.name, self.token, reason)
+        return LockLost(self.name, self._first_token, reason)
 
     def _enter(self) -> None:
         """Raise what `check` does, so that no body runs without the lock."""
@@ -212,12 +226,11 @@ class _BaseGrant(Resident, shown="Grant"):
         and was true at a moment during this call. Raises `BackendUnavailable` when none came within
         the client's ``request_timeout``, `AuthenticationFailed`, `ForkedClient`.
         """
-        engine, me = self._engine, self._ticket.contender
-        assert me is not None
+        engine, mine = self._engine, self._ticket.contenders
 
-        def verify() -> Promise[None]:
+        def verify() -> Promise[list[None]]:
             self.check()
-            return engine.backend.verify(me)
+            return all_of(map(engine.backend.verify, mine))
 
         yield from self._guarded(engine.ask(verify))
         self.check()
@@ -267,8 +280,7 @@ class _BaseGrant(Resident, shown="Grant"):
 
     def _guard(self) -> tuple[data.Transactions, Contender]:
         """The service to ask, and the contender that guards the request."""
-        service, me = self._engine.backend, self._ticket.contender
-        assert me is not None
+        service, me = self._engine.backend, self._ticket.contenders[0]
         if not isinstance(service, data.Transactions):
             raise Unsupported(
                 f"the {service.scheme} backend keeps no data that a grant could guard; for files "
@@ -284,8 +296,8 @@ class _BaseGrant(Resident, shown="Grant"):
         """
         try:
             return (yield from steps)
-        except Evicted:
-            self._ticket.vanished()
+        except Evicted as error:
+            self._ticket.vanished(error.name)
         except SessionLost as error:
             self._ticket.session.gone_with(error)
         except ClientClosed as error:
@@ -310,8 +322,8 @@ class _BaseGrant(Resident, shown="Grant"):
         if not (over or engine.closed or engine.inherited or sys.is_finalizing()):
             kind, name = type(self).__name__, self.name
             warnings.warn(
-                f"{kind} {name!r} token={self.token} was dropped while it was held: the lock stays "
-                "held until the client is closed",
+                f"{kind} {name!r} token={self._first_token} was dropped while it was held: the "
+                "lock stays held until the client is closed",
                 ResourceWarning,
                 source=self,
                 stacklevel=2,
@@ -319,7 +331,7 @@ class _BaseGrant(Resident, shown="Grant"):
 
     def __repr__(self) -> str:
         state = self.state.value
-        return f"<{type(self).__name__} {self.name!r} token={self.token} {state}>"
+        return f"<{type(self).__name__} {self.name!r} token={self._first_token} {state}>"
 
 
 def _go_under(error: BaseException, lost: LockLost) -> None:

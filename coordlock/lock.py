@@ -123,8 +123,7 @@ class _BaseLock(Resident, Generic[G], shown="Lock"):
         seconds = self._seconds(timeout, self.timeout)
         ticket = yield from acquisition(
             self._access.engine,
-            self.name,
-            self.claim,
+            {self.name: self.claim},
             seconds,
             self._caller(),
             self.label if label is None else label_of(label),

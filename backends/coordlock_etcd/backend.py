@@ -155,10 +155,10 @@ class EtcdBackend(Backend, Transactions):
         contender: Contender,
         revision: int,
         departed: Callable[[bool], None],
-        waiter: Contender | None = None,
+        waiters: Sequence[Contender] = (),
     ) -> Callable[[], None]:
         own = contender.session == requests.session(self._lease)
-        return self._watcher.watch(contender, revision, departed, waiter, own=own)
+        return self._watcher.watch(contender, revision, departed, waiters, own=own)
 
     def withdraw(self, entry: Entry) -> Promise[bool]:
         request = pb.DeleteRangeRequest(key=self._layout.key(entry))

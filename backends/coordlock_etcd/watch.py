@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from coordlock.model.contender import Contender
@@ -12,10 +12,10 @@ __all__ = ["Callback", "Watch"]
 
 @dataclass(eq=False, slots=True)
 class Callback:
-    """What to call at a departure, and for which waiter. Calling this cancels it."""
+    """What to call at a departure, and for which waiters. Calling this cancels it."""
 
     departed: Callable[[bool], None]
-    waiter: Contender | None
+    waiters: Sequence[Contender]
     watch: Watch
     cancel: Callable[[Callback], None]
 

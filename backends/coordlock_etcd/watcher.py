@@ -84,7 +84,7 @@ class Watcher:
         contender: Contender,
         revision: int,
         departed: Callable[[bool], None],
-        waiter: Contender | None,
+        waiters: Sequence[Contender],
         *,
         own: bool,
     ) -> Callable[[], None]:
@@ -105,7 +105,7 @@ class Watcher:
             else:
                 self._progress.joined(watch)
                 self._witness()
-            callback = Callback(departed, waiter, watch, self._cancelled)
+            callback = Callback(departed, waiters, watch, self._cancelled)
             watch.callbacks.append(callback)
             if self._thread is None:
                 thread = threading.Thread(
@@ -339,10 +339,11 @@ class Watcher:
             watch.callbacks = []  # a callback cancelled from now on finds nothing
             self._remove(watch)
         for callback in callbacks:
-            waiter = callback.waiter
+            waiters = callback.waiters
             try:
-                # Asked now: when the waiter wakes, its watch may be on another stream.
-                callback.departed(in_order and waiter is not None and self.told_in_order(waiter))
+                # Asked now: when the waiters wake, their watches may be on another stream.
+                told_in_order = all(map(self.told_in_order, waiters))
+                callback.departed(in_order and bool(waiters) and told_in_order)
             except Exception:
                 log.exception("etcd: the callback of a watch failed")
         # Only now: gRPC's thread for requests would compete with the callbacks for the interpreter.

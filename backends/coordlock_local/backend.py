@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import ClassVar, Final, Self, TypeVar
@@ -119,7 +119,7 @@ class LocalBackend(Backend):
         contender: Contender,
         revision: int,
         departed: Callable[[bool], None],
-        waiter: Contender | None = None,
+        waiters: Sequence[Contender] = (),
     ) -> Callable[[], None]:
         if self._ended() is not None:  # before the lock, which a forked child may find taken
             return lambda: None
@@ -130,7 +130,7 @@ class LocalBackend(Backend):
                 self._watcher = Watcher(self._session)
             watcher = self._watcher
         try:
-            return watcher.watch(contender, departed, waiter)
+            return watcher.watch(contender, departed, waiters)
         except RuntimeError as error:  # no thread: the interpreter is exiting, or has too many
             raise BackendUnavailable(SERVICE, str(error)) from error
 

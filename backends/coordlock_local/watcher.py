@@ -57,7 +57,7 @@ class _Watched:
         self.contender: Final = contender
         self.paths: Final = paths
         #: What is called, and the contender on whose behalf.
-        self.watchers: dict[object, tuple[_Departed, Contender | None]] = {}
+        self.watchers: dict[object, tuple[_Departed, Sequence[Contender]]] = {}
 
 
 class Watcher:
@@ -85,12 +85,12 @@ class Watcher:
         self._closed = False
 
     def watch(
-        self, contender: Contender, departed: _Departed, waiter: Contender | None = None
+        self, contender: Contender, departed: _Departed, waiters: Sequence[Contender] = ()
     ) -> Callable[[], None]:
         """Call ``departed`` once when ``contender`` has left, also here and now; what cancels it.
 
-        Its argument is whether ``waiter`` was in its queue then: tokens never come back, so it was
-        if it is there afterwards.
+        Its argument is whether ``waiters`` were in their queues then: tokens never come back, so
+        they were if they are there afterwards.
 
         Raises RuntimeError where no thread can be started.
         """
@@ -117,7 +117,7 @@ class Watcher:
                 watched = self._watched[key] = _Watched(contender, self._paths(contender))
                 for path in watched.paths:
                     self._add(path, key)
-            watched.watchers[registration] = departed, waiter
+            watched.watchers[registration] = departed, waiters
         # After the notices are ordered, so that nothing falls between. A later watcher of the same
         # contender is told by them.
         if is_new and self._has_left(contender, {}):
@@ -256,11 +256,11 @@ class Watcher:
             return False
         return not lives[session]
 
-    def _is_there(self, waiter: Contender | None) -> bool:
-        if waiter is None or not self._session.is_alive():
+    def _are_there(self, waiters: Sequence[Contender]) -> bool:
+        if not waiters or not self._session.is_alive():
             return False
         try:
-            return stands(self._directory, Place.of(waiter))
+            return all(stands(self._directory, Place.of(waiter)) for waiter in waiters)
         except OSError:
             return False
 
@@ -269,9 +269,9 @@ class Watcher:
         if watched is None:
             return
         # Each is taken off when it has been called: what Ctrl-C ends here is told again.
-        for registration, (departed, waiter) in list(watched.watchers.items()):
+        for registration, (departed, waiters) in list(watched.watchers.items()):
             try:
-                departed(self._is_there(waiter))
+                departed(self._are_there(waiters))
             except Exception:
                 log.exception("a watcher of %s failed", key)
             watched.watchers.pop(registration, None)

@@ -112,7 +112,7 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
         contender: Contender,
         revision: int,
         departed: Callable[[bool], None],
-        waiter: Contender | None = None,
+        waiters: Sequence[Contender] = (),
     ) -> Callable[[], None]:
         live = True
 
@@ -128,7 +128,7 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
                 first = self._under_way[0] is me  # else an earlier departure is yet to be told
                 self._under_way.remove(me)
             if live:
-                departed(first and waiter is not None)
+                departed(first and bool(waiters))
 
         def left() -> None:
             with self._lock:

@@ -157,16 +157,15 @@ class ZookeeperBackend(Backend, Transactions):
         contender: Contender,
         revision: int,
         departed: Callable[[bool], None],
-        waiter: Contender | None = None,
+        waiters: Sequence[Contender] = (),
     ) -> Callable[[], None]:
         current = self._current
         if current is None:
             return lambda: None
-        place = None if waiter is None else waiter.key
         if nodes.is_shared_place(contender.key.rpartition("/")[2]):
             # A contender that no snapshot has shown may stand there still: the queue must be read.
-            place = None
-        return current.session.watches.add(contender.key, departed, place)
+            waiters = ()
+        return current.session.watches.add(contender.key, departed, waiters)
 
     def withdraw(self, entry: Entry) -> Promise[bool]:
         return self._submit(lambda now: now.queues.withdraw(entry))

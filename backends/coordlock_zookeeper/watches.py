@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from kazoo.protocol.states import Callback, EventType
 
 from coordlock.errors import AuthenticationFailed
 from coordlock.log import Log
+from coordlock.model.contender import Contender
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import NoNode
@@ -24,12 +25,12 @@ log = Log("coordlock.zookeeper")
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """A callback for a departure, and the path that waits for it. Calling this cancels it."""
+    """A callback for a departure, and who waits for it. Calling this cancels it."""
 
     path: str
     watched: _Watched
     departed: Callable[[bool], None]
-    waiter: str | None
+    waiters: Sequence[Contender]
     cancel: Callable[[_Waiting], None]
 
     def __call__(self) -> None:
@@ -84,11 +85,11 @@ class Watches:
         self._cancelled = self._cancel  # one bound method for all
 
     def add(
-        self, path: str, departed: Callable[[bool], None], waiter: str | None = None
+        self, path: str, departed: Callable[[bool], None], waiters: Sequence[Contender] = ()
     ) -> Callable[[], None]:
         """Call ``departed`` once ``path`` has gone, soon if it has; returns what cancels that.
 
-        It is told whether the path ``waiter`` would have been told of before: see `certain`.
+        It is told whether those of ``waiters`` would have been told of before: see `certain`.
         """
         with self._lock:
             if self._closed:
@@ -96,7 +97,7 @@ class Watches:
             watched = self._table.get(path)
             if watched is None:
                 watched = self._table[path] = _Watched()
-            waiting = _Waiting(path, watched, departed, waiter, self._cancelled)
+            waiting = _Waiting(path, watched, departed, waiters, self._cancelled)
             watched.waiting.append(waiting)
             # Without a connection `rearm` will ask.
             asking = not watched.armed and self._client.connected
@@ -194,8 +195,9 @@ class Watches:
             waiting = [] if watched is None else watched.waiting.copy()
         for one in waiting:
             try:
-                # Asked now: when the waiter wakes, the watch may be on another server.
-                one.departed(one.waiter is not None and self.certain(one.waiter))
+                # Asked now: when the waiters wake, the watches may be on another server.
+                told_before = all(self.certain(waiter.key) for waiter in one.waiters)
+                one.departed(bool(one.waiters) and told_before)
             except Exception:
                 log.exception("a callback for a departure failed")
 

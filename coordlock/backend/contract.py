@@ -114,7 +114,7 @@ class Backend(ABC):
         contender: Contender,
         revision: int,
         departed: Callable[[bool], None],
-        waiter: Contender | None = None,
+        waiters: Sequence[Contender] = (),
     ) -> Callable[[], None]:
         """Call ``departed(in_order)`` once, when ``contender`` has left after ``revision``.
 
@@ -122,13 +122,13 @@ class Backend(ABC):
         session ended. Survives reconnects. Returns what cancels the watch; idempotent. All watches
         of a contender share one of the service's.
 
-        ``waiter`` is the session's own contender on whose behalf this is asked. It is watched, too,
-        and stands behind ``contender``, in whose place it is granted without reading the queue. So
-        ``in_order`` says whether that is safe: had ``waiter`` departed before ``contender``, its
-        departure would have been told by now. Where that is not certain, and without a ``waiter``,
-        it is False, and the queue is read. Reasons for doubt are a watch that the service is not
-        yet known to have, as after a connection broke, and departures that are found by looking at
-        one contender after another.
+        ``waiters`` are the session's own contenders on whose behalf this is asked, which are
+        granted together. They are watched, too, and one stands behind ``contender``, in whose place
+        it is granted without reading the queue. So ``in_order`` says whether that is safe: had any
+        of ``waiters`` departed before ``contender``, its departure would have been told by now.
+        Where that is not certain, and without ``waiters``, it is False, and the queue is read.
+        Reasons for doubt are a watch that the service is not yet known to have, as after a
+        connection broke, and departures that are found by looking at one contender after another.
         """
 
     @abstractmethod

@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from coordlock.backend.contract import Backend
+from coordlock.errors import Unsupported
 from coordlock.model.contender import Entry, Snapshot
 from coordlock.runtime.promise import Promise
 
-__all__ = ["EntrySets"]
+__all__ = ["EntrySets", "of"]
 
 
 class EntrySets(ABC):
@@ -45,3 +47,13 @@ class EntrySets(ABC):
         the entries is under way; the kernel repeats it after `BackendUnavailable`, and takes no
         answer to a repetition for what the first one did.
         """
+
+
+def of(backend: Backend) -> EntrySets:
+    """``backend``, which changes several queues in one step. Raises `Unsupported` for another."""
+    if isinstance(backend, EntrySets):
+        return backend
+    raise Unsupported(
+        f"the {backend.scheme} backend cannot take several locks in one step: take one after the "
+        "other, everywhere in the same order"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from copy import copy
 from typing import Final
 
@@ -26,6 +27,7 @@ from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise, all_of
 
 __all__ = ["acquisition"]
 
@@ -38,20 +40,18 @@ _SESSIONS: Final = 3
 class _Acquisition:
     """One call of acquire."""
 
-    __slots__ = ("caller", "claim", "engine", "label", "queue", "report", "ticket")
+    __slots__ = ("caller", "claims", "engine", "label", "report", "ticket")
 
     def __init__(
         self,
         engine: Engine,
-        queue: str,
-        claim: Claim,
+        claims: Mapping[str, Claim],
         caller: Caller | None,
         label: str | None,
         report: Report,
     ) -> None:
         self.engine = engine
-        self.queue = queue
-        self.claim = claim
+        self.claims = claims
         self.caller = caller
         self.label = label
         self.report = report
@@ -62,7 +62,7 @@ class _Acquisition:
             attempts = 0
             while True:
                 session = yield from self.engine.session()
-                ticket = self.engine.ticket(session, self.queue, self.claim, self.label)
+                ticket = self.engine.ticket(session, self.claims, self.label)
                 self.ticket = ticket
                 try:
                     yield from self._queue(ticket, once)
@@ -73,10 +73,11 @@ class _Acquisition:
                     if isinstance(gone, Evicted):
                         lost = yield from self._cause(session)
                     self.engine.check()
-                    if lost is None:
-                        raise Evicted(self.queue) from None
+                    if isinstance(gone, Evicted) and lost is None:
+                        raise Evicted(gone.name) from None
+                    assert lost is not None
                     # Without a place in the queue there is nothing to lose: a new session may try.
-                    attempts = attempts + 1 if ticket.contender is None else 0
+                    attempts = 0 if ticket.contenders else attempts + 1
                     may_go_on = attempts < _SESSIONS if attempts else self._may_requeue(lost, once)
                     if not may_go_on:
                         raise lost from None
@@ -84,7 +85,7 @@ class _Acquisition:
                     ticket.withdraw()
                     raise
         except Cancelled as cancelled:
-            raise AcquireCancelled(self.queue, str(cancelled)) from cancelled.__cause__
+            raise AcquireCancelled(self.report.name, str(cancelled)) from cancelled.__cause__
         except DeadlineReached as late:
             if once and self.report.has_seen:
                 raise self.report.busy() from None
@@ -97,7 +98,8 @@ class _Acquisition:
         """Whether to go on at the end of the queue, in place of ``error``; says so."""
         if once or not self.engine.settings.requeue:
             return False
-        log.warning("lock %r: %s; waiting goes on at the end of the queue", self.queue, error)
+        text = "lock %r: %s; waiting goes on at the end of the queue"
+        log.warning(text, self.report.name, error)
         return True
 
     def _cause(self, session: Session) -> Steps[CoordlockError | None]:
@@ -107,64 +109,74 @@ class _Acquisition:
         return copy(session.ended)
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
-        snapshot = self.engine.deduplicated((yield from ticket.enqueue()))
-        me = ticket.contender
-        assert me is not None
+        queues = list(map(self.engine.deduplicated, (yield from ticket.enqueue())))
         while True:
-            if (other := mismatch(snapshot, me)) is not None:
-                other = yield from identified(self.engine, self.queue, other)
-                raise QueueMismatch(self.queue, str(self.claim), str(other.claim), str(other))
-            waiting_for = blockers(snapshot, me)
-            if not waiting_for and not snapshot.omitted:
-                # No contender enters before me, so none that is not in this snapshot can be in my
+            waiting_for = []
+            for snapshot, me in zip(queues, ticket.contenders, strict=True):
+                if (other := mismatch(snapshot, me)) is not None:
+                    raise (yield from self._misused(snapshot.queue, me, other))
+                waiting_for.append(blockers(snapshot, me))
+            if not any(waiting_for):
+                omitting = [n for n, snapshot in enumerate(queues) if snapshot.omitted]
+                if omitting:
+                    yield from self._read(ticket, queues, omitting, whole=True)
+                    continue
+                # No contender enters before me, so none that is not in these snapshots can be in my
                 # way, and one that has departed never returns. And I am still there: see `_wait`.
-                self.engine.grant(ticket, snapshot.revision, self.caller)
+                self.engine.grant(ticket, queues, self.caller)
                 self.report.granted(ticket)
                 return
-            if not waiting_for:
-                snapshot = yield from self._read(ticket, None)
-                continue
-            self.report.waits(ticket, snapshot.omitted + len(snapshot.before(me)), waiting_for[-1])
+            self.report.waits(ticket, queues, waiting_for)
             if once:
                 yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
                 raise self.report.busy()
             if ENDING.reason is not None:
                 raise Cancelled(ENDING.reason)
-            snapshot = yield from self._wait(ticket, me, snapshot, waiting_for)
+            yield from self._wait(ticket, queues, waiting_for)
+
+    def _misused(self, queue: str, me: Contender, other: Contender) -> Steps[QueueMismatch]:
+        """The error for ``other``, which uses the queue as another kind of lock."""
+        other = yield from identified(self.engine, queue, other)
+        return QueueMismatch(queue, str(me.claim), str(other.claim), str(other))
 
     def _wait(
-        self,
-        ticket: Ticket,
-        me: Contender,
-        snapshot: Snapshot,
-        waiting_for: tuple[Contender, ...],
-    ) -> Steps[Snapshot]:
-        """Wait until one of ``waiting_for`` has left; the queue after that, with me in it.
+        self, ticket: Ticket, queues: list[Snapshot], waiting_for: list[tuple[Contender, ...]]
+    ) -> Steps[None]:
+        """Wait until one of ``waiting_for`` has left; ``queues`` are as after that, with me in all.
 
-        No read is needed when `next_in_line` proves the grant. That I am still there, the watch on
-        my own contender tells: it was set before, and departures are told in the order in which
-        they happen. Two things can be told in any order, and then the queue is read: what happened
-        while the connection was broken or while a watch was being set, which the backend tells with
-        the departure; and what happened at once, as when my session ends and takes all of its
-        contenders. So those of this client's own that have gone must have been removed by their
-        withdrawal: see `_left`.
+        No read is needed when `next_in_line` proves the grant. That I am still there, the watches
+        on my own contenders tell: they were set before, and departures are told in the order in
+        which they happen. Two things can be told in any order, and then the queues are read: what
+        happened while the connection was broken or while a watch was being set, which the backend
+        tells with the departure; and what happened at once, as when my session ends and takes all
+        of its contenders. So those of this client's own that have gone must have been removed by
+        their withdrawal: see `_left`.
         """
-        nearest = waiting_for[-1]
-        # Now, because they may be forgotten later; the last one is the nearest's.
-        owns = tuple(map(self.engine.own, waiting_for))
-        departure = ticket.departure(waiting_for, snapshot.revision)
+        # Now, because they may be forgotten later.
+        owns = {one: self.engine.own(one) for ahead in waiting_for for one in ahead}
+        departure = ticket.departure(queues, waiting_for)
         yield from self.report.on_time(departure, ticket)
         assert ticket.departures is not None
         departed = ticket.departures.seen  # more may go meanwhile
         doubtful = ticket.departures.in_doubt
-        for one, own in zip(waiting_for, owns, strict=True):
+        for one, own in owns.items():
             if own is not None and one in departed and not doubtful:
                 doubtful = not (yield from self._left(one, own, ticket))
         if doubtful:
-            return (yield from self._read(ticket, me))
-        hands_over = nearest in departed and _hands_over(owns[-1], nearest, me)
-        left = next_in_line(snapshot, me, departed, nearest if hands_over else None)
-        return left if left is not None else (yield from self._read(ticket, me))
+            yield from self._read(ticket, queues, range(len(queues)))
+            return
+        unproved = []
+        for number, ahead in enumerate(waiting_for):
+            if departed.isdisjoint(ahead):
+                continue
+            me, nearest = ticket.contenders[number], ahead[-1]
+            hands_over = nearest in departed and _hands_over(owns[nearest], nearest, me)
+            left = next_in_line(queues[number], me, departed, nearest if hands_over else None)
+            if left is None:
+                unproved.append(number)
+            else:
+                queues[number] = left
+        yield from self._read(ticket, queues, unproved)
 
     def _left(self, one: Contender, own: Ticket, ticket: Ticket) -> Steps[bool]:
         """Whether ``one``, which has departed, was removed by the withdrawal of ``own``, and alone.
@@ -172,53 +184,67 @@ class _Acquisition:
         The answer to the withdrawal tells, which comes at about the same time as the departure. An
         attempt without answer proves nothing, nor does another contender of the same entry.
         """
-        if not own.is_leaving or own.contender is None or not are_same(own.contender, one):
+        if not own.is_leaving or own.own(one) is None:
             return False
         answer = ticket.unless_lost(own.withdraw())
         yield within(self.engine.timers, answer, PATIENCE)
         return own.removed_alone
 
-    def _read(self, ticket: Ticket, upto: Contender | None) -> Steps[Snapshot]:
-        backend, timers = self.engine.backend, self.engine.timers
+    def _read(
+        self,
+        ticket: Ticket,
+        queues: list[Snapshot],
+        numbers: Collection[int],
+        *,
+        whole: bool = False,
+    ) -> Steps[None]:
+        """Read those of ``queues`` with the ``numbers``: as ``whole``, or as far as me."""
+        if not numbers:
+            return
+        backend = self.engine.backend
         if ticket.departures is not None:
             ticket.departures.in_doubt = False
-        snapshot = yield from retried(
-            lambda: ticket.unless_lost(backend.snapshot(self.queue, upto)), timers
-        )
-        me = ticket.contender
-        # An attempt that arrived late may have made another one of the same entry.
-        if me is None or not any(are_same(one, me) for one in snapshot.contenders):
-            raise Evicted(self.queue)
-        return snapshot
+
+        def ask() -> Promise[list[Snapshot]]:
+            places = ((ticket.entries[one].queue, ticket.contenders[one]) for one in numbers)
+            asked = (backend.snapshot(queue, None if whole else me) for queue, me in places)
+            return ticket.unless_lost(all_of(asked))
+
+        snapshots = yield from retried(ask, self.engine.timers)
+        for number, snapshot in zip(numbers, snapshots, strict=True):
+            me = ticket.contenders[number]
+            # An attempt that arrived late may have made another one of the same entry.
+            if not any(are_same(one, me) for one in snapshot.contenders):
+                raise Evicted(snapshot.queue)
+            queues[number] = snapshot
 
 
 def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:
-    """Whether ``nearest``, the contender of ``predecessor``, leaves me next when it goes.
+    """Whether ``nearest``, a contender of ``predecessor``, leaves me next when it goes.
 
     It does where it was granted and we ask for the same: see `next_in_line`. An id alone doesn't
     tell what was granted: a lost attempt may have left another contender of the same entry behind.
     """
-    if predecessor is None or predecessor.granted is None or predecessor.contender is None:
+    if predecessor is None or predecessor.granted is None:
         return False
-    return are_same(predecessor.contender, nearest) and nearest.claim == me.claim
+    return predecessor.own(nearest) is not None and nearest.claim == me.claim
 
 
 def acquisition(
     engine: Engine,
-    queue: str,
-    claim: Claim,
+    claims: Mapping[str, Claim],
     timeout: float | None = None,
     caller: Caller | None = None,
     label: str | None = None,
     cancellation: Cancellation | None = None,
 ) -> Steps[Ticket]:
-    """Acquire ``queue`` as ``claim``; the granted ticket.
+    """Acquire the queues in ``claims``, each as its claim, all at once; the granted ticket.
 
     It ends after ``timeout`` seconds, None waits for ever and 0 tries once; ``caller`` is warned
     when it waits for itself, and ``label`` is shown in place of the client's. Raises
     `AcquireTimeout` when the time is up, `AcquireUnavailable` where the service is silent then;
     asked once, `AcquireTimeout` when the lock is busy, and `BackendUnavailable` when the service is
-    silent. Raises `QueueMismatch`, `SessionLost` or `Evicted` when the contender is lost while it
+    silent. Raises `QueueMismatch`, `SessionLost` or `Evicted` when a contender is lost while it
     waits, `AcquireCancelled` when ``cancellation`` comes or the process is to end, and what the
     backend raises. However it ends without a grant, the ticket is withdrawn.
     """
@@ -228,8 +254,8 @@ def acquisition(
         yield deadline
     else:
         if cancellation is not None and cancellation.reason is not None:
-            raise AcquireCancelled(queue, cancellation.reason)
+            raise AcquireCancelled(", ".join(claims), cancellation.reason)
         both = (one for one in (cancellation, ENDING.waits) if one is not None)
         yield Deadline.at_latest(deadline, engine.clock, tuple(both))
-    report = Report(engine, queue, claim, caller, None if once else deadline)
-    return (yield from _Acquisition(engine, queue, claim, caller, label, report).steps(once))
+    report = Report(engine, claims, caller, None if once else deadline)
+    return (yield from _Acquisition(engine, claims, caller, label, report).steps(once))

@@ -1,9 +1,9 @@
-"""The earlier contenders that one contender waits for, as they leave."""
+"""The earlier contenders that a ticket waits for, as they leave."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -17,17 +17,17 @@ _NONE: Final[frozenset[Contender]] = frozenset()  # Python makes a new one each 
 
 
 class Departures:
-    """What ``waiter`` learns of those before it: which have departed, and in which order."""
+    """What ``waiters`` learn of those before them: which have departed, and in which order."""
 
-    __slots__ = ("_backend", "_lock", "_waiter", "_waiting", "_watches", "in_doubt", "seen")
+    __slots__ = ("_backend", "_lock", "_waiters", "_waiting", "_watches", "in_doubt", "seen")
 
-    def __init__(self, backend: Backend, waiter: Contender) -> None:
+    def __init__(self, backend: Backend, waiters: Sequence[Contender]) -> None:
         #: Those that were waited for and have departed.
         self.seen = _NONE
-        #: Whether one of those may have been told before an earlier departure of ``waiter`` itself.
+        #: Whether one of those may have been told before an earlier departure of a waiter itself.
         self.in_doubt = False
         self._backend = backend
-        self._waiter = waiter
+        self._waiters = waiters
         self._lock = threading.RLock()
         self._waiting: Promise[None] | None = None
         self._watches: dict[Contender, Callable[[], None]] | None = {}
@@ -37,10 +37,10 @@ class Departures:
         """Those that are watched now."""
         return tuple(self._watches or ())
 
-    def any_of(self, blockers: Iterable[Contender], revision: int) -> Promise[None]:
-        """A promise that is kept when any of ``blockers`` has left the queue after ``revision``."""
+    def any_of(self, blockers: Mapping[Contender, int]) -> Promise[None]:
+        """A promise that is kept when any of ``blockers`` has left its queue after a revision."""
         waiting: Promise[None] = Promise()
-        wanted = dict.fromkeys(blockers).keys()  # in order: what is simulated can be repeated
+        wanted = blockers.keys()  # in order: what is simulated can be repeated
         with self._lock:
             self._waiting = waiting
             watches = self._watches or {}
@@ -49,7 +49,7 @@ class Departures:
         for cancel in unwanted:
             cancel()
         for contender in missing:
-            self._watch(contender, revision)
+            self._watch(contender, blockers[contender])
         if wanted & self.seen:
             waiting.resolve(None)
         return waiting
@@ -63,7 +63,7 @@ class Departures:
 
     def _watch(self, contender: Contender, revision: int) -> None:
         departed = partial(Departures._depart, self, contender)  # smaller than with a bound method
-        cancel = self._backend.watch(contender, revision, departed, self._waiter)
+        cancel = self._backend.watch(contender, revision, departed, self._waiters)
         with self._lock:
             has_stopped = self._watches is None
             if self._watches is not None:

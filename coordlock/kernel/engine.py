@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -30,7 +30,7 @@ from coordlock.kernel.sessions import Sessions
 from coordlock.kernel.ticket import Stage, Ticket
 from coordlock.log import Log
 from coordlock.model.claim import Claim
-from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
@@ -125,18 +125,21 @@ class Engine:
         return (yield from self.sessions.live())
 
     def ticket(
-        self, session: Session, queue: str, claim: Claim, label: str | None = None
+        self, session: Session, claims: Mapping[str, Claim], label: str | None = None
     ) -> Ticket:
-        """A new ticket for ``queue`` in ``session``; nothing is sent yet.
+        """A new ticket in ``session`` for the queues in ``claims``; nothing is sent yet.
 
         ``label`` describes its owner in place of the client's.
         """
         label = self.settings.label if label is None else label
         owner = Owner(self._host, self._pid, label, time.time())
-        entry = Entry(queue, next(self._ids), claim, owner)
-        ticket = Ticket(self.backend, self.timers, session, entry, self.recovery, self._forget)
+        entries = tuple(
+            [Entry(queue, next(self._ids), claim, owner) for queue, claim in claims.items()]
+        )
+        ticket = Ticket(self.backend, self.timers, session, entries, self.recovery, self._forget)
         with self._lock:
-            self._tickets[entry.id] = ticket
+            for entry in entries:
+                self._tickets[entry.id] = ticket
         if self.closed:
             ticket.lose(ClientClosed())
         if self.events.heard:
@@ -147,12 +150,13 @@ class Engine:
         """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
         return self._tickets.get(contender.id)
 
-    def grant(self, ticket: Ticket, revision: int, caller: Caller | None) -> None:
+    def grant(self, ticket: Ticket, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
         """Grant ``ticket`` to ``caller``, and note that until it is gone: see `Ticket.grant`."""
         with self._lock:
-            if ticket.entry.id in self._tickets:  # else the client has been closed
-                self._granted.setdefault(ticket.entry.queue, []).append(ticket)
-        ticket.grant(revision, caller)
+            for entry in ticket.entries:
+                if entry.id in self._tickets:  # else the client has been closed
+                    self._granted.setdefault(entry.queue, []).append(ticket)
+        ticket.grant(snapshots, caller)
 
     def limit(self, ticket: Ticket, seconds: float) -> None:
         """Let ``ticket``, which was granted, be held for ``seconds`` from now."""
@@ -164,10 +168,10 @@ class Engine:
 
     def _expire(self, ticket: Ticket, seconds: float) -> None:
         """``ticket`` was held for the ``seconds`` that it might be."""
-        if ticket.is_leaving or ticket.end.done() or ticket.contender is None:
+        if ticket.is_leaving or ticket.end.done() or not ticket.contenders:
             return
         reason = f"it was held for {seconds:g} s, which max_hold or extend() had allowed"
-        lost = LockLost(ticket.entry.queue, ticket.contender.token or 0, reason)
+        lost = LockLost(ticket.name, ticket.contenders[0].token or 0, reason)
         ticket.lose(lost)
         log.warning("%s: %s", self.settings, lost)
         with suppress(ClientClosed):
@@ -187,8 +191,7 @@ class Engine:
 
     def _known(self, contender: Contender) -> Contender:
         ticket = self.own(contender)
-        kept = None if ticket is None else ticket.contender
-        return kept if kept is not None and are_same(kept, contender) else contender
+        return contender if ticket is None else ticket.own(contender) or contender
 
     def ask(self, request: Callable[[], Promise[T]]) -> Steps[T]:
         """The answer to an idempotent request, repeated for up to the ``request_timeout``.
@@ -281,7 +284,7 @@ class Engine:
     def _everybody(self) -> list[Ticket]:
         # A copy: a collection of garbage meanwhile may forget some.
         with self._lock:
-            return list(self._tickets.values())
+            return list(dict.fromkeys(self._tickets.values()))
 
     def _leave(self) -> None:
         self._disconnect()
@@ -293,22 +296,21 @@ class Engine:
 
     def _forget(self, ticket: Ticket) -> None:
         with self._lock:
-            self._tickets.pop(ticket.entry.id, None)
-            queue = ticket.entry.queue
-            if ticket in (granted := self._granted.get(queue, [])):
-                granted.remove(ticket)
-                if not granted:
-                    del self._granted[queue]
+            for entry in ticket.entries:
+                self._tickets.pop(entry.id, None)
+                if ticket in (granted := self._granted.get(entry.queue, [])):
+                    granted.remove(ticket)
+                    if not granted:
+                        del self._granted[entry.queue]
         if self._leaving and not self._tickets:
             self._leave()
 
     def _tell_end(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
-        now, entry, lost = self.clock.now(), ticket.entry, end.result()
-        if lost is None:
-            was_granted = ticket.granted is not None
-            self.events.tell(events.Left(now, entry.id, entry.queue, entry.claim, was_granted))
-        else:
-            self.events.tell(events.Lost(now, entry.id, entry.queue, entry.claim, str(lost)))
+        now, lost, was_granted = self.clock.now(), end.result(), ticket.granted is not None
+        for entry in ticket.entries:
+            what = now, entry.id, entry.queue, entry.claim
+            left = events.Left(*what, was_granted) if lost is None else None
+            self.events.tell(left or events.Lost(*what, str(lost)))
 
     def _session_ended(self, session: Session, error: CoordlockError) -> None:
         if not session.id:
@@ -344,5 +346,5 @@ class Engine:
 
 def _withdraw(tickets: Iterable[Ticket]) -> None:
     for ticket in tickets:
-        if ticket.contender is not None:
+        if ticket.contenders:
             ticket.withdraw()  # else it is being sent, and its sender withdraws it

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, SessionLost
@@ -13,7 +13,13 @@ from coordlock.kernel.session import Session
 from coordlock.model.contender import Entry
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise, resolved
+
+if TYPE_CHECKING:
+    from coordlock.backend import entries as entry_sets
+else:
+    entry_sets = Lazily("coordlock.backend.entries")  # most programs take one lock at a time
 
 __all__ = ["Removal", "Removed", "removal"]
 
@@ -40,25 +46,30 @@ def removal(
 
 
 class Removed(NamedTuple):
-    """Whether a contender was there to be removed, and whether that is certain."""
+    """Whether every contender was there to be removed, and whether that is certain."""
 
     was_there: bool
     is_certain: bool
 
 
 class Removal:
-    """The removal of one entry's contenders, on behalf of the ticket that is withdrawn.
+    """The removal of the contenders of a ticket that is withdrawn.
 
     An outage does not end it: it goes on when the service answers again, or when the service has
     ended the session, which removes them, too.
     """
 
-    __slots__ = ("_backend", "_entry", "_recovery", "_session", "_timers")
+    __slots__ = ("_backend", "_entries", "_recovery", "_session", "_timers")
 
     def __init__(
-        self, entry: Entry, session: Session, backend: Backend, timers: Timers, recovery: Recovery
+        self,
+        entries: Sequence[Entry],
+        session: Session,
+        backend: Backend,
+        timers: Timers,
+        recovery: Recovery,
     ) -> None:
-        self._entry = entry
+        self._entries = entries
         self._session = session
         self._backend = backend
         self._timers = timers
@@ -89,4 +100,8 @@ class Removal:
             yield from self.steps()
 
     def _ask(self) -> Promise[bool]:
-        return resolved(False) if self._session.gone else self._backend.withdraw(self._entry)
+        if self._session.gone:
+            return resolved(False)
+        if len(self._entries) == 1:
+            return self._backend.withdraw(self._entries[0])
+        return entry_sets.of(self._backend).withdraw_all(self._entries)

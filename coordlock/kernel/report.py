@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -39,25 +40,27 @@ _ALONE: Final = 1.0
 class Report:
     """What one waiting call of acquire knows, for the error that may end it.
 
+    Of several queues, it is about the first in which the call has to wait.
+
     ``deadline`` is the call's, None where the service need not be asked who is ahead.
     """
 
     __slots__ = (
-        *("_ahead", "_answer", "_caller", "_claim", "_deadline", "_engine", "_position", "_queue"),
-        *("_started", "_warns"),
+        *("_ahead", "_answer", "_caller", "_claims", "_deadline", "_engine", "_position"),
+        *("_started", "_warns", "name"),
     )
 
     def __init__(
         self,
         engine: Engine,
-        queue: str,
-        claim: Claim,
+        claims: Mapping[str, Claim],
         caller: Caller | None,
         deadline: Deadline | None,
     ) -> None:
         self._engine = engine
-        self._queue = queue
-        self._claim = claim
+        #: The lock that is waited for, once that is known; all of them before.
+        self.name = ", ".join(claims)
+        self._claims = claims
         self._caller = caller
         self._deadline = deadline
         self._started = engine.clock.now()
@@ -66,18 +69,35 @@ class Report:
         self._answer: Promise[Snapshot] | None = None
         self._warns = False
 
-    def waits(self, ticket: Ticket, position: int, ahead: Contender) -> None:
-        """``position`` contenders stand before ``ticket``'s, and ``ahead`` is waited for."""
-        if self._position is None and (listeners := self._engine.events).heard:
-            entry, now = ticket.entry, self._engine.clock.now()
+    def waits(
+        self,
+        ticket: Ticket,
+        queues: Iterable[Snapshot],
+        waiting_for: Iterable[tuple[Contender, ...]],
+    ) -> None:
+        """``ticket`` waits for ``waiting_for`` in its ``queues``."""
+        listeners, is_first, had_waited = self._engine.events, True, self._position is not None
+        all_places = zip(ticket.entries, ticket.contenders, queues, waiting_for, strict=True)
+        for entry, me, snapshot, ahead in all_places:
+            if not ahead:
+                continue
+            position = snapshot.omitted + len(snapshot.before(me))
+            if is_first:
+                self.name, self._position, self._ahead = entry.queue, position, ahead[-1]
+                is_first = False
+            if had_waited or not listeners.heard:
+                return
+            now = self._engine.clock.now()
             listeners.tell(events.Queued(now, entry.id, entry.queue, entry.claim, position))
-        self._position, self._ahead = position, ahead
 
     def granted(self, ticket: Ticket) -> None:
         """The lock was granted to ``ticket``."""
-        if (listeners := self._engine.events).heard and ticket.contender is not None:
-            entry, token, now = ticket.entry, ticket.contender.token or 0, self._engine.clock.now()
-            event = events.Granted(now, entry.id, entry.queue, entry.claim, token, self._waited)
+        if not (listeners := self._engine.events).heard:
+            return
+        now, waited = self._engine.clock.now(), self._waited
+        for entry, me in zip(ticket.entries, ticket.contenders, strict=True):
+            token = me.token or 0
+            event = events.Granted(now, entry.id, entry.queue, entry.claim, token, waited)
             listeners.tell(event)
 
     def on_time(self, departure: Promise[None], ticket: Ticket) -> Steps[None]:
@@ -90,7 +110,7 @@ class Report:
             left = self._deadline.remaining() - PATIENCE
             yield within(self._engine.timers, departure, left)
             if not departure.done() and self._answer is None:
-                self._answer = self._engine.backend.snapshot(self._queue, self._ahead, owners=True)
+                self._answer = self._engine.backend.snapshot(self.name, self._ahead, owners=True)
         yield departure
 
     @property
@@ -100,13 +120,13 @@ class Report:
 
     def busy(self) -> AcquireTimeout:
         """The error of a call that does not wait, at a lock that is held."""
-        return AcquireTimeout(self._queue, self._waited, self._position, self._described(), None)
+        return AcquireTimeout(self.name, self._waited, self._position, self._described(), None)
 
     def in_vain(
         self, late: DeadlineReached, ticket: Ticket | None
     ) -> tuple[AcquireTimeout, BackendUnavailable | None]:
         """The error at the deadline, and its cause: the lock was busy, or the service silent."""
-        facts = self._queue, self._waited, self._position, self._described(), self._held_here()
+        facts = self.name, self._waited, self._position, self._described(), self._held_here()
         if (silent := self._silence(late, ticket)) is None:
             return AcquireTimeout(*facts), None
         return AcquireUnavailable(*facts, service=silent.service, reason=silent.reason), silent
@@ -137,16 +157,17 @@ class Report:
 
     def _own_grant(self) -> Ticket | None:
         """The caller's own grant of this lock, where it is what the caller waits for."""
-        if self._caller is None or not (held := self._engine.held(self._queue)):
+        if self._caller is None or not (held := self._engine.held(self.name)):
             return None
         own = [one for one in held if one.granted and one.granted[1] is self._caller]
-        enough = self._claim.of if isinstance(self._claim, Permit) else 1
+        claim = self._claims.get(self.name)
+        enough = claim.of if isinstance(claim, Permit) else 1
         return own[0] if len(own) >= enough else None
 
     def _held_here(self) -> str | None:
         """Since when and where this client holds the lock, if it does."""
         own = self._own_grant()
-        held = [own] if own is not None else self._engine.held(self._queue)
+        held = [own] if own is not None else self._engine.held(self.name)
         for ticket in held:
             if ticket.granted is not None:
                 since, caller = ticket.granted
@@ -160,7 +181,7 @@ class Report:
             log.warning(
                 "lock %r: waiting for a grant that the same caller holds %s; locks are not "
                 "reentrant, so this waits for itself unless something else releases it",
-                self._queue,
+                self.name,
                 self._held_here(),
             )
 

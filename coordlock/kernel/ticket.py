@@ -1,10 +1,10 @@
-"""The client's side of one contender: from before it is sent until it is certainly gone."""
+"""The client's side of its contenders: from before they are sent until they are certainly gone."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from enum import IntEnum
 from functools import partial
@@ -24,14 +24,18 @@ from coordlock.kernel.removal import Removal
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.log import Log
-from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.contender import Contender, Entry, Snapshot, are_same
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers, ensure, soon
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise, copied, failed, resolved, settled
 
 if TYPE_CHECKING:
+    from coordlock.backend import entries as entry_sets
     from coordlock.kernel.hold_limit import HoldLimit  # few grants have one
+else:
+    entry_sets = Lazily("coordlock.backend.entries")  # most programs take one lock at a time
 
 __all__ = ["Stage", "Ticket"]
 
@@ -57,10 +61,10 @@ class Stage(IntEnum):
 
 
 class Ticket:
-    """One entry on its way through a queue.
+    """One entry on its way through a queue, or several that stand or fall together.
 
-    ``end`` is kept with the error by which the contender was lost (its session ended, it was
-    removed, the client was closed), or with None when it was withdrawn before that.
+    ``end`` is kept with the error by which a contender was lost (its session ended, it was
+    removed, the client was closed), or with None when they were withdrawn before that.
     """
 
     __slots__ = (
@@ -74,10 +78,10 @@ class Ticket:
         "_recovery",
         "_stop_watching",
         "_timers",
-        "contender",
+        "contenders",
         "departures",
         "end",
-        "entry",
+        "entries",
         "granted",
         "limit",
         "removal",
@@ -91,17 +95,19 @@ class Ticket:
         backend: Backend,
         timers: Timers,
         session: Session,
-        entry: Entry,
+        entries: tuple[Entry, ...],
         recovery: Recovery,
         on_gone: Callable[[Ticket], None],
     ) -> None:
         self.session: Final = session
-        self.entry: Final = entry
+        #: One or more, each of another queue.
+        self.entries: Final = entries
         self.end: Final[Promise[CoordlockError | None]] = Promise()
-        #: Whether the withdrawal has removed the contender, once that is known.
+        #: Whether the withdrawal has removed every contender, once that is known.
         self.removal: Final[Promise[bool]] = Promise()
         self.stage = Stage.SENDING
-        self.contender: Contender | None = None
+        #: In the order of the entries, once they stand in their queues; empty before.
+        self.contenders: tuple[Contender, ...] = ()
         #: The earlier contenders that it waits for, once it does.
         self.departures: Departures | None = None
         #: When (by the wall clock) it was granted, and to which thread or task. From then on it is
@@ -109,7 +115,7 @@ class Ticket:
         self.granted: tuple[float, Caller | None] | None = None
         #: How long it may be held, where that has a limit.
         self.limit: HoldLimit | None = None
-        #: Whether it is certain that the withdrawal is what removed the contender.
+        #: Whether it is certain that the withdrawal is what removed every contender.
         self.removed_alone = False
         self._backend = backend
         self._timers = timers
@@ -117,12 +123,21 @@ class Ticket:
         self._on_gone = on_gone
         self._lock = threading.RLock()
         self._attempts = 0
-        self._in_flight: Promise[Snapshot] | None = None
+        self._in_flight: Promise[Any] | None = None
         #: The first error that was told, also of a contender that was withdrawn before.
         self._news: CoordlockError | None = None
         #: What the caller waits for, one thing at a time: it fails with the contender.
         self._awaited: Promise[Any] | None = None
         self._stop_watching: Callable[[], None] | None = None
+
+    @property
+    def name(self) -> str:
+        """The queues, for people."""
+        return ", ".join([entry.queue for entry in self.entries])
+
+    def own(self, contender: Contender) -> Contender | None:
+        """What is kept of ``contender``, where it is one of this ticket's own."""
+        return next((one for one in self.contenders if are_same(one, contender)), None)
 
     @property
     def lost(self) -> CoordlockError | None:
@@ -142,22 +157,26 @@ class Ticket:
         removal = self.removal
         return removal.done() and removal.exception() is None and not removal.result()
 
-    def enqueue(self) -> Steps[Snapshot]:
-        """Send the entry, again where no answer came; the queue with its contender in it."""
+    def enqueue(self) -> Steps[tuple[Snapshot, ...]]:
+        """Send the entries, again where no answer came; the queues with the contenders in them."""
         try:
-            snapshot = yield from retried(lambda: self.unless_lost(self._send()), self._timers)
+            answer = yield from retried(lambda: self.unless_lost(self._send()), self._timers)
         except SessionLost as error:
             self.session.gone_with(error)
             raise
         self._in_flight = _ANSWERED  # what it answered is known, and need not be kept
-        self.contender = snapshot.find(self.entry.id)
-        if self.contender is None:
-            raise Evicted(self.entry.queue)  # before the queue was read
+        snapshots = answer if isinstance(answer, tuple) else (answer,)
+        contenders = []
+        for entry, snapshot in zip(self.entries, snapshots, strict=True):
+            if (contender := snapshot.find(entry.id)) is None:
+                raise Evicted(entry.queue)  # before the queue was read
+            contenders.append(contender)
+        self.contenders = tuple(contenders)
         self._reach(Stage.QUEUED)
-        return snapshot
+        return snapshots
 
-    def grant(self, revision: int, caller: Caller | None) -> None:
-        """No earlier contender is in its way, by what is known at ``revision``.
+    def grant(self, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
+        """No earlier contender is in its way, by what ``snapshots`` of its queues prove.
 
         Raises what `check` does.
         """
@@ -168,7 +187,7 @@ class Ticket:
         if self._stop_watching is None:
             when = self._timers.clock.now() + _WATCH_DELAY
             try:
-                timer: Timer = self._timers.call_at(when, partial(self._watch, revision))
+                timer: Timer = self._timers.call_at(when, partial(self._watch, snapshots))
             except RuntimeError:  # no thread can be started: then the session alone tells of a loss
                 return
             self._stop_watching = timer.cancel
@@ -182,17 +201,24 @@ class Ticket:
         """``future``, but failing when the contender is lost, whether it is answered or not."""
         return future if future.done() else self._await(copied(future))
 
-    def departure(self, blockers: tuple[Contender, ...], revision: int) -> Promise[None]:
-        """A promise that is kept when any of ``blockers`` has left the queue after ``revision``.
+    def departure(
+        self, snapshots: Sequence[Snapshot], blockers: Iterable[Iterable[Contender]]
+    ) -> Promise[None]:
+        """A promise that is kept when any of ``blockers`` has left after its snapshot.
 
-        It fails when this ticket's own contender is lost, which is watched from here on.
+        There are ``blockers`` for each of the ticket's queues. It fails when a contender of this
+        ticket is lost; they are watched from here on.
         """
-        assert self.contender is not None
         if self._stop_watching is None:
-            self._watch(revision)
+            self._watch(snapshots)
         if self.departures is None:
-            self.departures = Departures(self._backend, self.contender)
-        waiting = self._await(self.departures.any_of(blockers, revision))
+            self.departures = Departures(self._backend, self.contenders)
+        wanted = {
+            one: snapshot.revision
+            for snapshot, ahead in zip(snapshots, blockers, strict=True)
+            for one in ahead
+        }
+        waiting = self._await(self.departures.any_of(wanted))
         if self.is_leaving:
             self.departures.stop()  # by another thread, which closes the client
         return waiting
@@ -206,21 +232,21 @@ class Ticket:
         if awaited is not None:
             awaited.fail(error)
 
-    def vanished(self, in_order: bool = False) -> None:
-        """The service says that the contender is not in the queue, in whichever order."""
+    def vanished(self, queue: str, in_order: bool = False) -> None:
+        """The service says that the contender is not in ``queue``, in whichever order."""
         if not self.is_leaving:
             # Sessions that end take their contenders along. In a process that stood still, this
             # news may come before its timers do, so the session looks at the clock.
             ended = self.session.ended
-            self.lose(Evicted(self.entry.queue) if ended is None else copy(ended))
+            self.lose(Evicted(queue) if ended is None else copy(ended))
             # The service is there. A lease that was revoked looks like an eviction: the heartbeat
             # that this sends tells.
             self.session.recovered()
 
     def withdraw(self) -> Promise[bool]:
-        """Remove the contender, now or as soon as it is known; whether it was there.
+        """Remove the contenders, now or as soon as they are known; whether all were there.
 
-        Safe at any moment, from any thread, and more than once: also while the entry is on its way
+        Safe at any moment, from any thread, and more than once: also while they are on their way
         or after its reply was lost. It never blocks and is repeated until the service has answered
         or the session is gone there; after an outage at once.
         """
@@ -257,7 +283,7 @@ class Ticket:
             promise.fail(self._news)
         return promise
 
-    def _send(self) -> Promise[Snapshot]:
+    def _send(self) -> Promise[Any]:
         if (ended := self.session.ended) is not None:
             return failed(copy(ended))
         with self._lock:
@@ -265,15 +291,21 @@ class Ticket:
                 # By another thread, which closes the client: nothing would remove it any more.
                 return failed(self._news or ClientClosed())
             self._attempts += 1
-        self._in_flight = self._backend.enqueue(self.entry)
+        if len(self.entries) == 1:
+            self._in_flight = self._backend.enqueue(self.entries[0])
+        else:
+            self._in_flight = entry_sets.of(self._backend).enqueue_all(self.entries)
         return self._in_flight
 
-    def _watch(self, revision: int) -> None:
-        """Watch the own contender from ``revision`` on."""
-        assert self.contender is not None
+    def _watch(self, snapshots: Iterable[Snapshot]) -> None:
+        """Watch the own contenders, from their ``snapshots`` on."""
         if self.end.done():
             return
-        cancel = self._backend.watch(self.contender, revision, self.vanished)
+        cancels = [
+            self._backend.watch(contender, one.revision, partial(self.vanished, one.queue))
+            for contender, one in zip(self.contenders, snapshots, strict=True)
+        ]
+        cancel = cancels[0] if len(cancels) == 1 else partial(_call_all, cancels)
         with self._lock:
             self._stop_watching = cancel
             is_leaving = self.is_leaving
@@ -288,7 +320,7 @@ class Ticket:
             # Ctrl-C may have come while it was sent.
             if self._in_flight is not None and not self._in_flight.done():
                 yield settled(self._in_flight)
-            removal = Removal(self.entry, self.session, self._backend, self._timers, self._recovery)
+            removal = self._make_removal()
             removed = yield from removal.steps()
             self.removed_alone = removed.was_there and removed.is_certain and not again
             in_doubt = self._attempts > 1 or self._may_arrive_late()
@@ -308,13 +340,17 @@ class Ticket:
                 # Ctrl-C, or the error of another signal handler, in the thread that goes on here.
                 soon(self._timers, self._leave_again)
                 raise
-            log.error("could not withdraw from %r: %s", self.entry.queue, error)
+            log.error("could not withdraw from %r: %s", self.name, error)
             self.removal.fail(error)
             yield self._over()  # it stands, and must not pass for another client's
         finally:
             if self.removal.done():  # else it is begun again
                 self._on_gone(self)
             self._unwatch()
+
+    def _make_removal(self) -> Removal:
+        backend, timers, recovery = self._backend, self._timers, self._recovery
+        return Removal(self.entries, self.session, backend, timers, recovery)
 
     def _may_arrive_late(self) -> bool:
         """Whether the request has no answer, so that it may take effect after the removal."""
@@ -333,3 +369,8 @@ class Ticket:
             stop()
         if self.departures is not None:
             self.departures.stop()
+
+
+def _call_all(actions: Iterable[Callable[[], None]]) -> None:
+    for action in actions:
+        action()

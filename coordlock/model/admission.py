@@ -25,7 +25,8 @@ def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
     * A permit of n waits for the n nearest earlier contenders: when fewer than n contenders stand
       before it, at least one of those n has departed (pigeonhole), so watching them misses nothing.
     """
-    earlier = snapshot.before(me)
+    if not (earlier := snapshot.before(me)):
+        return ()
     match me.claim:
         case Permit(of=permits):
             return earlier[-permits:] if len(earlier) >= permits else ()

@@ -126,6 +126,8 @@ class Snapshot:
 
     def before(self, contender: Contender) -> tuple[Contender, ...]:
         """The listed contenders that stand before ``contender``."""
+        if self.contenders and contender.order <= self.contenders[0].order:
+            return ()  # as in a queue of one
         return tuple(one for one in self.contenders if one.order < contender.order)
 
     def without(self, departed: Iterable[Contender]) -> Snapshot:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from coordlock.log import Log
 
-__all__ = ["Promise", "copied", "failed", "resolved", "settled"]
+__all__ = ["Promise", "all_of", "copied", "failed", "resolved", "settled"]
 
 log = Log("coordlock")
 
@@ -144,3 +144,21 @@ def copied(future: Promise[T]) -> Promise[T]:
     promise: Promise[T] = Promise()
     future.add_done_callback(promise.follow)
     return promise
+
+
+def all_of(promises: Iterable[Promise[T]]) -> Promise[list[T]]:
+    """A promise of what all of ``promises`` bring, in their order; broken by the first that is."""
+    awaited = list(promises)
+    together: Promise[list[T]] = Promise()
+    missing = list(awaited)  # popped in one step, so that a thread sees the last
+
+    def arrived(one: Promise[T]) -> None:
+        if (error := one.exception()) is not None:
+            together.fail(error)
+        missing.pop()
+        if not missing and not together.done():
+            together.resolve([promise.result() for promise in awaited])
+
+    for promise in awaited:
+        promise.add_done_callback(arrived)
+    return together

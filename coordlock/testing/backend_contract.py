@@ -356,7 +356,7 @@ class BackendContract(PartySuite):
                 snapshot.revision,
                 lambda _, told=told: told.append("the waiter"),  # type: ignore[misc]
             )
-            one.backend.watch(ahead, snapshot.revision, departed, waiter)
+            one.backend.watch(ahead, snapshot.revision, departed, (waiter,))
             for contender in (waiter, ahead):
                 assert two.backend.evict(contender).result(BOUND) is True
             assert gone.wait(BOUND)

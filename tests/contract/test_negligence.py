@@ -28,17 +28,17 @@ class Negligent(MemoryBackend):
         contender: Contender,
         revision: int,
         departed: Callable[[bool], None],
-        waiter: Contender | None = None,
+        waiters: Sequence[Contender] = (),
     ) -> Callable[[], None]:
         late = self.__dict__.setdefault("late", [])
 
         def keep(_: bool) -> None:
-            late.append(partial(departed, waiter is not None))
+            late.append(partial(departed, bool(waiters)))
             if len(late) == 2:
                 while late:
                     late.pop()()
 
-        return super().watch(contender, revision, keep, waiter)
+        return super().watch(contender, revision, keep, waiters)
 
 
 def test_a_backend_that_claims_an_order_that_it_does_not_keep_fails(root: str) -> None:

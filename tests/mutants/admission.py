@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import coordlock.kernel.acquisition
@@ -24,16 +25,22 @@ from tests.mutants.mutant import Changes, Play, mutant, nothing
 from tests.simulation.contention import Contention, Modes, Readers, TwoPermits
 
 Blockers = tuple[Contender, ...]
+Queues = list[Snapshot]
 
 
 # The own contender.
 
 
 def _read_without_a_look(
-    self: _Acquisition, ticket: Ticket, upto: Contender | None
-) -> Steps[Snapshot]:
-    ask = lambda: ticket.unless_lost(self.engine.backend.snapshot(self.queue, upto))  # noqa: E731
-    return (yield from retried(ask, self.engine.timers))
+    self: _Acquisition, ticket: Ticket, queues: Queues, numbers: list[int], *, whole: bool = False
+) -> Steps[None]:
+    for number in numbers:
+        upto = None if whole else ticket.contenders[number]
+        ask = partial(self.engine.backend.snapshot, queues[number].queue, upto)
+        queues[number] = yield from retried(
+            lambda ask=ask: ticket.unless_lost(ask()),  # type: ignore[misc]
+            self.engine.timers,
+        )
 
 
 @mutant(
@@ -63,10 +70,11 @@ def reads_a_queue_without_its_own_contender() -> Changes:
 
 
 def _wait_for_anything(
-    self: _Acquisition, ticket: Ticket, me: Contender, snapshot: Snapshot, waiting_for: Blockers
-) -> Steps[Snapshot]:
-    yield ticket.departure(waiting_for, snapshot.revision)
-    return replace(snapshot, contenders=(me,), omitted=0)
+    self: _Acquisition, ticket: Ticket, queues: Queues, waiting_for: list[Blockers]
+) -> Steps[None]:
+    yield ticket.departure(queues, waiting_for)
+    for number, me in enumerate(ticket.contenders):
+        queues[number] = replace(queues[number], contenders=(me,), omitted=0)
 
 
 @mutant(
@@ -107,14 +115,14 @@ def takes_departures_for_ordered() -> Changes:
 
 
 def _wait_without_doubt(
-    self: _Acquisition, ticket: Ticket, me: Contender, snapshot: Snapshot, waiting_for: Blockers
-) -> Steps[Snapshot]:
-    yield ticket.departure(waiting_for, snapshot.revision)
+    self: _Acquisition, ticket: Ticket, queues: Queues, waiting_for: list[Blockers]
+) -> Steps[None]:
+    yield ticket.departure(queues, waiting_for)
     assert ticket.departures is not None
-    snapshot = snapshot.without(ticket.departures.seen)
-    if snapshot.omitted or blockers(snapshot, me):
-        return (yield from self._read(ticket, me))
-    return snapshot
+    for number, me in enumerate(ticket.contenders):
+        queues[number] = left = queues[number].without(ticket.departures.seen)
+        if left.omitted or blockers(left, me):
+            yield from self._read(ticket, queues, [number])
 
 
 @mutant(

@@ -75,7 +75,8 @@ def sends_again_under_another_id() -> Changes:
 
     def send_anew(self: Ticket) -> Any:
         if self._attempts:
-            self.entry = replace(self.entry, id=uuid.uuid4().hex)  # type: ignore[misc]
+            (entry,) = self.entries
+            self.entries = (replace(entry, id=uuid.uuid4().hex),)  # type: ignore[misc]
         return send(self)
 
     return [(Ticket, "_send", send_anew)]

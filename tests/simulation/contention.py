@@ -179,9 +179,8 @@ class Contention(BadDay):
 
     def welcome(self, party: Party, ticket: Ticket) -> None:
         """A new grant."""
-        assert ticket.contender is not None
         assert ticket.session.ended is None or party.engine.closed
-        assert self.turns.has_come(ticket.contender), "granted, and its turn has not come"
+        assert self.turns.has_come(ticket.contenders[0]), "granted, and its turn has not come"
         grant = party.grant(ticket)
         self.held.append((party, grant))
         self.unreleased.append((party, grant))

@@ -91,7 +91,7 @@ class Register:
     def _under_lock(
         self, party: Party, claim: Claim, body: Callable[[Grant], Steps[None]]
     ) -> Steps[None]:
-        ticket = yield from acquisition(party.engine, "q", claim)
+        ticket = yield from acquisition(party.engine, {"q": claim})
         grant = party.grant(ticket)
         with suppress(StaleToken, BackendUnavailable):  # the next one reads again
             yield from body(grant)

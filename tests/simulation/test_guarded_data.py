@@ -82,7 +82,7 @@ class Guarded(BadDay):
         self.pick(who).network.faults.inject(method, fault)
 
     def count_up(self, party: Party, claim: Claim, pause: float) -> Steps[None]:
-        ticket = yield from acquisition(party.engine, "q", claim)
+        ticket = yield from acquisition(party.engine, {"q": claim})
         grant = party.grant(ticket)
         vars(grant)["check"] = lambda: None
         yield from self._count_up(party, grant, pause)

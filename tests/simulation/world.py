@@ -165,7 +165,7 @@ class Party:
         timeout: float | None = None,
     ) -> Call[Ticket]:
         """Start to acquire."""
-        return self.run(acquisition(self.engine, queue, claim, timeout))
+        return self.run(acquisition(self.engine, {queue: claim}, timeout))
 
     def grant(self, ticket: Ticket) -> Grant:
         """The grant that a lock would make of ``ticket``."""

@@ -47,7 +47,7 @@ def test_a_grant_is_lost_at_the_end_and_the_next_one_granted_after_a_notice(
     world.advance(NOTICE / 2)
     assert not waiting.done
     world.advance(NOTICE)
-    assert waiting.result.contender == world.queue()[0]
+    assert waiting.result.contenders[0] == world.queue()[0]
     log.flush(10)
     assert caplog.text.count(REASON) == 1
 

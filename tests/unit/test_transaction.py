@@ -197,7 +197,7 @@ def test_a_release_that_overtakes_a_commit_makes_it_a_released_lock(
     commit = party.run(put(grant, b"late"))
     party.run(grant._release(None))
     world.settle()
-    late = commit_now(grant._ticket.contender, [Put("/k", b"late")])  # type: ignore[arg-type]
+    late = commit_now(grant._ticket.contenders[0], [Put("/k", b"late")])
     error = late.exception()
     assert error is not None
     arriving.fail(error)

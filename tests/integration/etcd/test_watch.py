@@ -57,12 +57,10 @@ def other(join: Join, etcd: Etcd, root: str) -> Party:
     return join(etcd.url_for(root, ttl="60s"))
 
 
-def watched(
-    party: Party, contender: Contender, snapshot: Snapshot, waiter: Contender | None = None
-) -> Told:
+def watched(party: Party, contender: Contender, snapshot: Snapshot, *waiters: Contender) -> Told:
     """Watches ``contender``, and returns when the stream is known to be up."""
     told = Told()
-    party.backend.watch(contender, snapshot.revision, told, waiter)
+    party.backend.watch(contender, snapshot.revision, told, waiters)
     probe = Told()
     entry, mine, seen = party.enqueue("probe")
     party.backend.watch(mine, seen.revision, probe)
@@ -248,7 +246,7 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
     real = requests.watch
     monkeypatch.setattr(requests, "watch", lambda id, key, start, **_: real(id, b"nothing", start))
     told = Told()
-    watcher.backend.watch(contender, snapshot.revision, told, mine)
+    watcher.backend.watch(contender, snapshot.revision, told, (mine,))
     monkeypatch.setattr(requests, "watch", real)
     monkeypatch.setattr("coordlock_etcd.watcher._RECHECK", 0.0)
     other.backend.withdraw(entry).result(BOUND)
@@ -322,7 +320,7 @@ def test_departures_that_are_told_as_they_happen_are_in_order(
     _, mine, snapshot = watcher.enqueue("q")
     told = Told()
     watcher.backend.watch(mine, snapshot.revision, Told())
-    watcher.backend.watch(first, snapshot.revision, told, mine)
+    watcher.backend.watch(first, snapshot.revision, told, (mine,))
     eventually(lambda: (proxy.counts() - before).replies["Watch"] >= 2, "both are created")
     # At once, unless somebody else writes to this etcd meanwhile.
     eventually(lambda: is_told_in_order(watcher.backend, mine))

@@ -144,7 +144,7 @@ def test_the_queue_is_read_when_a_writer_of_curators_has_left(
     told: Future[bool] = Future()
     party.backend.watch(mine, 0, lambda _: None)
     eventually(lambda: is_told_in_order(party.backend, mine))
-    party.backend.watch(writer, 0, told.set_result, mine)
+    party.backend.watch(writer, 0, told.set_result, (mine,))
     kazoo.delete(path)
     assert told.result(BOUND) is (made_by == "coordlock")
 

@@ -75,7 +75,7 @@ def test_a_watch_that_is_being_set_is_known_not_to_tell_in_order(
     _, first, _ = parties(proxied).enqueue()
     _, mine, snapshot = party.enqueue()
     own, told = threading.Event(), Future[bool]()
-    party.backend.watch(first, snapshot.revision, told.set_result, mine)
+    party.backend.watch(first, snapshot.revision, told.set_result, (mine,))
     party.recovers()
     # The fault: the watch on its own contender is on its way for a while.
     proxy.requests.black_hole()
@@ -96,7 +96,7 @@ def test_departures_that_are_told_as_they_happen_are_in_order(
     _, mine, snapshot = party.enqueue()
     own, told = threading.Event(), Future[bool]()
     party.backend.watch(mine, snapshot.revision, lambda _: own.set())
-    party.backend.watch(first, snapshot.revision, told.set_result, mine)
+    party.backend.watch(first, snapshot.revision, told.set_result, (mine,))
     party.recovers()
     kazoo.delete(first.key)
     assert told.result(BOUND) is True

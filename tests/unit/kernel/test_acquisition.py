@@ -73,7 +73,7 @@ def test_the_second_in_line_is_granted_without_a_read(
     world.settle()
     release(grant)
     world.settle()
-    assert call.result.contender == world.queue()[0]
+    assert call.result.contenders[0] == world.queue()[0]
     assert party.network.requests == ["open", "heartbeat", "enqueue"]
 
 
@@ -107,7 +107,7 @@ def test_a_lock_goes_from_hand_to_hand_in_one_client_without_a_read(
     release(grant)
     world.settle()
     for call in calls:
-        assert call.result.contender == world.queue()[0]
+        assert call.result.contenders[0] == world.queue()[0]
         release(party.grant(call.result))
         world.settle()
     assert reads(party) == 0
@@ -493,8 +493,8 @@ def test_a_late_twin_that_the_whole_queue_shows_is_not_taken_for_an_evicted_cont
         mine = world.queue()[-1]
         other.acquire(claim=Mode.EX)
         world.service.remove(mine)
-        [ticket] = (one for one in party.engine._tickets.values() if one.entry.queue == "q")
-        world.service.enqueue(mine.session, ticket.entry)
+        [ticket] = (one for one in party.engine._tickets.values() if one.entries[0].queue == "q")
+        world.service.enqueue(mine.session, ticket.entries[0])
         return real(queue, upto, owners=owners)
 
     monkeypatch.setattr(party.network, "snapshot", snapshot)
@@ -711,7 +711,7 @@ def test_who_holds_a_lock_and_goes_lets_the_next_in(
     }
     actions[spoil]()
     world.settle()
-    assert call.result.contender == world.queue()[0]
+    assert call.result.contenders[0] == world.queue()[0]
 
 
 def test_a_lock_that_was_lost_at_its_deadline_is_free_though_the_session_lives_on(
@@ -730,7 +730,7 @@ def test_a_lock_that_was_lost_at_its_deadline_is_free_though_the_session_lives_o
     party.heal()
     world.advance(1)
     assert world.service.heartbeat(session)
-    assert call.result.contender == world.queue()[0]
+    assert call.result.contenders[0] == world.queue()[0]
     assert not party.engine._tickets
 
 
@@ -767,7 +767,7 @@ def test_who_holds_is_told_of_the_loss_a_moment_before_the_next_one_is_granted(
     world.advance(NOTICE * 0.9)
     assert not call.done
     world.advance(NOTICE * 0.1)
-    assert call.result.contender == world.queue()[0]
+    assert call.result.contenders[0] == world.queue()[0]
 
 
 def test_no_session_is_opened_before_what_was_held_in_the_last_one_may_go(
@@ -782,8 +782,8 @@ def test_no_session_is_opened_before_what_was_held_in_the_last_one_may_go(
     assert party.network.requests.count("open") == 1
     assert not waiting.done
     world.advance(NOTICE * 0.1)
-    assert again.result.contender == world.queue("another")[0]
-    assert waiting.result.contender == world.queue()[0]
+    assert again.result.contenders[0] == world.queue("another")[0]
+    assert waiting.result.contenders[0] == world.queue()[0]
 
 
 def test_an_opening_goes_on_for_others_when_its_first_caller_gives_up(

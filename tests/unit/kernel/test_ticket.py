@@ -42,7 +42,7 @@ def party(world: World) -> Party:
 def ticket_of(party: Party) -> Ticket:
     session = party.run(party.engine.session())
     party.world.settle()
-    return party.engine.ticket(session.result, "q", Mode.EX)
+    return party.engine.ticket(session.result, {"q": Mode.EX})
 
 
 def enqueued(party: Party) -> tuple[Ticket, Snapshot]:
@@ -50,7 +50,7 @@ def enqueued(party: Party) -> tuple[Ticket, Snapshot]:
     ticket = ticket_of(party)
     call = party.run(ticket.enqueue())
     party.world.settle()
-    return ticket, call.result
+    return ticket, call.result[0]
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_a_ticket_that_was_never_sent_is_withdrawn_without_a_request(party: Part
 
 def test_an_enqueued_ticket_knows_its_contender(world: World, party: Party) -> None:
     ticket, snapshot = enqueued(party)
-    assert snapshot.find(ticket.entry.id) == ticket.contender
-    assert world.queue() == (ticket.contender,)
+    assert snapshot.find(ticket.entries[0].id) == ticket.contenders[0]
+    assert world.queue() == (ticket.contenders[0],)
 
 
 def test_withdrawing_removes_the_contender_and_answers_whether_it_was_there(
@@ -171,8 +171,8 @@ def test_a_request_with_a_fault_is_repeated_and_makes_one_contender(
     party.network.faults.inject("enqueue", fault, 3)
     call = party.run(ticket.enqueue())
     world.advance(CONFIRMED)
-    assert call.result.find(ticket.entry.id) == ticket.contender
-    assert world.queue() == (ticket.contender,)
+    assert call.result[0].find(ticket.entries[0].id) == ticket.contenders[0]
+    assert world.queue() == (ticket.contenders[0],)
 
 
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
@@ -281,7 +281,7 @@ def test_one_removal_that_is_answered_wakes_the_others(
 def test_a_waiter_is_told_of_a_departure_and_of_nothing_else(world: World, party: Party) -> None:
     holder = world.party().held()
     ticket, snapshot = enqueued(party)
-    waiting = ticket.departure(snapshot.contenders[:1], snapshot.revision)
+    waiting = ticket.departure([snapshot], [snapshot.contenders[:1]])
     world.advance(60)
     assert not waiting.done()
     holder._ticket.withdraw()
@@ -295,7 +295,7 @@ def test_a_departure_before_the_watch_is_noticed(world: World, party: Party) -> 
     holder = world.party().held()
     ticket, snapshot = enqueued(party)
     holder._ticket.withdraw()
-    waiting = ticket.departure(snapshot.contenders[:1], snapshot.revision)
+    waiting = ticket.departure([snapshot], [snapshot.contenders[:1]])
     world.settle()
     assert waiting.done()
 
@@ -305,9 +305,9 @@ def test_waiting_again_keeps_the_watches_that_are_still_wanted(
 ) -> None:
     ticket, snapshot = behind_three
     first, second, third = (*world.queue()[:3],)
-    ticket.departure((first, second), snapshot.revision)
+    ticket.departure([snapshot], [(first, second)])
     assert world.watches() == 3  # its own contender, too
-    ticket.departure((second, third), snapshot.revision)
+    ticket.departure([snapshot], [(second, third)])
     assert world.watches() == 3  # its own contender, too
     world.service.remove(first)
     world.settle()
@@ -335,19 +335,19 @@ def test_a_ticket_withdrawn_while_it_changes_its_watches_keeps_none(
 
     monkeypatch.setattr(party.network, "watch", withdrawing)
     first, second, third = (*world.queue()[:3],)
-    ticket.departure((first, second), snapshot.revision)
-    ticket.departure((third,), snapshot.revision)
+    ticket.departure([snapshot], [(first, second)])
+    ticket.departure([snapshot], [(third,)])
     assert world.watches() == 0
 
 
 def test_a_waiter_whose_contender_is_lost_is_told_at_once(world: World, party: Party) -> None:
     world.party().held()
     ticket, snapshot = enqueued(party)
-    waiting = ticket.departure(snapshot.contenders[:1], snapshot.revision)
+    waiting = ticket.departure([snapshot], [snapshot.contenders[:1]])
     world.service.remove(world.queue()[1])
     world.settle()
     assert isinstance(waiting.exception(0), Evicted)
-    again = ticket.departure(snapshot.contenders[:1], snapshot.revision)
+    again = ticket.departure([snapshot], [snapshot.contenders[:1]])
     assert isinstance(again.exception(0), Evicted)
 
 
@@ -391,7 +391,7 @@ def test_a_holder_whose_deadline_has_passed_is_not_told_that_it_was_evicted(
     party.pause()
     world.advance(3 * TTL)
     assert world.queue() == ()
-    grant._ticket.vanished()
+    grant._ticket.vanished("q")
     assert isinstance(grant._ticket.end.result(0), SessionLost)
 
 
@@ -427,7 +427,7 @@ class Day:
         self.world = World()
         self.party = self.world.party()
         self.ticket = ticket_of(self.party)
-        self.calls: list[Call[Snapshot]] = []
+        self.calls: list[Call[tuple[Snapshot, ...]]] = []
 
     def happen(self, name: str, value: float | Fault | None) -> None:
         faults = self.party.network.faults

@@ -151,8 +151,8 @@ def test_a_departure_is_in_order_if_the_waiter_is_still_there(
 
     watcher.watch(first, note("for somebody"))
     for waiter, who in zip(waiters, ("evicted", "there"), strict=True):
-        watcher.watch(first, note(who), waiter)
-        watcher.watch(second, note(f"{who}, second"), waiter)
+        watcher.watch(first, note(who), (waiter,))
+        watcher.watch(second, note(f"{who}, second"), (waiter,))
     assert evict(directory, Counter(directory), waiters[0])
     remove(directory, first)
     eventually(lambda: len(told) == 3)
