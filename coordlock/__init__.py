@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from coordlock.backend import ServiceInfo, Stored
+    from coordlock.base_lock import DEFAULT
     from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
     from coordlock.config import from_env
     from coordlock.errors import (
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     )
     from coordlock.grant import AsyncGrant, AsyncLossSignal, Grant, GrantState, LossSignal
     from coordlock.held import AsyncHeld, Held
-    from coordlock.lock import DEFAULT, AsyncLock, Lock
+    from coordlock.lock import AsyncLock, Lock
     from coordlock.model.claim import Claim, Mode, Permit
     from coordlock.model.contender import Contender, Owner
     from coordlock.queue_view import QueueMember
@@ -65,6 +66,7 @@ else:
         __name__,
         {
             "backend": "ServiceInfo Stored",
+            "base_lock": "DEFAULT",
             "client": "AsyncClient Client Connecting connect connect_async",
             "config": "from_env",
             "errors": (
@@ -75,7 +77,7 @@ else:
             ),
             "grant": "AsyncGrant AsyncLossSignal Grant GrantState LossSignal",
             "held": "AsyncHeld Held",
-            "lock": "DEFAULT AsyncLock Lock",
+            "lock": "AsyncLock Lock",
             "model.claim": "Claim Mode Permit",
             "model.contender": "Contender Owner",
             "queue_view": "QueueMember",

@@ -9,11 +9,12 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 from coordlock.access import Access, LazyAccess
 from coordlock.backend import ServiceInfo
+from coordlock.base_lock import DEFAULT, Timeout
 from coordlock.clearance import cleared
 from coordlock.config import Target, configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
 from coordlock.kernel.engine import Engine
-from coordlock.lock import DEFAULT, AsyncLock, Lock, Timeout
+from coordlock.lock import AsyncLock, Lock
 from coordlock.log import Log
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.model.contender import Contender

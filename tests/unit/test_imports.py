@@ -57,9 +57,12 @@ USED = IMPORTED | {
     for name in (
         *(
             "access",
+            "awaiting_lock",
             "backend",
             "backend.capabilities",
             "backend.contract",
+            "base_lock",
+            "blocking_lock",
             "bodies",
             "clearance",
             "client",

@@ -28,6 +28,9 @@ LAYERS: Final = {
     "kernel": {"kernel"},
     "api": {
         "access",
+        "awaiting_lock",
+        "base_lock",
+        "blocking_lock",
         "bodies",
         "clearance",
         "client",
@@ -35,6 +38,7 @@ LAYERS: Final = {
         "held",
         "lock",
         "queue_view",
+        "recipes",
         "signals",
         "transaction",
     },
