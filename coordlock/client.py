@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from functools import cache, partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from coordlock.access import Access, LazyAccess
 from coordlock.backend import ServiceInfo
@@ -25,15 +25,25 @@ from coordlock.registry import backend_for_client, backend_for_scheme
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run, run_async, run_in_background
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Settings
+
+if TYPE_CHECKING:
+    from coordlock.recipes import claims as multi_lock_claims
+    from coordlock.recipes import multi_lock
+    from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
+else:
+    multi_lock = Lazily("coordlock.recipes.multi_lock")
+    multi_lock_claims = Lazily("coordlock.recipes.claims")
 
 __all__ = ["AsyncClient", "Client", "Connecting", "connect", "connect_async"]
 
 log = Log("coordlock")
 
 L = TypeVar("L", Lock, AsyncLock)
+M = TypeVar("M", "MultiLock", "AsyncMultiLock")
 
 
 def connect(target: Target = None, *, client: object = None, **options: Unpack[Options]) -> Client:
@@ -97,7 +107,7 @@ class Connecting:
         return AsyncClient._of(Access(self._engine))
 
 
-class _BaseClient(Resident, Generic[L], shown="Client"):
+class _BaseClient(Resident, Generic[L, M], shown="Client"):
     """What sync and async clients share."""
 
     _instead = "pass its settings on, or a URL, and connect there"
@@ -148,9 +158,7 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         ``cancellation`` ends the waits for it from elsewhere: each raises `AcquireCancelled`.
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
-        if not isinstance(mode, Mode):
-            raise ValueError(f"mode must be one of {', '.join(map(repr, Mode))}, not {mode!r}")
-        return self._make(name, mode, timeout, label, max_hold, cancellation)
+        return self._make(name, _mode(mode), timeout, label, max_hold, cancellation)
 
     def read_lock(
         self,
@@ -192,6 +200,53 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         """
         return self._make(name, Permit(permits), timeout, label, max_hold, cancellation)
 
+    def multi_lock(
+        self,
+        locks: Iterable[str | L],
+        *,
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> M:
+        """All of ``locks`` at once: names, which ``mode`` is for, and locks made by this client.
+
+        They are asked for in one step, so multi-locks never deadlock, whatever the order of their
+        names. All or none are granted. Of lock objects the name and the mode, or the permit, count.
+        A name in several modes is asked for in the weakest that contains them all. The rest is as
+        for `lock`.
+
+        Raises ValueError for no names, for a semaphore given twice, and for a name given as a lock
+        and as a semaphore; `InvalidName`; `Unsupported` where the backend can't. An acquire raises
+        `BackendError` for more names than the service takes in one step.
+        """
+        claims = multi_lock.claims_of(self._access, locks, _mode(mode))
+        return self._make_multi(claims, timeout, label, max_hold, cancellation)
+
+    def tree_lock(
+        self,
+        path: str,
+        *,
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> M:
+        """The subtree at ``path``, such as ``"eu/orders/42"``, in one of the six modes.
+
+        EX is for a writer of all that is there, PR for a reader of it. Each excludes what conflicts
+        with it above and below, and none in another branch. The nodes above are locked in the same
+        step, in the mode CR or CW, which tells that something below is held. The rest is as for
+        `lock`, which locks the node alone.
+
+        Raises `InvalidName` for what is no path: empty, or with ``//``, ``.``, ``..``, or a slash
+        at an end.
+        """
+        claims = multi_lock_claims.of_path(path, _mode(mode))
+        return self._make_multi(claims, timeout, label, max_hold, cancellation, path)
+
     def _make(
         self,
         name: str,
@@ -201,6 +256,17 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         max_hold: Timeout,
         cancellation: Cancellation | None,
     ) -> L:
+        raise NotImplementedError
+
+    def _make_multi(
+        self,
+        claims: Mapping[str, Claim],
+        timeout: Timeout,
+        label: str | None,
+        max_hold: Timeout,
+        cancellation: Cancellation | None,
+        node: str | None = None,
+    ) -> M:
         raise NotImplementedError
 
     def _queues(self) -> Steps[list[str]]:
@@ -251,7 +317,7 @@ class _BaseClient(Resident, Generic[L], shown="Client"):
         return f"<{type(self).__name__} {self.settings}{closed}>"
 
 
-class Client(_BaseClient[Lock]):
+class Client(_BaseClient[Lock, "MultiLock"]):
     """A connection with its session; locks come from here. A context manager that closes it.
 
     Threads share it. A forked child must connect anew: see `ForkedClient`.
@@ -268,12 +334,25 @@ class Client(_BaseClient[Lock]):
     ) -> Lock:
         return Lock(self._access, name, claim, timeout, label, max_hold, cancellation)
 
-    queues = blocking(_BaseClient[Lock]._queues)
-    contenders = blocking(_BaseClient[Lock]._contenders)
-    evict = blocking(_BaseClient[Lock]._evict)
-    evict_all = blocking(_BaseClient[Lock]._evict_all)
-    describe = blocking(_BaseClient[Lock]._describe)
-    close = blocking(_BaseClient[Lock]._close)
+    def _make_multi(
+        self,
+        claims: Mapping[str, Claim],
+        timeout: Timeout,
+        label: str | None,
+        max_hold: Timeout,
+        cancellation: Cancellation | None,
+        node: str | None = None,
+    ) -> MultiLock:
+        return multi_lock.MultiLock(
+            self._access, claims, timeout, label, max_hold, cancellation, node
+        )
+
+    queues = blocking(_BaseClient[Lock, "MultiLock"]._queues)
+    contenders = blocking(_BaseClient[Lock, "MultiLock"]._contenders)
+    evict = blocking(_BaseClient[Lock, "MultiLock"]._evict)
+    evict_all = blocking(_BaseClient[Lock, "MultiLock"]._evict_all)
+    describe = blocking(_BaseClient[Lock, "MultiLock"]._describe)
+    close = blocking(_BaseClient[Lock, "MultiLock"]._close)
 
     def __enter__(self) -> Self:
         return self
@@ -287,7 +366,7 @@ class Client(_BaseClient[Lock]):
         self.close()
 
 
-class AsyncClient(_BaseClient[AsyncLock]):
+class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"]):
     """A connection with its session, for asyncio; locks come from here.
 
     An async context manager that closes it. Usable from any event loop of the process. A forked
@@ -305,12 +384,25 @@ class AsyncClient(_BaseClient[AsyncLock]):
     ) -> AsyncLock:
         return AsyncLock(self._access, name, claim, timeout, label, max_hold, cancellation)
 
-    queues = awaiting(_BaseClient[AsyncLock]._queues)
-    contenders = awaiting(_BaseClient[AsyncLock]._contenders)
-    evict = awaiting(_BaseClient[AsyncLock]._evict)
-    evict_all = awaiting(_BaseClient[AsyncLock]._evict_all)
-    describe = awaiting(_BaseClient[AsyncLock]._describe)
-    close = awaiting(_BaseClient[AsyncLock]._close)
+    def _make_multi(
+        self,
+        claims: Mapping[str, Claim],
+        timeout: Timeout,
+        label: str | None,
+        max_hold: Timeout,
+        cancellation: Cancellation | None,
+        node: str | None = None,
+    ) -> AsyncMultiLock:
+        return multi_lock.AsyncMultiLock(
+            self._access, claims, timeout, label, max_hold, cancellation, node
+        )
+
+    queues = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._queues)
+    contenders = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._contenders)
+    evict = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._evict)
+    evict_all = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._evict_all)
+    describe = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._describe)
+    close = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -322,6 +414,12 @@ class AsyncClient(_BaseClient[AsyncLock]):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _mode(mode: Mode) -> Mode:
+    if not isinstance(mode, Mode):
+        raise ValueError(f"mode must be one of {', '.join(map(repr, Mode))}, not {mode!r}")
+    return mode
 
 
 def _engine_of(target: Target, client: object, options: Options) -> Engine:

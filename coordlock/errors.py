@@ -239,8 +239,12 @@ class Unfenceable(CoordlockError, ValueError):
     name: str
     token: int
     kind: str
+    #: In place of what is said of such kinds.
+    problem: str = ""
 
     def __str__(self) -> str:
+        if self.problem:
+            return f"the grant of {self.name!r} {self.problem}"
         return (
             f"the grant of {self.name!r} (token {self.token}) is of {self.kind}, which several "
             "hold at once in any order: a fence would refuse live holders; fence an exclusive, "

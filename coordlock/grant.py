@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from coordlock.errors import (
     BackendUnavailable,
@@ -44,7 +44,7 @@ else:
     data = Lazily("coordlock.backend.data")
     transaction = Lazily("coordlock.transaction")
 
-__all__ = ["AsyncGrant", "AsyncLossSignal", "Grant", "GrantState", "LossSignal"]
+__all__ = ["AsyncGrant", "AsyncLossSignal", "BaseGrant", "Grant", "GrantState", "LossSignal"]
 
 T = TypeVar("T")
 
@@ -61,14 +61,14 @@ class GrantState(Enum):
     RELEASED = "released"  #: `release` was called while it was held
 
 
-class _BaseGrant(Resident, shown="Grant"):
+class BaseGrant(Resident, shown="Grant"):
     """What sync and async grants share: everything that needs no waiting."""
 
     _instead = "pass its token on"
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
-        #: The lock's name.
-        self.name: Final = self._name_of(ticket)
+        #: The lock's name; of several locks, their names.
+        self.name = ticket.name
         self._engine = engine
         self._ticket = ticket
         #: Whether a block was entered that releases it.
@@ -78,10 +78,6 @@ class _BaseGrant(Resident, shown="Grant"):
         self._finished: threading.Event | None = None
         self._finished_in: _PerLoop[asyncio.Future[None]] = {}
         self._scopes_in: _PerLoop[set[Callable[[], None]]] = {}
-
-    @staticmethod
-    def _name_of(ticket: Ticket) -> str:
-        return ticket.entries[0].queue
 
     @property
     def claim(self) -> Claim:
@@ -354,7 +350,7 @@ def _forget_closed(kept: _PerLoop[T]) -> None:
 
 
 class _Signal:
-    def __init__(self, hold: _BaseGrant) -> None:
+    def __init__(self, hold: BaseGrant) -> None:
         self._hold = hold
 
     def is_set(self) -> bool:
@@ -405,7 +401,7 @@ class AsyncLossSignal(_Signal):
         return self.is_set()
 
 
-class Grant(_BaseGrant):
+class Grant(BaseGrant):
     """A lock that is held. A context manager that releases it; in a forked child it does nothing.
 
     Any thread of the process may use it: a lock belongs to its grant, not to a thread. To enter one
@@ -426,9 +422,9 @@ class Grant(_BaseGrant):
         engine = self._engine
         self._when_lost(lambda: engine.call_back(lambda: callback(self)))
 
-    release = blocking(_BaseGrant._release)
-    verify = blocking(_BaseGrant._verify)
-    read = blocking(_BaseGrant._read)
+    release = blocking(BaseGrant._release)
+    verify = blocking(BaseGrant._verify)
+    read = blocking(BaseGrant._read)
 
     def transaction(self) -> Transaction:
         """Writes to the service itself, which it makes only while this grant lives.
@@ -462,7 +458,7 @@ class Grant(_BaseGrant):
             self._chain(body)
 
 
-class AsyncGrant(_BaseGrant):
+class AsyncGrant(BaseGrant):
     """A lock that is held. An async context manager that releases it.
 
     To enter one that was released or lost raises `LockLost`.
@@ -536,9 +532,9 @@ class AsyncGrant(_BaseGrant):
             self.on_lost(cancel_all)
         return scopes
 
-    release = awaiting(_BaseGrant._release)
-    verify = awaiting(_BaseGrant._verify)
-    read = awaiting(_BaseGrant._read)
+    release = awaiting(BaseGrant._release)
+    verify = awaiting(BaseGrant._verify)
+    read = awaiting(BaseGrant._read)
 
     def transaction(self) -> AsyncTransaction:
         """Writes to the service itself, which it makes only while this grant lives.

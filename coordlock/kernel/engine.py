@@ -156,7 +156,14 @@ class Engine:
             for entry in ticket.entries:
                 if entry.id in self._tickets:  # else the client has been closed
                     self._granted.setdefault(entry.queue, []).append(ticket)
+        if len(ticket.entries) > 1:
+            ticket.end.add_done_callback(partial(self._fall_together, ticket))
         ticket.grant(snapshots, caller)
+
+    def _fall_together(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
+        """One of the contenders of ``ticket`` is lost, or all: let the others go."""
+        if end.result() is not None:
+            self._withdraw_soon(ticket)
 
     def limit(self, ticket: Ticket, seconds: float) -> None:
         """Let ``ticket``, which was granted, be held for ``seconds`` from now."""
@@ -174,6 +181,10 @@ class Engine:
         lost = LockLost(ticket.name, ticket.contenders[0].token or 0, reason)
         ticket.lose(lost)
         log.warning("%s: %s", self.settings, lost)
+        self._withdraw_soon(ticket)
+
+    def _withdraw_soon(self, ticket: Ticket) -> None:
+        """Withdraw ``ticket``, which is lost, once its holder has had time to hear of it."""
         with suppress(ClientClosed):
             self.timers.call_at(self.clock.now() + _NOTICE, ticket.withdraw)
 

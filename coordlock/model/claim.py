@@ -40,6 +40,16 @@ class Mode(Enum):
         """Whether the two modes cannot be held at the same time."""
         return other not in _COMPATIBLE[self]
 
+    def joined(self, other: Mode) -> Mode:
+        """The weakest mode that excludes what either of the two excludes, such as PW of CW and PR.
+
+        The six modes are those of granularity locks, in the same lattice: CR is IS, CW is IX, PR is
+        S, PW is SIX and EX is X (Gray et al., "Granularity of Locks and Degrees of Consistency in a
+        Shared Data Base", 1976).
+        """
+        allowed = _COMPATIBLE[self] & _COMPATIBLE[other]
+        return next(mode for mode in Mode if _COMPATIBLE[mode] <= allowed)
+
     def __repr__(self) -> str:
         return f"Mode.{self.name}"
 

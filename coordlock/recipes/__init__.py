@@ -1,0 +1,1 @@
+"""What is built of locks: several at once, trees of locks."""
