@@ -224,7 +224,7 @@ class BaseGrant(Resident, shown="Grant"):
         """
         engine, mine = self._engine, self._ticket.contenders
 
-        def verify() -> Promise[list[None]]:
+        def verify() -> Promise[tuple[None, ...]]:
             self.check()
             return all_of(map(engine.backend.verify, mine))
 

@@ -6,11 +6,12 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from coordlock.backend import (
     Backend,
     Capabilities,
+    EntrySets,
     Operation,
     ServiceInfo,
     SessionInfo,
@@ -25,6 +26,7 @@ from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests, rpc
+from coordlock_etcd.entry_sets import Sets
 from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.status import status
@@ -50,7 +52,7 @@ _LISTED = 16
 _COMING = 16
 
 
-class EtcdBackend(Backend, Transactions):
+class EtcdBackend(Backend, Transactions, EntrySets):
     """Locks in an etcd cluster, version 3.4 or later: see `coordlock_etcd`."""
 
     scheme: ClassVar[str] = "etcd"
@@ -81,6 +83,8 @@ class EtcdBackend(Backend, Transactions):
         self._guarded = GuardedData(connection)
         self._room = GeventRoom(len(connection.cluster.endpoints.all))
         self._limiter: Limiter[Snapshot] = Limiter(_COMING)
+        self._set_limiter: Limiter[tuple[Snapshot, ...]] = Limiter(_COMING)
+        self._sets = Sets(layout, connection, self.snapshot)
         self._enqueues: Batches[Snapshot] = Batches(connection, rpc.TXN)
         self._withdrawals: Batches[bool] = Batches(connection, rpc.DELETE_RANGE)
         self._watcher = Watcher(connection, self)
@@ -160,6 +164,18 @@ class EtcdBackend(Backend, Transactions):
         own = contender.session == requests.session(self._lease)
         return self._watcher.watch(contender, revision, departed, waiters, own=own)
 
+    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
+        if not (lease := self._session):
+            return failed(_no_session())
+        answer = self._set_limiter.submit(
+            entries[0].queue, partial(self._enqueue_all, entries, lease)
+        )
+        answer.add_done_callback(partial(self._notice_loss, lease))
+        return answer
+
+    def withdraw_all(self, entries: Sequence[Entry]) -> Promise[bool]:
+        return self._sets.withdraw(entries)
+
     def withdraw(self, entry: Entry) -> Promise[bool]:
         request = pb.DeleteRangeRequest(key=self._layout.key(entry))
         return self._withdrawals.call(entry.queue, request, _has_deleted)
@@ -211,6 +227,11 @@ class EtcdBackend(Backend, Transactions):
         request = requests.enqueue(self._layout, entry, lease)
         return self._enqueues.call(entry.queue, request, partial(self._enqueued, entry, lease))
 
+    def _enqueue_all(self, entries: Sequence[Entry], lease: int) -> Promise[tuple[Snapshot, ...]]:
+        if self._session != lease:  # it was lost while the request waited for its turn
+            return failed(_no_session())
+        return self._sets.enqueue(entries, lease)
+
     # What the watcher tells.
 
     def suspect(self, reason: str) -> None:
@@ -238,7 +259,7 @@ class EtcdBackend(Backend, Transactions):
             raise self._lost(lease, "its lease has expired or was revoked")
         return float(reply.TTL)
 
-    def _notice_loss(self, lease: int, answer: Promise[Snapshot]) -> None:
+    def _notice_loss(self, lease: int, answer: Promise[Any]) -> None:
         error = answer.exception()
         if isinstance(error, SessionLost) and error.reason == UNKNOWN_LEASE:
             self._lost(lease, error.reason)

@@ -16,8 +16,10 @@ __all__ = [
     "Request",
     "apart",
     "behind",
+    "delete_all",
     "delete_created",
     "enqueue",
+    "enqueue_all",
     "enqueued",
     "guarded_read",
     "guarded_writes",
@@ -54,6 +56,22 @@ def enqueue(layout: Layout, entry: Entry, lease: int) -> pb.TxnRequest:
         success=[pb.RequestOp(request_put=put), pb.RequestOp(request_range=queue)],
         failure=[pb.RequestOp(request_range=pb.RangeRequest(key=key))],
     )
+
+
+def enqueue_all(layout: Layout, entries: Sequence[Entry], lease: int) -> pb.TxnRequest:
+    """Create all contenders and read their queues' ends; if one is there already, read only them.
+
+    The answer has two responses for each entry, as `enqueue`, or one with what is there.
+    """
+    request = together([enqueue(layout, entry, lease) for entry in entries])
+    looks = (pb.RangeRequest(key=layout.key(entry)) for entry in entries)
+    request.failure.extend(pb.RequestOp(request_range=look) for look in looks)
+    return request
+
+
+def delete_all(keys: Iterable[bytes]) -> pb.TxnRequest:
+    """Delete the ``keys`` that are there, each by an operation that tells whether it was."""
+    return pb.TxnRequest(success=[_delete(key) for key in keys])
 
 
 def nearest(

@@ -11,7 +11,14 @@ from contextlib import suppress
 from functools import partial
 from typing import ClassVar, Final, Self, TypeVar
 
-from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
+from coordlock.backend import (
+    Backend,
+    Capabilities,
+    EntrySets,
+    ServiceInfo,
+    SessionInfo,
+    SessionListener,
+)
 from coordlock.errors import (
     BackendUnavailable,
     ConfigurationError,
@@ -29,7 +36,7 @@ from coordlock_local.directory import Directory, default_root
 from coordlock_local.errors import SERVICE, Busy, translated
 from coordlock_local.layout import adopt, check
 from coordlock_local.notices import Polling
-from coordlock_local.queue import Queue, evict, queue_names, sweep, tidy
+from coordlock_local.queue import Queue, add, evict, queue_names, sweep, tidy
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Place, leave, stands, tell
 from coordlock_local.watcher import Watcher, notices
@@ -47,7 +54,7 @@ T = TypeVar("T")
 _backends: Final[weakref.WeakSet[LocalBackend]] = weakref.WeakSet()
 
 
-class LocalBackend(Backend):
+class LocalBackend(Backend, EntrySets):
     """A client's session in a state directory of this machine.
 
     Requests are file operations of microseconds, done by the calling thread. Only what needs the
@@ -105,7 +112,10 @@ class LocalBackend(Backend):
         return self._ask(self._heartbeat)
 
     def enqueue(self, entry: Entry) -> Promise[Snapshot]:
-        return self._ask(partial(self._enqueue, entry), self._request_timeout)
+        return self._ask(lambda: self._enqueue((entry,))[0], self._request_timeout)
+
+    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
+        return self._ask(partial(self._enqueue, entries), self._request_timeout)
 
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
@@ -136,6 +146,9 @@ class LocalBackend(Backend):
 
     def withdraw(self, entry: Entry) -> Promise[bool]:
         return self._ask(partial(self._withdraw, entry))
+
+    def withdraw_all(self, entries: Sequence[Entry]) -> Promise[bool]:
+        return self._ask(lambda: sum(map(self._withdraw, entries)) == len(entries))
 
     def queues(self) -> Promise[list[str]]:
         return self._ask(lambda: queue_names(self._prepared()))
@@ -224,24 +237,29 @@ class LocalBackend(Backend):
             raise self._lose(session)
         return math.inf
 
-    def _enqueue(self, entry: Entry) -> Snapshot:
+    def _enqueue(self, entries: Sequence[Entry]) -> tuple[Snapshot, ...]:
         session = self._session
         if session is None:
             raise self._lose(session)
-        queue = self._queue(session, entry.queue)
-        place = self._places.get(entry.id)
-        if place is not None and stands(session.directory, place):
-            return queue.snapshot(queue.contender(place))
-        snapshot = queue.add(entry, session, partial(self._note, entry.id), self._own)
-        if snapshot is None:
+        queues = [self._queue(session, entry.queue) for entry in entries]
+        if any(entry.id in self._places for entry in entries):
+            places = [self._places.get(entry.id) for entry in entries]
+            if all(place is not None and stands(session.directory, place) for place in places):
+                return tuple(
+                    queue.snapshot(queue.contender(place))
+                    for queue, place in zip(queues, places, strict=True)
+                    if place is not None
+                )
+            for entry in entries:  # a part has gone, so the rest stands in the wrong order
+                self._withdraw(entry)
+        wanted = list(zip(queues, entries, strict=True))
+        snapshots = add(wanted, session, self._places.__setitem__, self._own)
+        if snapshots is None:
             raise self._lose(session)
-        me = snapshot.contenders[-1]
-        self._own[me.key] = me
-        return snapshot
-
-    def _note(self, id: str, place: Place) -> None:
-        """An entry has one place: it was evicted from the one before, or never came to stand."""
-        self._places[id] = place
+        for snapshot in snapshots:
+            me = snapshot.contenders[-1]
+            self._own[me.key] = me
+        return snapshots
 
     def _withdraw(self, entry: Entry) -> bool:
         place = self._places.get(entry.id)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 from coordlock.errors import BackendError
@@ -37,26 +36,12 @@ class Queue:
     def add(
         self,
         entry: Entry,
+        token: int,
         session: LocalSession,
-        note: Callable[[Place], None],
+        note: Callable[[str, Place], None],
         own: Mapping[str, Contender],
-    ) -> Snapshot | None:
-        """Add a contender and read the queue; None when the session has died meanwhile.
-
-        ``note`` is told where the contender will stand before it stands there, so that it is never
-        forgotten. Raises `Busy`. See `snapshot` for ``own``.
-        """
-        snapshot = session.counter.hold(partial(self._add, entry, session, note, own))
-        return snapshot if session.is_alive() else None
-
-    def _add(
-        self,
-        entry: Entry,
-        session: LocalSession,
-        note: Callable[[Place], None],
-        own: Mapping[str, Contender],
-        tokens: Tokens,
     ) -> Snapshot:
+        """Add a contender and read the queue. The counter must be held: see `add`."""
         flags = os.O_RDWR | os.O_CREAT
         with Slots(self._directory, self.path, flags, self._header) as slots:
             index = slots.read()
@@ -72,9 +57,8 @@ class Queue:
                 slots.begin()
             earlier = _standing(index)
             slot = index.index(0) if 0 in index else len(index)
-            token = tokens.take()
             place = Place(self.path, slot, token)
-            note(place)
+            note(entry.id, place)
             slots.add(slot, token, entry, session.id)
             me = Contender(entry.id, place.key, entry.claim, token, token, session.id, entry.owner)
             if not earlier:
@@ -177,6 +161,27 @@ class Queue:
             chosen.append(contender)
         chosen.reverse()
         return chosen, end, dead
+
+
+def add(
+    places: Sequence[tuple[Queue, Entry]],
+    session: LocalSession,
+    note: Callable[[str, Place], None],
+    own: Mapping[str, Contender],
+) -> tuple[Snapshot, ...] | None:
+    """Add an entry's contender to each queue, and read the queues; None if the session has died.
+
+    They share a token. No other contender is added meanwhile, so of two sets one stands before the
+    other in all queues. ``note`` is told where each entry's contender will stand before it stands
+    there, so that it is never forgotten. Raises `Busy`. See `Queue.snapshot` for ``own``.
+    """
+
+    def add_all(tokens: Tokens) -> tuple[Snapshot, ...]:
+        token = tokens.take()
+        return tuple([queue.add(entry, token, session, note, own) for queue, entry in places])
+
+    snapshots = session.counter.hold(add_all)
+    return snapshots if session.is_alive() else None
 
 
 def _standing(index: list[int], below: int = EVICTED) -> list[tuple[int, int]]:

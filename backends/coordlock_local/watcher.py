@@ -265,17 +265,23 @@ class Watcher:
             return False
 
     def _tell(self, key: str) -> None:
-        watched = self._watched.get(key)
-        if watched is None:
-            return
-        # Each is taken off when it has been called: what Ctrl-C ends here is told again.
-        for registration, (departed, waiters) in list(watched.watchers.items()):
+        """Call all who watch the contender ``key``, those too who come meanwhile.
+
+        Each is taken off when it has been called: what Ctrl-C ends here is told again. Of two
+        threads that tell at once, both may call one, which does no harm.
+        """
+        while True:
+            with self._lock:
+                watched = self._watched.get(key)
+                if watched is None:
+                    return
+                if not watched.watchers:
+                    del self._watched[key]
+                    self._drop(key, watched.paths)
+                    return
+                registration, (departed, waiters) = next(iter(watched.watchers.items()))
             try:
                 departed(self._are_there(waiters))
             except Exception:
                 log.exception("a watcher of %s failed", key)
             watched.watchers.pop(registration, None)
-        with self._lock:  # not before: they wait
-            if not watched.watchers and self._watched.get(key) is watched:
-                del self._watched[key]
-                self._drop(key, watched.paths)

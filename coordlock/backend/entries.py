@@ -42,7 +42,7 @@ class EntrySets(ABC):
     def withdraw_all(self, entries: Sequence[Entry]) -> Promise[bool]:
         """Remove every contender with the entries' ids that this client may have made.
 
-        In one step, if all of them are there; what has gone already keeps no other from leaving.
+        In one request, if all of them are there; what has gone already keeps no other from leaving.
         True when each entry had one, False when any had none. Called only when no `enqueue_all` of
         the entries is under way; the kernel repeats it after `BackendUnavailable`, and takes no
         answer to a repetition for what the first one did.

@@ -205,7 +205,7 @@ class _Acquisition:
         if ticket.departures is not None:
             ticket.departures.in_doubt = False
 
-        def ask() -> Promise[list[Snapshot]]:
+        def ask() -> Promise[tuple[Snapshot, ...]]:
             places = ((ticket.entries[one].queue, ticket.contenders[one]) for one in numbers)
             asked = (backend.snapshot(queue, None if whole else me) for queue, me in places)
             return ticket.unless_lost(all_of(asked))

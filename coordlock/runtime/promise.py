@@ -146,10 +146,10 @@ def copied(future: Promise[T]) -> Promise[T]:
     return promise
 
 
-def all_of(promises: Iterable[Promise[T]]) -> Promise[list[T]]:
+def all_of(promises: Iterable[Promise[T]]) -> Promise[tuple[T, ...]]:
     """A promise of what all of ``promises`` bring, in their order; broken by the first that is."""
     awaited = list(promises)
-    together: Promise[list[T]] = Promise()
+    together: Promise[tuple[T, ...]] = Promise()
     missing = list(awaited)  # popped in one step, so that a thread sees the last
 
     def arrived(one: Promise[T]) -> None:
@@ -157,7 +157,7 @@ def all_of(promises: Iterable[Promise[T]]) -> Promise[list[T]]:
             together.fail(error)
         missing.pop()
         if not missing and not together.done():
-            together.resolve([promise.result() for promise in awaited])
+            together.resolve(tuple([promise.result() for promise in awaited]))
 
     for promise in awaited:
         promise.add_done_callback(arrived)

@@ -138,8 +138,11 @@ class EntrySetContract(DisturbedSuite):
     def test_a_set_of_another_session_is_not_adopted(self, one: Party, two: Party) -> None:
         entries = entry_set(["a", "b"])
         enqueue(one, entries)
-        made = enqueue(two, entries)
-        assert [each.session for each in made] == [two.info.id] * 2
+        for snapshot, entry in zip(
+            sets_of(two).enqueue_all(entries).result(BOUND), entries, strict=True
+        ):
+            mine = (entry.id, two.info.id)
+            assert mine in [(each.id, each.session) for each in snapshot.contenders]
 
     def test_a_set_is_withdrawn_as_a_whole(self, one: Party, two: Party) -> None:
         entries = entry_set(["a", "b"])

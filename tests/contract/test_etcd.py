@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.testing.backend_contract import BackendContract
+from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.connection import Connection
+from coordlock.testing.entry_set_contract import EntrySetContract
+from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.transaction_contract import TransactionContract
 from testbed.servers.etcd import Etcd
 
@@ -24,3 +30,15 @@ class TestLocks(LockContract):
 
 class TestTransactions(TransactionContract):
     backend = EtcdBackend
+
+
+class TestEntrySets(EntrySetContract):
+    backend = EtcdBackend
+
+    @pytest.fixture
+    def url(self, etcd: Etcd, root: str) -> Iterator[str]:
+        with FaultProxy(etcd.host, etcd.port, GrpcFrames) as self.proxy:
+            yield f"etcd://127.0.0.1:{self.proxy.port}{root}"
+
+    def lose_reply(self, party: Party, method: str) -> None:
+        self.proxy.on_request("*Txn", Connection.lose_reply)

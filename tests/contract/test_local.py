@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from coordlock_local import LocalBackend
 
-from coordlock.testing.backend_contract import BackendContract
+from coordlock.errors import BackendUnavailable
+from coordlock.runtime.promise import Promise, failed
+from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
 
 
@@ -20,3 +24,18 @@ class TestBackend(BackendContract):
 
 class TestLocks(LockContract):
     backend = LocalBackend
+
+
+class TestEntrySets(EntrySetContract):
+    backend = LocalBackend
+
+    def lose_reply(self, party: Party, method: str) -> None:
+        """There is no network: the answer is thrown away."""
+        request = getattr(party.backend, method)
+
+        def lost(*arguments: Any) -> Promise[Any]:
+            request(*arguments).result(30)
+            delattr(party.backend, method)
+            return failed(BackendUnavailable("local", "the reply was lost"))
+
+        setattr(party.backend, method, lost)

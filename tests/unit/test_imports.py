@@ -21,6 +21,7 @@ ALLOWED = {
     "runtime": {"coordlock"},
     "model": {"coordlock"},
     "kernel": {"coordlock", "tenacity"},
+    "recipes": {"coordlock"},
     "cli": {"coordlock", "argcomplete", "rich"},
     "fencing": {"coordlock", "sqlalchemy", "redis"},
     # Test suites for users, who have pytest then.
@@ -89,8 +90,8 @@ RUN = USED | {
 }
 #: And what of coordlock these backends load.
 OF_BACKENDS = {
-    "local": {"coordlock.runtime.shared_file"},
-    "etcd": {f"coordlock.backend.{name}" for name in ("data", "observation")},
+    "local": {"coordlock.backend.entries", "coordlock.runtime.shared_file"},
+    "etcd": {f"coordlock.backend.{name}" for name in ("data", "entries", "observation")},
 }
 #: Slow to import, and not needed for a lock on this machine.
 SLOW = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from coordlock_local.directory import Directory
-from coordlock_local.queue import Queue, tidy
+from coordlock_local.queue import Queue, add, tidy
 from coordlock_local.session import LocalSession
 
 from coordlock.errors import BackendError
@@ -22,9 +22,9 @@ def view(root: Path, boot: str) -> tuple[Directory, LocalSession]:
 
 
 def enter(directory: Directory, session: LocalSession, id: str) -> Snapshot | None:
-    return Queue(directory, "q").add(
-        Entry("q", id, Mode.EX, Owner("host", 1)), session, lambda _: None, {}
-    )
+    entry = Entry("q", id, Mode.EX, Owner("host", 1))
+    snapshots = add([(Queue(directory, "q"), entry)], session, lambda *_: None, {})
+    return None if snapshots is None else snapshots[0]
 
 
 def test_a_queue_that_lives_in_one_view_is_refused_in_the_other(tmp_path: Path) -> None:

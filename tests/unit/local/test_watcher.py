@@ -15,6 +15,7 @@ from coordlock_local.directory import Directory
 from coordlock_local.inotify import Inotify
 from coordlock_local.notices import Notices, Polling
 from coordlock_local.queue import Queue, evict
+from coordlock_local.queue import add as enqueue
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Place, leave, tell
 from coordlock_local.watcher import Watcher, notices
@@ -78,9 +79,9 @@ def watcher(
 
 def add(directory: Directory, session: LocalSession, id: str = "a" * 32) -> Contender:
     entry = Entry("q", id, Mode.EX, Owner("host", 1))
-    snapshot = Queue(directory, "q").add(entry, session, lambda place: None, {})
-    assert snapshot is not None
-    return snapshot.contenders[-1]
+    snapshots = enqueue([(Queue(directory, "q"), entry)], session, lambda *_: None, {})
+    assert snapshots is not None
+    return snapshots[0].contenders[-1]
 
 
 def remove(directory: Directory, contender: Contender) -> None:
