@@ -11,6 +11,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from coordlock.backend import (
     Backend,
     Capabilities,
+    EntrySets,
     Operation,
     ServiceInfo,
     SessionInfo,
@@ -29,9 +30,9 @@ from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.describe import describe
+from coordlock_zookeeper.entry_sets import SetQueues
 from coordlock_zookeeper.errors import SERVICE
 from coordlock_zookeeper.own_client import OwnClient
-from coordlock_zookeeper.queues import Queues
 from coordlock_zookeeper.session import ZookeeperSession
 from coordlock_zookeeper.transactions import GuardedData
 
@@ -44,11 +45,11 @@ class _Opened(NamedTuple):
     """A session and what is done in it."""
 
     session: ZookeeperSession
-    queues: Queues
+    queues: SetQueues
     data: GuardedData
 
 
-class ZookeeperBackend(Backend, Transactions):
+class ZookeeperBackend(Backend, Transactions, EntrySets):
     """One client of a ZooKeeper ensemble: a kazoo client of its own per session, or a given one."""
 
     scheme: ClassVar[str] = "zookeeper"
@@ -111,7 +112,7 @@ class ZookeeperBackend(Backend, Transactions):
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         session = ZookeeperSession(self._connect(), listener)
-        queues = Queues(session, self._root, self._acl, self._token, self._style, self._unwanted)
+        queues = SetQueues(session, self._root, self._acl, self._token, self._style, self._unwanted)
         opened = _Opened(session, queues, GuardedData(session, queues.acl))
         with self._lock:
             if self._closed is not None:
@@ -130,7 +131,7 @@ class ZookeeperBackend(Backend, Transactions):
     def heartbeat(self) -> Promise[float]:
         sent = SYSTEM_CLOCK.now()
 
-        def beat(session: ZookeeperSession, queues: Queues) -> Steps[float]:
+        def beat(session: ZookeeperSession, queues: SetQueues) -> Steps[float]:
             session.watches.rearm(broken=True)
             queues.sweep()
             # `sync` is answered by the leader. A follower that is cut off from it answers reads for
@@ -141,11 +142,20 @@ class ZookeeperBackend(Backend, Transactions):
         return self._submit(lambda now: beat(now.session, now.queues))
 
     def enqueue(self, entry: Entry) -> Promise[Snapshot]:
-        def unwanted(queues: Queues, snapshot: Snapshot) -> None:
+        def unwanted(queues: SetQueues, snapshot: Snapshot) -> None:
             if (contender := snapshot.find(entry.id)) is not None:
                 queues.discard(contender.key)
 
         return self._submit(lambda now: now.queues.enqueue(entry), unwanted)
+
+    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
+        def unwanted(queues: SetQueues, snapshots: tuple[Snapshot, ...]) -> None:
+            queues.discard_all(entries, snapshots)
+
+        return self._submit(lambda now: now.queues.enqueue_all(entries), unwanted)
+
+    def withdraw_all(self, entries: Sequence[Entry]) -> Promise[bool]:
+        return self._submit(lambda now: now.queues.withdraw_all(entries))
 
     def snapshot(
         self, queue: str, upto: Contender | None = None, *, owners: bool = False
@@ -217,7 +227,7 @@ class ZookeeperBackend(Backend, Transactions):
     def _submit(
         self,
         steps: Callable[[_Opened], Steps[T]],
-        unwanted: Callable[[Queues, T], None] | None = None,
+        unwanted: Callable[[SetQueues, T], None] | None = None,
     ) -> Promise[T]:
         current = self._current
         if current is None:

@@ -21,12 +21,12 @@ from coordlock_zookeeper.container import CreateContainer
 from coordlock_zookeeper.errors import SERVICE, NodeExists, NoNode, NotEmpty, Unsupported
 from coordlock_zookeeper.session import ZookeeperSession, session_name
 
-__all__ = ["Queues"]
+__all__ = ["ATTEMPTS", "Queues"]
 
 log = Log("coordlock.zookeeper")
 
 # How often a contender's parents are made before the deletions of other programs win.
-_ATTEMPTS: Final = 5
+ATTEMPTS: Final = 5
 _KNOWN: Final = 10_000
 # A child that keeps the server from removing a queue's node, and its sequence with it, though
 # another client made the node a container.
@@ -80,7 +80,7 @@ class Queues:
         parent = self._path(entry.queue)
         again = entry.id in self._sent
         attempt = self._adopt if again else self._create
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             try:
                 snapshot = yield from attempt(entry, parent, again)
             except (BackendUnavailable, SessionLost):

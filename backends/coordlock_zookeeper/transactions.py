@@ -34,13 +34,13 @@ from coordlock_zookeeper.errors import (
 )
 from coordlock_zookeeper.session import ZookeeperSession
 
-__all__ = ["GuardedData", "Step", "plan"]
+__all__ = ["LONGEST", "GuardedData", "Step", "plan"]
 
 # How often it is looked which nodes exist before the creations and deletions of others win.
 _ATTEMPTS: Final = 8
 # The longest request that a server takes, unless configured otherwise (jute.maxbuffer); it closes
 # the connection on a longer one.
-_LONGEST: Final = 0xFFFFF
+LONGEST: Final = 0xFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +143,10 @@ class GuardedData:
                 case "delete":
                     multi.delete(step.path)
         size = sum(len(one.serialize()) + 9 for one in multi.operations)
-        if size + 17 > _LONGEST:
+        if size + 17 > LONGEST:
             raise BackendError(
                 SERVICE,
-                f"a transaction of {size} bytes is too large; servers take {_LONGEST} at a time",
+                f"a transaction of {size} bytes is too large; servers take {LONGEST} at a time",
             )
         results = yield promise_of(multi.commit_async())
         for number, result in enumerate(results):

@@ -32,7 +32,7 @@ from coordlock.testing.transaction_contract import TransactionContract
 #: backends follow with the recipes that need it.
 ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
     Transactions: (TransactionContract, {"etcd", "zookeeper", "memory"}),
-    EntrySets: (EntrySetContract, {"etcd", "local", "memory"}),
+    EntrySets: (EntrySetContract, {"etcd", "local", "memory", "zookeeper"}),
     PublishedValues: (PublishedValueContract, {"memory"}),
     ObservableQueues: (ObservationContract, {"memory"}),
     Data: (DataContract, {"memory"}),

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from coordlock_zookeeper import ZookeeperBackend
 
-from coordlock.testing.backend_contract import BackendContract
+from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.connection import Connection
+from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.zookeeper import ZooKeeper
 
 
@@ -24,3 +30,15 @@ class TestLocks(LockContract):
 
 class TestTransactions(TransactionContract):
     backend = ZookeeperBackend
+
+
+class TestEntrySets(EntrySetContract):
+    backend = ZookeeperBackend
+
+    @pytest.fixture
+    def url(self, zookeeper: ZooKeeper, root: str) -> Iterator[str]:
+        with FaultProxy(zookeeper.host, zookeeper.port, ZooKeeperFrames) as self.proxy:
+            yield f"zookeeper://127.0.0.1:{self.proxy.port}{root}"
+
+    def lose_reply(self, party: Party, method: str) -> None:
+        self.proxy.on_request("multi", Connection.lose_reply)
