@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from coordlock.model.claim import Claim, Mode, Permit
     from coordlock.model.contender import Contender, Owner
     from coordlock.queue_view import QueueMember
+    from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
+    from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.runtime.cancellation import Cancellation
     from coordlock.settings import Settings
     from coordlock.signals import release_on_signals
@@ -81,6 +83,8 @@ else:
             "model.claim": "Claim Mode Permit",
             "model.contender": "Contender Owner",
             "queue_view": "QueueMember",
+            "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
+            "recipes.multi_lock": "AsyncMultiLock MultiLock",
             "runtime.cancellation": "Cancellation",
             "settings": "Settings",
             "signals": "release_on_signals",
@@ -111,6 +115,8 @@ __all__ = [
     "AsyncHeld",
     "AsyncLock",
     "AsyncLossSignal",
+    "AsyncMultiGrant",
+    "AsyncMultiLock",
     "AsyncTransaction",
     "AuthenticationFailed",
     "BackendError",
@@ -126,6 +132,7 @@ __all__ = [
     "Evicted",
     "ForkedClient",
     "Grant",
+    "GrantPart",
     "GrantState",
     "Held",
     "InvalidKey",
@@ -136,6 +143,8 @@ __all__ = [
     "LossSignal",
     "MissingExtra",
     "Mode",
+    "MultiGrant",
+    "MultiLock",
     "Owner",
     "Permit",
     "QueueMember",

@@ -202,7 +202,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
 
     def multi_lock(
         self,
-        locks: Iterable[str | L],
+        locks: Iterable[str | L | M],
         *,
         mode: Mode = Mode.EX,
         timeout: Timeout = DEFAULT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from coordlock.access import Access
 from coordlock.awaiting_lock import AwaitingLock
@@ -12,7 +12,6 @@ from coordlock.base_lock import DEFAULT, BaseLock, Timeout
 from coordlock.blocking_lock import BlockingLock
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.ticket import Ticket
-from coordlock.lock import AsyncLock, Lock
 from coordlock.model.claim import Claim, Mode
 from coordlock.queue_view import QueueMember, queue_view
 from coordlock.recipes.claims import merged
@@ -26,9 +25,7 @@ __all__ = ["AsyncMultiLock", "MultiLock", "claims_of"]
 G = TypeVar("G", bound=Grant | AsyncGrant)
 
 
-def claims_of(
-    access: Access, locks: Iterable[str | Lock | AsyncLock], mode: Mode
-) -> dict[str, Claim]:
+def claims_of(access: Access, locks: Iterable[str | BaseLock[Any]], mode: Mode) -> dict[str, Claim]:
     """The claims of ``locks``: of names in ``mode``, of lock objects in their own.
 
     Raises what `merged` does, TypeError for what is neither a name nor a lock object, and
@@ -36,17 +33,17 @@ def claims_of(
     """
     if isinstance(locks, str):
         raise TypeError(f"multi_lock takes a list of names, as in multi_lock([{locks!r}])")
-    return merged(_wanted(access, one, mode) for one in locks)
+    return merged(wanted for one in locks for wanted in _wanted(access, one, mode))
 
 
-def _wanted(access: Access, lock: object, mode: Mode) -> tuple[str, Claim]:
+def _wanted(access: Access, lock: object, mode: Mode) -> Iterable[tuple[str, Claim]]:
     if isinstance(lock, str):
-        return lock, mode
-    if not isinstance(lock, Lock | AsyncLock):
+        return [(lock, mode)]
+    if not isinstance(lock, BaseLock):
         raise TypeError(f"multi_lock takes names and locks of client.lock(...), not {lock!r}")
     if lock._access is not access:
         raise ValueError(f"{lock!r} is of another client: give locks of this one, or their names")
-    return lock.name, lock.claim
+    return lock._claims.items()
 
 
 class _MultiLock(BaseLock[G], shown="MultiLock"):

@@ -46,6 +46,7 @@ class Portal:
         kinds = (
             coordlock.AsyncClient,
             coordlock.AsyncLock,
+            coordlock.AsyncMultiLock,
             coordlock.AsyncGrant,
             coordlock.AsyncLossSignal,
             coordlock.AsyncTransaction,
@@ -57,6 +58,13 @@ class Portal:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _behind(value: Any) -> Any:
+    """``value`` without its front, also in a list."""
+    if isinstance(value, list):
+        return [_behind(one) for one in value]
+    return value._target if isinstance(value, _Front) else value
 
 
 class _Front:
@@ -71,12 +79,18 @@ class _Front:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             async def run() -> Any:
-                result = value(*args, **kwargs)
+                result = value(*map(_behind, args), **kwargs)
                 return await result if inspect.isawaitable(result) else result
 
             return self._portal.front(self._portal.start(run()).result())
 
         return call
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._target[key]
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._target
 
     def __enter__(self) -> Any:
         # One task enters and leaves, as in a real ``async with``.

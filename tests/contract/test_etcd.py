@@ -10,6 +10,7 @@ from coordlock.testing.connection import Connection
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.transaction_contract import TransactionContract
 from testbed.servers.etcd import Etcd
@@ -25,6 +26,10 @@ class TestBackend(BackendContract):
 
 
 class TestLocks(LockContract):
+    backend = EtcdBackend
+
+
+class TestMultiLocks(MultiLockContract):
     backend = EtcdBackend
 
 

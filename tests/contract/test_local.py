@@ -11,6 +11,7 @@ from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.multi_lock_contract import MultiLockContract
 
 
 @pytest.fixture
@@ -23,6 +24,10 @@ class TestBackend(BackendContract):
 
 
 class TestLocks(LockContract):
+    backend = LocalBackend
+
+
+class TestMultiLocks(MultiLockContract):
     backend = LocalBackend
 
 

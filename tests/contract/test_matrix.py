@@ -24,6 +24,7 @@ from coordlock.testing.client_suite import DRIVERS
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
@@ -56,7 +57,13 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
 
 
 @pytest.mark.parametrize(
-    "suite", [BackendContract, LockContract, *(suite for suite, _ in ADDITIONS.values())]
+    "suite",
+    [
+        BackendContract,
+        LockContract,
+        MultiLockContract,
+        *(suite for suite, _ in ADDITIONS.values()),
+    ],
 )
 def test_every_registered_backend_runs_the_suite(suite: type) -> None:
     expected = next((having for one, having in ADDITIONS.values() if one is suite), ALL.keys())
@@ -76,8 +83,9 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         for name, value in inspect.getmembers(AsyncClient, inspect.isfunction)
         if not name.startswith("_") and not inspect.iscoroutinefunction(value)
     }
-    assert primitives == {"lock", "read_lock", "write_lock", "semaphore"}
-    source = inspect.getsource(LockContract)
+    locks = {"lock", "read_lock", "write_lock", "semaphore"}
+    assert primitives == {*locks, "multi_lock", "tree_lock"}
+    source = inspect.getsource(LockContract) + inspect.getsource(MultiLockContract)
     assert all(f".{primitive}(" in source for primitive in primitives)
     assert DRIVERS == ("sync", "async")
 

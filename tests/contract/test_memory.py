@@ -11,6 +11,7 @@ from coordlock.testing.data_contract import DataContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
@@ -39,6 +40,10 @@ class TestBackend(BackendContract):
 
 
 class TestLocks(LockContract):
+    backend = MemoryBackend
+
+
+class TestMultiLocks(MultiLockContract):
     backend = MemoryBackend
 
 

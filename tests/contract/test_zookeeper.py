@@ -9,6 +9,7 @@ from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.transaction_contract import TransactionContract
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
@@ -25,6 +26,10 @@ class TestBackend(BackendContract):
 
 
 class TestLocks(LockContract):
+    backend = ZookeeperBackend
+
+
+class TestMultiLocks(MultiLockContract):
     backend = ZookeeperBackend
 
 

@@ -77,6 +77,20 @@ def round_trips(requests: Counter[str]) -> int:
     return sum(n for kind, n in requests.items() if not kind.startswith("getChildren"))
 
 
+def slow_pairs(wire: Wire, lock: coordlock.Lock | coordlock.MultiLock) -> list[tuple[float, float]]:
+    """How long three acquires and releases take through a slow network."""
+    wire.proxy.delay(0.25)
+    waited = []
+    for _ in range(3):
+        started = time.monotonic()
+        grant = lock.acquire()
+        acquired = time.monotonic()
+        grant.release()
+        waited.append((acquired - started, time.monotonic() - acquired))
+    wire.proxy.heal()
+    return waited
+
+
 def test_an_uncontended_acquire_is_one_round_trip_and_a_release_is_one(
     wire: Wire, client: coordlock.Client
 ) -> None:
@@ -88,18 +102,41 @@ def test_an_uncontended_acquire_is_one_round_trip_and_a_release_is_one(
     assert sum(releasing.values()) == 1, releasing
 
 
+def test_ten_locks_at_once_are_one_round_trip_and_their_release_is_one(
+    wire: Wire, client: coordlock.Client
+) -> None:
+    names = [f"n{number}" for number in range(10)]
+    client.multi_lock(names).acquire().release()  # as the queues' nodes exist from then on
+    grants: list[coordlock.MultiGrant] = []
+    acquiring = wire.requests(lambda: grants.append(client.multi_lock(names).acquire()))
+    releasing = wire.requests(lambda: grants.pop().release())
+    # Behind the multi follow at once what tells its transaction, and the lists.
+    assert round_trips(acquiring) - acquiring["exists"] == 1, acquiring
+    assert acquiring["exists"] <= 1
+    assert sum(releasing.values()) == 1, releasing
+    waited = slow_pairs(wire, client.multi_lock(names))
+    # One round trip takes half a second; a second one would take a second in every turn.
+    assert 0.5 <= min(acquire for acquire, _ in waited) < 1.0
+    assert 0.5 <= min(release for _, release in waited) < 1.0
+
+
+def test_ten_locks_are_handed_over_without_a_read(wire: Wire, client: coordlock.Client) -> None:
+    names = [f"n{number}" for number in range(10)]
+    with coordlock.connect(wire.direct) as other, ThreadPoolExecutor(1) as pool:
+        held = other.multi_lock(names).acquire()
+        waiting = pool.submit(client.multi_lock(reversed(names)).acquire)
+        eventually(lambda: len(other.contenders("n0")) == 2)
+        ahead = other.contenders("n0")[1].contender
+        eventually(lambda: is_told_in_order(client._engine.backend, ahead))
+        sent = wire.requests(lambda: (held.release(), waiting.result(30)))
+        assert not sent.keys() & READS, sent
+        waiting.result().release()
+
+
 def test_round_trips_show_as_time_through_a_slow_network(
     wire: Wire, client: coordlock.Client
 ) -> None:
-    wire.proxy.delay(0.25)
-    waited = []
-    for _ in range(3):
-        started = time.monotonic()
-        grant = client.lock("orders").acquire()
-        acquired = time.monotonic()
-        grant.release()
-        waited.append((acquired - started, time.monotonic() - acquired))
-    wire.proxy.heal()
+    waited = slow_pairs(wire, client.lock("orders"))
     # One round trip takes half a second; a second one would take a second in every turn.
     assert 0.5 <= min(acquire for acquire, _ in waited) < 1.0
     assert 0.5 <= min(release for _, release in waited) < 1.0
