@@ -247,18 +247,27 @@ class BaseGrant(Resident, shown="Grant"):
         before. Only where the service keeps data: etcd and ZooKeeper. Raises `LockLost`,
         `InvalidKey`, `Unsupported`, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
         """
-        service, me = self._guard()
-        transaction.check_key(key, self._engine.settings.root, self.name)
+        service, (me, *others) = self._guard(), self._ticket.contenders
+        transaction.check_key(key, *self._writable)
 
-        def fetch() -> Promise[Stored | None]:
+        def fetch(contender: Contender) -> Promise[Stored | None]:
             self.check()
-            return service.fetch(me, key)
+            return service.fetch(contender, key)
 
-        return (yield from self._guarded(self._engine.ask(fetch)))
+        found = yield from self._guarded(self._engine.ask(lambda: fetch(me)))
+        if others:  # which were held at that moment, too, if they are now
+            rest = self._engine.ask(lambda: all_of(map(fetch, others)))
+            yield from self._guarded(rest)
+        return found
+
+    @property
+    def _writable(self) -> tuple[str, list[str]]:
+        """The root and the queues, where transactions must not write."""
+        return self._engine.settings.root, [entry.queue for entry in self._ticket.entries]
 
     def _commit(self, operations: Sequence[Operation]) -> Steps[None]:
-        service, me = self._guard()
-        yield from self._guarded(self._send(lambda: service.commit(me, operations)))
+        service, (me, *others) = self._guard(), self._ticket.contenders
+        yield from self._guarded(self._send(lambda: service.commit(me, operations, others)))
 
     def _send(self, request: Callable[[], Promise[None]]) -> Steps[None]:
         """Send ``request``, once."""
@@ -274,15 +283,15 @@ class BaseGrant(Resident, shown="Grant"):
         reason = f"{silent.reason}; the transaction may have been made, or may be yet"
         raise BackendUnavailable(silent.service, reason)
 
-    def _guard(self) -> tuple[data.Transactions, Contender]:
-        """The service to ask, and the contender that guards the request."""
-        service, me = self._engine.backend, self._ticket.contenders[0]
+    def _guard(self) -> data.Transactions:
+        """The service, where it makes writes that a contender guards."""
+        service = self._engine.backend
         if not isinstance(service, data.Transactions):
             raise Unsupported(
                 f"the {service.scheme} backend keeps no data that a grant could guard; for files "
                 "there is coordlock.fencing.files.FileFence, and others for databases and HTTP"
             )
-        return service, me
+        return service
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``, or `LockLost` when they find that the contender has gone.
@@ -292,8 +301,8 @@ class BaseGrant(Resident, shown="Grant"):
         """
         try:
             return (yield from steps)
-        except Evicted as error:
-            self._ticket.vanished(error.name)
+        except Evicted:
+            self._ticket.vanished(self.name)
         except SessionLost as error:
             self._ticket.session.gone_with(error)
         except ClientClosed as error:
@@ -438,7 +447,7 @@ class Grant(BaseGrant):
         service keeps no data; its ``commit`` raises what else `read` does.
         """
         self._guard()  # where the backend keeps no data, that is to be said before any key is
-        return transaction.Transaction(self._engine.settings.root, self.name, self._commit)
+        return transaction.Transaction(*self._writable, self._commit)
 
     def __enter__(self) -> Self:
         self._enter()
@@ -548,7 +557,7 @@ class AsyncGrant(BaseGrant):
         service keeps no data; its ``commit`` raises what else `read` does.
         """
         self._guard()  # where the backend keeps no data, that is to be said before any key is
-        return transaction.AsyncTransaction(self._engine.settings.root, self.name, self._commit)
+        return transaction.AsyncTransaction(*self._writable, self._commit)
 
     async def __aenter__(self) -> Self:
         self._enter()

@@ -9,7 +9,7 @@ etcd's locks that Jepsen's analysis found safe (https://jepsen.io/analyses/etcd-
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
 from coordlock.backend import Delete, Expect, Operation, Put
@@ -28,11 +28,11 @@ _MAX_KEY_BYTES: Final = 1024
 _REFUSED: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
 
-def check_key(key: str, root: str, queue: str) -> str:
+def check_key(key: str, root: str, queues: Iterable[str]) -> str:
     """Return ``key`` if all services can keep it and it is no place for contenders; else raise.
 
     Below the root whatever is made counts as a contender. Where the root is the top, that would be
-    every key: there, the grant's own ``queue`` and what coordlock may keep itself are refused, and
+    every key: there, the grant's own ``queues`` and what coordlock may keep itself are refused, and
     to leave out the queues of other locks is the caller's part. Raises `InvalidKey`.
     """
     if not isinstance(key, str):
@@ -49,9 +49,10 @@ def check_key(key: str, root: str, queue: str) -> str:
     if parts[0] == "zookeeper":
         raise InvalidKey(key, "lies under '/zookeeper', which belongs to ZooKeeper itself")
     at_top = root == "/"
-    refused = f"/{escape(queue)}" if at_top else root
-    if (key + "/").startswith(refused + "/"):
-        raise InvalidKey(key, f"lies under {refused!r}, where every key is a contender for a lock")
+    for refused in (f"/{escape(queue)}" for queue in queues) if at_top else (root,):
+        if (key + "/").startswith(refused + "/"):
+            problem = f"lies under {refused!r}, where every key is a contender for a lock"
+            raise InvalidKey(key, problem)
     if at_top and key.startswith("/@"):
         raise InvalidKey(key, "starts with '/@', which is for coordlock itself")
     return key
@@ -63,10 +64,13 @@ class _BaseTransaction(Resident, shown="Transaction"):
     _instead = "make another one from its grant"
 
     def __init__(
-        self, root: str, queue: str, send: Callable[[Sequence[Operation]], Steps[None]]
+        self,
+        root: str,
+        queues: Sequence[str],
+        send: Callable[[Sequence[Operation]], Steps[None]],
     ) -> None:
         self._root: Final = root
-        self._queue: Final = queue
+        self._queues: Final = queues
         self._send: Final = send
         self._operations: list[Operation] = []
         self._taken = False
@@ -93,10 +97,10 @@ class _BaseTransaction(Resident, shown="Transaction"):
         """
         if type(version) is not int or not 0 <= version < 2**63:
             raise ValueError(f"version must be an integer from 0 to 2**63 - 1, not {version!r}")
-        return self._add(Expect(check_key(key, self._root, self._queue), version))
+        return self._add(Expect(check_key(key, self._root, self._queues), version))
 
     def _unwritten(self, key: str) -> str:
-        check_key(key, self._root, self._queue)
+        check_key(key, self._root, self._queues)
         if any(one.key == key for one in self._operations if not isinstance(one, Expect)):
             raise InvalidKey(key, "is written twice in one transaction")
         return key

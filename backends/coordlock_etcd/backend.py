@@ -192,8 +192,13 @@ class EtcdBackend(Backend, Transactions, EntrySets):
     def fetch(self, contender: Contender, key: str) -> Promise[Stored | None]:
         return self._guarded.fetch(contender, key)
 
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Promise[None]:
-        return self._guarded.commit(contender, operations)
+    def commit(
+        self,
+        contender: Contender,
+        operations: Sequence[Operation],
+        others: Sequence[Contender] = (),
+    ) -> Promise[None]:
+        return self._guarded.commit((contender, *others), operations)
 
     def verify(self, contender: Contender) -> Promise[None]:
         return self.commit(contender, ())

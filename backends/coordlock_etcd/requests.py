@@ -184,10 +184,12 @@ def guarded_read(me: bytes, order: int, key: str) -> pb.TxnRequest:
     )
 
 
-def guarded_writes(me: bytes, order: int, operations: Sequence[Operation]) -> pb.TxnRequest:
-    """Do ``operations`` if the contender ``me``, created at ``order``, is in its queue.
+def guarded_writes(
+    guards: Sequence[tuple[bytes, int]], operations: Sequence[Operation]
+) -> pb.TxnRequest:
+    """Do ``operations`` if the contenders ``guards`` are in their queues: keys, and when created.
 
-    Else read the keys of the conditions: ``me`` and each key with an expected version, in their
+    Else read the keys of the conditions: those, and each key with an expected version, in their
     order, without values.
     """
     expected = [one for one in operations if isinstance(one, Expect)]
@@ -195,10 +197,11 @@ def guarded_writes(me: bytes, order: int, operations: Sequence[Operation]) -> pb
     if not writes:
         # A transaction that only reads is no entry of the log, and would be answered like a read.
         # This key does not exist.
-        writes = [_delete(me + b"\0")]
-    looks = (pb.RangeRequest(key=key, keys_only=True) for key in (me, *map(_key, expected)))
+        writes = [_delete(guards[0][0] + b"\0")]
+    looked_at = (*(key for key, _ in guards), *map(_key, expected))
+    looks = (pb.RangeRequest(key=key, keys_only=True) for key in looked_at)
     return pb.TxnRequest(
-        compare=[_created(me, order), *map(_at_version, expected)],
+        compare=[*(_created(*guard) for guard in guards), *map(_at_version, expected)],
         success=writes,
         failure=[pb.RequestOp(request_range=one) for one in looks],
     )

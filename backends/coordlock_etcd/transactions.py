@@ -40,9 +40,10 @@ class GuardedData:
         seen = self._connection.cluster.revision
         return self._connection.call(TXN, request, partial(_fetched, contender, seen))
 
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Promise[None]:
+    def commit(self, guards: Sequence[Contender], operations: Sequence[Operation]) -> Promise[None]:
         """See `Transactions.commit`."""
-        request = requests.guarded_writes(_key(contender), contender.order, operations)
+        places = [(_key(one), one.order) for one in guards]
+        request = requests.guarded_writes(places, operations)
         promise: Promise[None] = Promise()
 
         def answered(answer: Promise[None]) -> None:
@@ -54,7 +55,7 @@ class GuardedData:
             else:
                 promise.fail(error)
 
-        answer = self._connection.call(TXN, request, partial(_committed, contender, operations))
+        answer = self._connection.call(TXN, request, partial(_committed, guards, operations))
         answer.add_done_callback(answered)
         return promise
 
@@ -69,15 +70,16 @@ def _fetched(contender: Contender, seen: int, reply: pb.TxnResponse) -> Stored |
 
 
 def _committed(
-    contender: Contender, operations: Sequence[Operation], reply: pb.TxnResponse
+    guards: Sequence[Contender], operations: Sequence[Operation], reply: pb.TxnResponse
 ) -> None:
     if reply.succeeded:
         return
-    me, *found = (one.response_range.kvs for one in reply.responses)
-    if not me or me[0].create_revision != contender.order:
-        raise Evicted(contender.key)
+    seen = [one.response_range.kvs for one in reply.responses]
+    for contender, mine in zip(guards, seen, strict=False):
+        if not mine or mine[0].create_revision != contender.order:
+            raise Evicted(contender.key)
     expected = (one for one in operations if isinstance(one, Expect))
-    for one, kvs in zip(expected, found, strict=True):
+    for one, kvs in zip(expected, seen[len(guards) :], strict=True):
         if one.version != (kvs[0].version if kvs else 0):
             raise VersionMismatch(one.key, one.version)
     raise BackendError(SERVICE, "a transaction failed though all of its conditions hold")

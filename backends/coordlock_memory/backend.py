@@ -150,8 +150,14 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
     def fetch(self, contender: Contender, key: str) -> Promise[Stored | None]:
         return self._ask("fetch", partial(self.service.fetch, contender, key))
 
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Promise[None]:
-        return self._ask("commit", partial(self.service.commit, contender, operations))
+    def commit(
+        self,
+        contender: Contender,
+        operations: Sequence[Operation],
+        others: Sequence[Contender] = (),
+    ) -> Promise[None]:
+        guards = (contender, *others)
+        return self._ask("commit", partial(self.service.commit, guards, operations))
 
     def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
         return self._ask("enqueue_all", partial(self.service.enqueue_all, self._session, entries))

@@ -205,9 +205,9 @@ class MemoryService:
             self._admit(contender)
             return self._state.data.get(key)
 
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> None:
+    def commit(self, guards: Sequence[Contender], operations: Sequence[Operation]) -> None:
         """Do all of ``operations`` or raise: `Evicted`, as `fetch`, or `VersionMismatch`."""
-        self.write(operations, (contender,))
+        self.write(operations, guards)
 
     def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> int:
         """Do all of ``operations`` or raise: `Evicted` or `VersionMismatch`; the revision."""

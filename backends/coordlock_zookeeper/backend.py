@@ -189,7 +189,12 @@ class ZookeeperBackend(Backend, Transactions, EntrySets):
     def fetch(self, contender: Contender, key: str) -> Promise[Stored | None]:
         return self._submit(lambda now: now.data.fetch(contender, key))
 
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Promise[None]:
+    def commit(
+        self,
+        contender: Contender,
+        operations: Sequence[Operation],
+        others: Sequence[Contender] = (),
+    ) -> Promise[None]:
         answer: Promise[None] = Promise()
 
         def answered(done: Promise[None]) -> None:
@@ -202,7 +207,7 @@ class ZookeeperBackend(Backend, Transactions, EntrySets):
             else:
                 answer.fail(error)
 
-        done = self._submit(lambda now: now.data.commit(contender, operations))
+        done = self._submit(lambda now: now.data.commit((contender, *others), operations))
         done.add_done_callback(answered)
         return answer
 

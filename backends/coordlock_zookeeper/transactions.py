@@ -83,7 +83,7 @@ class GuardedData:
         """
         breaks = self._session.breaks
         if breaks != self._anchored:
-            yield from self.commit(contender, ())
+            yield from self.commit((contender,), ())
             self._anchored = breaks
         got = promise_of(self._client.get_async(key))
         standing = promise_of(self._client.exists_async(contender.key))
@@ -101,21 +101,21 @@ class GuardedData:
             raise BackendUnavailable(SERVICE, "the connection was lost meanwhile")
         return found
 
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Steps[None]:
+    def commit(self, guards: Sequence[Contender], operations: Sequence[Operation]) -> Steps[None]:
         """See `Transactions.commit`. One round trip where the keys exist.
 
         Sent again only after the server has said that nothing was done.
         """
         absent: set[str] = set()
         for _ in range(_ATTEMPTS):
-            steps = plan(contender.key, operations, absent)
+            steps = plan([one.key for one in guards], operations, absent)
             failure = yield from self._try(steps)
             if failure is None:
                 return
             number, error = failure
             step = steps[number]
-            if number == 0 and isinstance(error, NoNode):
-                raise _evicted(contender)
+            if number < len(guards) and isinstance(error, NoNode):
+                raise _evicted(guards[number])
             unmet = (NodeExists,) if step.kind == "create" else (NoNode, BadVersion)
             if step.expected is not None and isinstance(error, unmet):
                 raise VersionMismatch(step.expected.key, step.expected.version)
@@ -171,8 +171,10 @@ class GuardedData:
         return missing
 
 
-def plan(me: str, operations: Sequence[Operation], absent: Collection[str]) -> list[Step]:
-    """The multi that does ``operations`` if the node ``me`` exists, or fails and does nothing.
+def plan(
+    guards: Sequence[str], operations: Sequence[Operation], absent: Collection[str]
+) -> list[Step]:
+    """The multi that does ``operations`` if the nodes ``guards`` exist, or fails and does nothing.
 
     ZooKeeper has no operation that writes a node whether it exists or not. So this one fails, too,
     where of the other nodes not exactly those in ``absent`` are missing. Nodes above a key that is
@@ -193,7 +195,7 @@ def plan(me: str, operations: Sequence[Operation], absent: Collection[str]) -> l
         if above := doomed.intersection(_ancestors(key)):
             raise BackendError(SERVICE, f"{above.pop()} cannot be deleted: {key} lies below it")
 
-    steps = [Step("check", me)]
+    steps = [Step("check", me) for me in guards]
     steps.extend(
         Step("check", one.key, version=_signed(one.version), expected=one)
         for one in expected

@@ -77,8 +77,15 @@ class Transactions(ABC):
         """
 
     @abstractmethod
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> Promise[None]:
+    def commit(
+        self,
+        contender: Contender,
+        operations: Sequence[Operation],
+        others: Sequence[Contender] = (),
+    ) -> Promise[None]:
         """Do all of ``operations``, if ``contender`` stands in its queue then, or nothing.
+
+        So do ``others``, which were enqueued with it.
 
         Every `Expect` is about the state before, wherever it stands; the others come in any order,
         no two of them with the same key. There may be none: also then the answer is the service's

@@ -75,6 +75,26 @@ def evict_all(client: Any, name: str = "orders") -> None:
 class TransactionContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    # Of a grant of several locks
+
+    def test_a_grant_of_several_locks_reads_and_writes_while_it_has_all(
+        self, client: Any, other: Any, key: str
+    ) -> None:
+        grant = client.multi_lock(["orders", "stock"]).acquire()
+        grant.transaction().put(key, b"1").commit()
+        assert grant.read(key).data == b"1"
+        grant.verify()
+        evict_all(other, "stock")
+        for act in (
+            grant.transaction().put(key, b"2").commit,
+            partial(grant.read, key),
+            grant.verify,
+        ):
+            with pytest.raises(LockLost):
+                act()
+        with other.multi_lock(["stock", "orders"], timeout=30) as newer:
+            assert newer.read(key).data == b"1"
+
     @pytest.fixture
     def key(self) -> str:
         """A key that no other test uses, and whose parent does not exist."""

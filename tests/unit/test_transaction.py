@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ paths = st.lists(
 @settings(max_examples=500)
 def test_every_key_that_is_taken_can_be_kept_and_is_nobodys_contender(key: str, root: str) -> None:
     try:
-        assert check_key(key, root, "orders") == key
+        assert check_key(key, root, ["orders"]) == key
     except InvalidKey:
         return
     assert zookeeper_takes(key)
@@ -107,24 +107,24 @@ def test_every_key_that_is_taken_can_be_kept_and_is_nobodys_contender(key: str, 
 
 @pytest.mark.parametrize("key", ["/a", "/apps", "/apps/locksmith", "/apps/lock", "/zookeepers/x"])
 def test_what_lies_beside_or_above_the_root_is_free(key: str) -> None:
-    assert check_key(key, "/apps/locks", "orders") == key
+    assert check_key(key, "/apps/locks", ["orders"]) == key
 
 
 def test_below_the_top_only_the_own_queue_and_coordlocks_data_are_refused() -> None:
     for key in ("/app/config", "/orders-data/x", "/app/orders", "/orders%20b/x", "/app/@x"):
-        assert check_key(key, "/", "orders") == key
+        assert check_key(key, "/", ["orders"]) == key
     for key in ("/orders", "/orders/x"):
         with pytest.raises(InvalidKey, match="'/orders'"):
-            check_key(key, "/", "orders")
+            check_key(key, "/", ["orders"])
     with pytest.raises(InvalidKey, match="'/a%20b'"):
-        check_key("/a%20b/x", "/", "a b")
+        check_key("/a%20b/x", "/", ["a b"])
     with pytest.raises(InvalidKey, match="coordlock itself"):
-        check_key("/@data/x", "/", "orders")
+        check_key("/@data/x", "/", ["orders"])
 
 
 def test_an_overlong_key_is_not_shown_whole() -> None:
     with pytest.raises(InvalidKey, match="1024 bytes") as caught:
-        check_key("/" + "x" * 5000, "/locks", "orders")
+        check_key("/" + "x" * 5000, "/locks", ["orders"])
     assert len(str(caught.value)) < 200
 
 
@@ -355,11 +355,11 @@ def test_a_transaction_under_way_does_not_see_what_is_added_to_it(client: Client
         kept: list[Any] = []
         commit = backend(client).service.commit
 
-        def spy(contender: Contender, operations: Any) -> None:
+        def spy(guards: Sequence[Contender], operations: Any) -> None:
             kept.append(operations)
             transaction.put("/b", b"2")
             seen.append(list(operations))
-            commit(contender, operations)
+            commit(guards, operations)
 
         backend(client).service.commit = spy  # type: ignore[method-assign]
         transaction.commit()
@@ -463,9 +463,9 @@ class Data(RuleBasedStateMachine):
         met = all(self.model.get(key, nothing).version == version for key, version in expected)
         if self.gone or not met:
             with pytest.raises(Evicted if self.gone else VersionMismatch):
-                self.service.commit(self.contender, operations)
+                self.service.commit((self.contender,), operations)
         else:
-            self.service.commit(self.contender, operations)
+            self.service.commit((self.contender,), operations)
             for key, data in puts.items():
                 self.model[key] = Stored(data, self.model.get(key, nothing).version + 1)
             for key in deletes - puts.keys():

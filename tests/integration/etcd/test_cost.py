@@ -25,7 +25,7 @@ def busy(join: Join, etcd: Etcd, root: str) -> Iterator[None]:
     """Somebody writes to etcd all the time."""
     party = join(etcd.url_for(root))
     _, me, _ = party.enqueue("writer")
-    write = requests.guarded_writes(me.key.encode(), me.order, [Put("/elsewhere", b"")])
+    write = requests.guarded_writes([(me.key.encode(), me.order)], [Put("/elsewhere", b"")])
     assert isinstance(party.backend, EtcdBackend)
     connection, stop = party.backend._connection, threading.Event()
 

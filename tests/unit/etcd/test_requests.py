@@ -95,7 +95,7 @@ def test_a_guarded_read_compares_the_contenders_creation() -> None:
 
 def test_guarded_writes_compare_versions_too_and_else_read_what_was_compared() -> None:
     operations: list[Operation] = [Put("/a", b"1"), Expect("/b", 0), Delete("/c"), Expect("/d", 2)]
-    txn = requests.guarded_writes(b"/r/q/me", 9, operations)
+    txn = requests.guarded_writes([(b"/r/q/me", 9)], operations)
     me, *versions = txn.compare
     assert (me.key, me.target, me.create_revision) == (b"/r/q/me", pb.Compare.CREATE, 9)
     assert [(one.key, one.target, one.version) for one in versions] == [
@@ -116,6 +116,6 @@ def test_a_transaction_without_writes_still_goes_through_the_log() -> None:
     """etcd takes one of ranges alone for a read."""
     nothing: list[Operation] = []
     for operations in (nothing, [Expect("/a", 1)]):
-        txn = requests.guarded_writes(b"/r/q/me", 9, operations)
+        txn = requests.guarded_writes([(b"/r/q/me", 9)], operations)
         [write] = txn.success
         assert write.request_delete_range.key == b"/r/q/me\0"

@@ -150,7 +150,7 @@ def guarded(tree: Tree) -> GuardedData:
 
 
 def outcome(tree: Tree, operations: Sequence[Operation]) -> BaseException | None:
-    return run_in_background(guarded(tree).commit(ME, operations)).exception(0)
+    return run_in_background(guarded(tree).commit((ME,), operations)).exception(0)
 
 
 def should_be(nodes: Nodes, operations: Sequence[Operation]) -> Nodes:
@@ -272,7 +272,7 @@ def test_every_multi_begins_with_the_contender() -> None:
     operations: list[Operation] = [Put("/a", b""), Expect("/b", 0), Expect("/c", 3)]
     operations += [DeleteKey("/d")]
     for absent in (set[str](), {"/a", "/d"}):
-        first, *rest = plan(ME.key, operations, absent)
+        first, *rest = plan([ME.key], operations, absent)
         assert (first.kind, first.path, first.version) == ("check", ME.key, -1)
         assert ME.key not in {step.path for step in rest}
 
