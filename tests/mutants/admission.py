@@ -22,7 +22,7 @@ from coordlock.testing.faults.fifo import NeverFirst, Overtaken
 from coordlock.testing.faults.liveness import Unanswered
 from tests.faults.mutants import scenarios
 from tests.mutants.mutant import Changes, Play, mutant, nothing
-from tests.simulation.contention import Contention, Modes, Readers, TwoPermits
+from tests.simulation.contention import Contention, Modes, Readers, Several, TwoPermits
 
 Blockers = tuple[Contender, ...]
 Queues = list[Snapshot]
@@ -156,6 +156,32 @@ def takes_over_from_any_mode() -> Changes:
         return predecessor is not None and predecessor.granted is not None
 
     return [(coordlock.kernel.acquisition, "_hands_over", hands_over)]
+
+
+# Several locks at once.
+
+
+@mutant("Of several locks the last is taken, though it is held.", simulated=(Several,))
+def looks_at_all_queues_but_the_last() -> Changes:
+    def careless(snapshot: Snapshot, me: Contender) -> Blockers:
+        return () if snapshot.queue == "s" else blockers(snapshot, me)
+
+    return [(coordlock.kernel.acquisition, "blockers", careless)]
+
+
+@mutant("Several locks are granted to a waiter that has lost one place.", simulated=(Several,))
+def looks_for_its_place_in_one_queue_only() -> Changes:
+    read = _Acquisition._read
+
+    def read_one(
+        self: _Acquisition, ticket: Ticket, queues: Queues, numbers: Any, *, whole: bool = False
+    ) -> Steps[None]:
+        yield from read(self, ticket, queues, numbers[:1], whole=whole)
+        for number in numbers[1:]:
+            left = queues[number].contenders[-1:]
+            queues[number] = replace(queues[number], contenders=left, omitted=0)
+
+    return [(_Acquisition, "_read", read_one), (Ticket, "vanished", nothing)]
 
 
 # The rule.

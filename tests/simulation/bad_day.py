@@ -162,11 +162,15 @@ class BadDay(RuleBasedStateMachine):
         times=st.integers(1, 3),
     )
     def spoil(self, who: int, method: str, fault: Fault, times: int) -> None:
-        self.pick(who).network.faults.inject(method, fault, times)
+        self.pick(who).network.faults.inject(self.spoilt(method), fault, times)
+
+    def spoilt(self, method: str) -> str:
+        """The request that ``method`` stands for."""
+        return method
 
     @rule(which=indices, how=st.sampled_from(["evict", "evict", "expire"]))
     def interfere(self, which: int, how: str) -> None:
-        queue = self.world.queue()
+        queue = self.world.everybody()
         if queue and which % 2:
             contender = queue[which % len(queue)]
             if how == "evict":
@@ -182,7 +186,7 @@ class BadDay(RuleBasedStateMachine):
 
     def expire(self, session: str) -> None:
         """Before its time."""
-        self.removed |= {one.order for one in self.world.queue() if one.session == session}
+        self.removed |= {one.order for one in self.world.everybody() if one.session == session}
         self.world.service.expire(session)
 
     def check(self) -> None:
@@ -202,7 +206,7 @@ class BadDay(RuleBasedStateMachine):
                 if party.network.faults.partitioned:
                     party.network.faults.heal()
             self.get_over()
-            assert self.world.queue() == ()
+            assert self.world.everybody() == []
             assert self.world.watches() == 0
             assert not any(party.engine._tickets for party in self.world.parties)
             assert flush(30)

@@ -36,10 +36,11 @@ class Contention(BadDay):
     """
 
     claims: ClassVar[list[Claim]] = [Mode.EX]
+    queues: ClassVar[list[str]] = ["q"]
 
     def __init__(self) -> None:
         super().__init__()
-        self.turns = Turns()
+        self.turns = {queue: Turns() for queue in self.queues}
         self.waiting: list[tuple[Party, Call[Ticket]]] = []
         #: Grants whose end is not seen yet, and those that were not released, lost or not.
         self.held: list[tuple[Party, Grant]] = []
@@ -47,7 +48,7 @@ class Contention(BadDay):
         self.untold: dict[Session, float] = {}
         self.unreleased: list[tuple[Party, Grant]] = []
         self.releases: dict[Grant, Call[bool]] = {}
-        self.newest = 0
+        self.newest = dict.fromkeys(self.queues, 0)
 
     # What the processes do
 
@@ -59,14 +60,18 @@ class Contention(BadDay):
     )
     def acquire(self, crowd: list[int], what: int, timeout: float | None, together: bool) -> None:
         for number, who in enumerate(crowd):
-            party, claim = self.pick(who), self.claims[(what + number) % len(self.claims)]
+            party = self.pick(who)
             if party.paused or len(self.waiting) > 12:
                 continue
-            call = party.acquire("q", claim, timeout)
+            call = party.acquire_all(self.wanted(what + number), timeout)
             self.waiting.append((party, call))
             if not together:
                 self.world.settle()
         self.check()
+
+    def wanted(self, what: int) -> dict[str, Claim]:
+        """What one call asks for."""
+        return {"q": self.claims[what % len(self.claims)]}
 
     @rule(which=indices, seconds=delays)
     def release(self, which: int, seconds: float) -> None:
@@ -109,7 +114,7 @@ class Contention(BadDay):
     )
     def race(self, which: int, how: str, seconds: float, seed: int) -> None:
         """Somebody is removed at about the moment at which his turn comes, and news are slow."""
-        queue = self.world.queue()
+        queue = self.world.queue(self.queues[seed % len(self.queues)])
         if len(queue) > 1:
             dice = random.Random(seed)
             for party in self.world.parties:
@@ -150,7 +155,8 @@ class Contention(BadDay):
 
     def check(self) -> None:
         """Called after every single event."""
-        self.turns.look(self.world.queue())
+        for queue, turns in self.turns.items():
+            turns.look(self.world.queue(queue))
         self.check_answers()
         for session in self.sessions():
             self.check_deadline(session)
@@ -159,8 +165,15 @@ class Contention(BadDay):
             self.check_signal(party, grant)
         # Who stands still does not know what he believes.
         running = [grant for party, grant in self.held if not party.paused and trusts(grant)]
-        claims = [grant.claim for grant in running if grant.token not in self.removed]
-        assert may_hold_together(claims), "conflicting grants are held together"
+        for queue in self.queues:
+            claims = [
+                entry.claim
+                for grant in running
+                if grant.token not in self.removed
+                for entry in grant._ticket.entries
+                if entry.queue == queue
+            ]
+            assert may_hold_together(claims), "conflicting grants are held together"
 
     def check_answers(self) -> None:
         answered = [pair for pair in self.waiting if pair[1].done]
@@ -180,13 +193,16 @@ class Contention(BadDay):
     def welcome(self, party: Party, ticket: Ticket) -> None:
         """A new grant."""
         assert ticket.session.ended is None or party.engine.closed
-        assert self.turns.has_come(ticket.contenders[0]), "granted, and its turn has not come"
+        for entry, contender in zip(ticket.entries, ticket.contenders, strict=True):
+            come = self.turns[entry.queue].has_come(contender)
+            assert come, "granted, and its turn has not come"
         grant = party.grant(ticket)
         self.held.append((party, grant))
         self.unreleased.append((party, grant))
         if self.claims == [Mode.EX] and grant.token not in self.removed:
-            assert grant.token > self.newest
-            self.newest = grant.token
+            for entry in ticket.entries:
+                assert grant.token > self.newest[entry.queue]
+                self.newest[entry.queue] = grant.token
 
     def sessions(self) -> list[Session]:
         found = (party.engine.sessions._latest for party in self.world.parties)
@@ -209,9 +225,10 @@ class Contention(BadDay):
 
     def get_over(self) -> None:
         self.world.advance(20.0)
-        there = {one.token for one in self.world.queue()}
         for _, grant in self.held:
-            assert grant.token in there, "it was removed, and its holder was not told"
+            for entry in grant._ticket.entries:
+                there = {one.token for one in self.world.queue(entry.queue)}
+                assert grant.token in there, "it was removed, and its holder was not told"
         for _ in range(30):
             for party, grant in list(self.unreleased):
                 self.let_go(party, grant)
@@ -267,5 +284,63 @@ class ThreePermits(Contention):
     claims: ClassVar[list[Claim]] = [Permit(3)]
 
 
+class Several(Contention):
+    """Some of three locks at once, in any order.
+
+    Besides: all places of a new grant stood at one moment at which it was their turn, and nobody
+    waits who has lost a place.
+    """
+
+    queues: ClassVar[list[str]] = ["q", "r", "s"]
+    #: In the order of their names, and in others.
+    sets: ClassVar[list[str]] = ["qr", "rq", "qrs", "srq", "rs", "sq", "q", "r", "s"]
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The tokens of those whose turn has come in all queues, while they stood in all.
+        self.come: set[int] = set()
+
+    def wanted(self, what: int) -> dict[str, Claim]:
+        names = self.sets[what % len(self.sets)]
+        claims = (self.claims[(what // 7 + place) % len(self.claims)] for place in range(3))
+        return dict(zip(names, claims, strict=False))
+
+    def spoilt(self, method: str) -> str:
+        return f"{method}_all" if method in ("enqueue", "withdraw") else method
+
+    def check_answers(self) -> None:
+        standing = {
+            queue: {one.id: one for one in self.world.queue(queue)} for queue in self.queues
+        }
+        for party in self.world.parties:
+            for ticket in party.engine._everybody():
+                # As the service knows them: the answer may be under way.
+                found = [standing[entry.queue].get(entry.id) for entry in ticket.entries]
+                pairs = zip(ticket.entries, found, strict=True)
+                if all(one and self.turns[entry.queue].has_come(one) for entry, one in pairs):
+                    self.come |= {one.order for one in found if one is not None}
+        super().check_answers()
+
+    def welcome(self, party: Party, ticket: Ticket) -> None:
+        together = ticket.contenders[0].order in self.come
+        assert together, "granted, though a place was lost before its turn had come in all"
+        super().welcome(party, ticket)
+
+
+class SeveralModes(Several):
+    """Some of three locks at once, in all modes."""
+
+    claims: ClassVar[list[Claim]] = list(Mode)
+
+
 #: The kinds of locks.
-KINDS: list[type[Contention]] = [Contention, Modes, Readers, OnePermit, TwoPermits, ThreePermits]
+KINDS: list[type[Contention]] = [
+    Contention,
+    Modes,
+    Readers,
+    OnePermit,
+    TwoPermits,
+    ThreePermits,
+    Several,
+    SeveralModes,
+]

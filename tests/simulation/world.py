@@ -6,7 +6,7 @@ Nothing waits and nothing runs in parallel: a run is decided by its calls and th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -165,7 +165,13 @@ class Party:
         timeout: float | None = None,
     ) -> Call[Ticket]:
         """Start to acquire."""
-        return self.run(acquisition(self.engine, {queue: claim}, timeout))
+        return self.acquire_all({queue: claim}, timeout)
+
+    def acquire_all(
+        self, claims: Mapping[str, Claim], timeout: float | None = None
+    ) -> Call[Ticket]:
+        """Start to acquire several at once."""
+        return self.run(acquisition(self.engine, claims, timeout))
 
     def grant(self, ticket: Ticket) -> Grant:
         """The grant that a lock would make of ``ticket``."""
@@ -203,6 +209,10 @@ class World:
     def queue(self, queue: str = "q") -> tuple[Contender, ...]:
         """The queue as the service knows it."""
         return self.service.snapshot(queue).contenders
+
+    def everybody(self) -> list[Contender]:
+        """The contenders of all queues, as the service knows them."""
+        return [one for name in self.service.queues() for one in self.queue(name)]
 
     def watches(self) -> int:
         """How many watches the service keeps."""
