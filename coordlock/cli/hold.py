@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from coordlock.cli.exits import Exit, killed_by
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.options import acquire_options, as_json, name_argument, seconds
+from coordlock.cli.options import acquire_options, as_json, name_arguments, seconds
 from coordlock.cli.parser import Parser, UsageError
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.terminal import in_background
@@ -26,9 +26,12 @@ _LOOK: Final = 0.5
 def parser() -> Parser:
     """Its parser."""
     parser = Parser(
-        "coordlock hold", hold, usage="[OPTIONS] NAME", example="coordlock hold nightly --for 30s"
+        "coordlock hold",
+        hold,
+        usage="[OPTIONS] NAME\n       coordlock hold [OPTIONS] -l NAME -l NAME...",
+        example="coordlock hold nightly --for 30s",
     )
-    name_argument(parser)
+    name_arguments(parser)
     acquire_options(parser)
     parser.option(
         "--for",
@@ -41,11 +44,12 @@ def parser() -> Parser:
     return parser.finished()
 
 
-def hold(*, name: str, duration: float | None, as_json: bool, **options: Any) -> int:
+def hold(*, name: str | None, duration: float | None, as_json: bool, **options: Any) -> int:
     """Hold the lock NAME until stdin closes or a signal comes.
 
     Prints the fencing token, on a line of its own, as soon as the lock is held. The exit status is
-    0, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was lost.
+    0, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was lost. With -l and
+    --tree it holds several locks, acquired in one step.
     """
     request = LockRequest(name=name, **options)
     if duration is None and os.path.samestat(os.fstat(0), os.stat(os.devnull)):
@@ -56,8 +60,8 @@ def hold(*, name: str, duration: float | None, as_json: bool, **options: Any) ->
     settings = request.settings()
     with request.acquired(settings) as grant:
         inbox = Inbox(ENDING)
-        line = {"name": name, "token": grant.token, "backend": settings.scheme}
-        echo(json.dumps(line) if as_json else grant.token)
+        line = {**request.description(grant), "backend": settings.scheme}
+        echo(json.dumps(line) if as_json else request.token(grant))
         number = _wait(grant, inbox, duration)
         if not grant.release():
             request.warn(f"{request.what} is lost: {grant.lost.reason}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from coordlock.cli.connection import connected
 from coordlock.cli.exits import complain
@@ -21,6 +22,10 @@ from coordlock.model.claim import Mode
 from coordlock.model.names import check_name
 from coordlock.settings import Settings
 
+if TYPE_CHECKING:
+    from coordlock.recipes.multi_grant import MultiGrant
+    from coordlock.recipes.multi_lock import MultiLock
+
 __all__ = ["LockRequest"]
 
 #: However short the timeout, in seconds: a busy lock is to be told from a dead service.
@@ -31,7 +36,9 @@ _CONNECT_AT_LEAST: Final = 1.0
 class LockRequest:
     """What the options of `coordlock.cli.options.acquire_options` say; their names are theirs."""
 
-    name: str
+    name: str | None
+    locks: list[str]
+    trees: list[str]
     url: str | None
     connect_timeout: float | None
     nonblock: bool
@@ -51,7 +58,13 @@ class LockRequest:
             raise UsageError("--shared, --mode and --slots exclude each other")
         if self.nonblock and self.timeout is not None:
             raise UsageError("--nonblock and --timeout exclude each other")
-        check_name(self.name)
+        self.names = [*([] if self.name is None else [self.name]), *self.locks]
+        for name in self.names:
+            check_name(name)
+        if not self.names and not self.trees:
+            raise UsageError("there is no NAME: name a lock")
+        if self.slots is not None and self._several:
+            raise UsageError("--slots is for one NAME: a semaphore can't be one of several locks")
         if self.verbose:
             log_to_stderr()
 
@@ -93,7 +106,8 @@ class LockRequest:
                     grant = lock.acquire(timeout)
             except (AcquireTimeout, Evicted) as error:
                 if timeout == 0:
-                    self.warn(f"{self.what} is busy{self._held_by(client)}")
+                    verb = "are" if self.what.startswith("locks") else "is"
+                    self.warn(f"{self.what} {verb} busy{self._held_by(client)}")
                 else:
                     self.warn(str(error))
                 raise NotAcquired(self.conflict_exit_code) from None
@@ -101,10 +115,43 @@ class LockRequest:
             yield grant
 
     @property
+    def _several(self) -> bool:
+        return bool(self.trees) or len(self.names) > 1
+
+    @property
     def what(self) -> str:
-        """The lock, or the semaphore, in messages."""
+        """The lock, the locks or the semaphore, in messages."""
         kind = "lock" if self.slots is None else "semaphore"
-        return f"{kind} {self.name!r}"
+        names = [*self.names, *self.trees]
+        return f"{kind if len(names) == 1 else 'locks'} {', '.join(map(repr, names))}"
+
+    def token(self, grant: Grant) -> str:
+        """The fencing token; of several locks with different ones, all, in the order of names."""
+        tokens = self._tokens(grant)
+        return " ".join(map(str, dict.fromkeys(tokens.values()))) or str(grant.token)
+
+    def description(self, grant: Grant) -> dict[str, object]:
+        """What is held, for JSON: of several locks with different tokens, ``token`` is null."""
+        if not (tokens := self._tokens(grant)):
+            return {"name": grant.name, "token": grant.token}
+        one = set(tokens.values())
+        token = one.pop() if len(one) == 1 else None
+        return {"name": grant.name, "token": token, "tokens": tokens}
+
+    def environment(self, grant: Grant, settings: Settings) -> dict[str, str]:
+        """What a command finds in its environment."""
+        variables = {
+            "COORDLOCK_NAME": grant.name,
+            "COORDLOCK_TOKEN": self.token(grant),
+            "COORDLOCK_BACKEND": settings.scheme,
+        }
+        if tokens := self._tokens(grant):
+            variables["COORDLOCK_TOKENS"] = json.dumps(tokens)
+        return variables
+
+    def _tokens(self, grant: Grant) -> dict[str, int]:
+        """By name, where several locks are held."""
+        return dict(cast("MultiGrant", grant).tokens) if self._several else {}
 
     def say(self, message: str) -> None:
         """What --verbose shows."""
@@ -114,20 +161,28 @@ class LockRequest:
     def warn(self, message: str) -> None:
         """What --quiet hides. The library calls semaphores locks, too."""
         if not self.quiet:
-            complain(message.replace(f"lock {self.name!r}", self.what, 1))
+            semaphore = self.slots is not None
+            complain(message.replace(f"lock {self.name!r}", self.what, 1) if semaphore else message)
 
     def _held_by(self, client: Client) -> str:
         """Who holds it, as the end of a sentence. Trying once asks for no names, so this does."""
         with suppress(CoordlockError):
-            holding = [one for one in client.contenders(self.name) if one.holding]
+            queues = [client.contenders(name) for name in self._lock(client)._claims]
+            holding = [one for queue in queues for one in queue if one.holding]
             if holding:
-                owners = listed([str(one.contender) for one in holding])
+                owners = listed(list(dict.fromkeys(str(one.contender) for one in holding)))
                 of = "" if self.slots is None else f"{len(holding)} of {self.slots} permits "
                 return f": {of}held by {owners}"
         return ""
 
-    def _lock(self, client: Client) -> Lock:
-        if self.slots is not None:
-            return client.semaphore(self.name, self.slots)
+    def _lock(self, client: Client) -> Lock | MultiLock:
         mode = Mode.PR if self.shared else Mode[self.mode or "EX"]
-        return client.lock(self.name, mode=mode)
+        match self.names, self.trees:
+            case [name], []:
+                if self.slots is not None:
+                    return client.semaphore(name, self.slots)
+                return client.lock(name, mode=mode)
+            case [], [path]:
+                return client.tree_lock(path, mode=mode)
+        trees = [client.tree_lock(path, mode=mode) for path in self.trees]
+        return client.multi_lock([*self.names, *trees], mode=mode)

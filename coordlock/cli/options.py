@@ -19,6 +19,7 @@ __all__ = [
     "as_json",
     "log_to_stderr",
     "name_argument",
+    "name_arguments",
     "seconds",
     "service_options",
     "settings_of",
@@ -50,6 +51,29 @@ def service_options(parser: Parser) -> None:
 def name_argument(parser: Parser) -> None:
     """The name of a lock."""
     completed_by(parser.argument("name", metavar="NAME"), complete_name)
+
+
+def name_arguments(parser: Parser) -> None:
+    """The name of a lock, or the options for several, and for those of trees."""
+    completed_by(parser.argument("name", metavar="NAME", nargs="?"), complete_name)
+    lock = parser.option(
+        *("-l", "--lock"),
+        dest="locks",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="One more lock, acquired in the same step. May be repeated.",
+    )
+    completed_by(lock, complete_name)
+    tree = parser.option(
+        "--tree",
+        dest="trees",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="A subtree of locks, such as eu/orders/42, likewise.",
+    )
+    completed_by(tree, complete_name)
 
 
 def as_json(parser: Parser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -51,12 +52,14 @@ def ls_parser() -> Parser:
     )
     patterns = parser.argument("patterns", nargs="*", metavar="PATTERN")
     completed_by(patterns, complete_name)
+    parser.flag("--tree", dest="is_tree", help="Show names with slashes as a tree.")
     return _shared_options(parser)
 
 
 def ls(
     *,
     patterns: list[str],
+    is_tree: bool,
     url: str | None,
     connect_timeout: float | None,
     is_watch: bool,
@@ -71,11 +74,12 @@ def ls(
 
     def look() -> Queues:
         names = [name for name in client.queues() if _matches(name, patterns)]
+        names.sort(key=_steps if is_tree else str)
         queues = [(name, _queue_of(client, name, refused)) for name in names]
         return [(name, queue_view) for name, queue_view in queues if queue_view]
 
     def display(queues: Queues) -> None:
-        _print_queues(queues, patterns, as_json=as_json)
+        _print_queues(queues, patterns, as_json=as_json, is_tree=is_tree)
 
     def essence(queues: Queues) -> object:
         return [_line(name, queue_view) for name, queue_view in queues]
@@ -113,23 +117,40 @@ def show_parser() -> Parser:
         example="coordlock show nightly --watch",
     )
     name_argument(parser)
+    parser.flag("--tree", dest="is_tree", help="Show all queues above and below NAME, too.")
     return _shared_options(parser)
 
 
 def show(
-    *, name: str, url: str | None, connect_timeout: float | None, is_watch: bool, as_json: bool
+    *,
+    name: str,
+    is_tree: bool,
+    url: str | None,
+    connect_timeout: float | None,
+    is_watch: bool,
+    as_json: bool,
 ) -> None:
-    """Show the queue of the lock NAME: its holders and its waiters."""
+    """Show the queue of the lock NAME: its holders and its waiters.
+
+    With --tree, NAME is a path in a tree of locks.
+    """
     check_name(name)
 
-    def look() -> tuple[QueueMember, ...]:
-        return client.contenders(name)
+    def look() -> Queues:
+        if not is_tree:
+            return [(name, client.contenders(name))]
+        names = sorted((one for one in client.queues() if _is_near(one, name)), key=_steps)
+        queues = [(one, client.contenders(one)) for one in names]
+        return [(one, queue_view) for one, queue_view in queues if queue_view]
 
-    def display(queue_view: tuple[QueueMember, ...]) -> None:
-        _print_queue(name, queue_view, as_json=as_json)
+    def display(queues: Queues) -> None:
+        if is_tree:
+            _print_tree(name, queues, as_json=as_json)
+        else:
+            _print_queue(name, queues[0][1], as_json=as_json)
 
-    def essence(queue_view: tuple[QueueMember, ...]) -> object:
-        return [dataclasses.replace(one, age=None) for one in queue_view]
+    def essence(queues: Queues) -> object:
+        return [dataclasses.replace(one, age=None) for _, queue in queues for one in queue]
 
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         if is_watch:
@@ -248,18 +269,38 @@ def _matches(name: str, patterns: list[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _print_queues(queues: Queues, patterns: list[str], *, as_json: bool) -> None:
+def _steps(name: str) -> list[str]:
+    """From the top of a tree to the node of that name."""
+    return name.split("/")
+
+
+def _print_queues(queues: Queues, patterns: list[str], *, as_json: bool, is_tree: bool) -> None:
     lines = [_line(name, queue_view) for name, queue_view in queues]
     if as_json:
         echo(json.dumps(lines))
     elif lines:
         columns = ("NAME", "HOLDERS", "WAITERS", "TOKEN", "HOLDER")
         rows = [[_dash(line[column.lower()]) for column in columns] for line in lines]
+        if is_tree:
+            rows = [row for name, row in _branches({str(row[0]): row for row in rows})]
         print_table(columns, rows, texts=("NAME", "HOLDER"))
     elif patterns:
         complain(f"no lock in use matches {' or '.join(map(repr, patterns))}")
     else:
         complain("no lock is in use")
+
+
+def _branches(rows: dict[str, list[object]]) -> Iterator[tuple[str, list[object]]]:
+    """The ``rows``, which are sorted, with their names as in a tree, and the nodes between."""
+    shown: set[str] = set()
+    for name, row in rows.items():
+        steps = _steps(name)
+        for depth in range(len(steps)):
+            node = "/".join(steps[: depth + 1])
+            if node not in shown:
+                shown.add(node)
+                rest = row[1:] if node == name else ["-"] * (len(row) - 1)
+                yield node, ["  " * depth + (steps[depth] or "/"), *rest]
 
 
 def _print_queue(name: str, queue_view: tuple[QueueMember, ...], *, as_json: bool) -> None:
@@ -286,6 +327,40 @@ def _print_queue(name: str, queue_view: tuple[QueueMember, ...], *, as_json: boo
         )
     else:
         complain(f"nobody holds {name!r} or waits for it")
+
+
+def _is_near(name: str, path: str) -> bool:
+    """Whether the node ``name`` is the one at ``path``, or above or below it."""
+    return f"{name}/".startswith(f"{path}/") or f"{path}/".startswith(f"{name}/")
+
+
+def _print_tree(path: str, queues: Queues, *, as_json: bool) -> None:
+    if as_json:
+        documents = [
+            {"name": name, "contenders": [_document(one) for one in queue_view]}
+            for name, queue_view in queues
+        ]
+        echo(json.dumps({"path": path, "queues": documents}))
+    elif queues:
+        print_table(
+            ("NAME", "STATE", "MODE", "TOKEN", "AGE", "OWNER"),
+            [
+                [
+                    "  " * (len(_steps(name)) - 1) + _steps(name)[-1],
+                    "holds" if one.holding else "waits",
+                    _mode(one),
+                    _dash(one.token),
+                    age(one.age),
+                    _dash(one.owner),
+                ]
+                for name, queue_view in queues
+                for one in queue_view
+            ],
+            texts=("NAME", "OWNER"),
+            bold=1,
+        )
+    else:
+        complain(f"nobody holds {path!r}, or anything above or below it")
 
 
 def _line(name: str, queue_view: tuple[QueueMember, ...]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.options import acquire_options, name_argument, seconds
+from coordlock.cli.options import acquire_options, name_arguments, seconds
 from coordlock.cli.parser import Parser
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
@@ -21,8 +21,11 @@ __all__ = ["parser", "run"]
 class _Run(Parser):
     def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
         """Keep what belongs to COMMAND from being taken for an option of ours."""
-        own, command = self.split(words, 1)
+        own, command = self.split(words, 0)
         arguments = vars(self.parsed(own))
+        if not arguments["locks"] and not arguments["trees"]:
+            own, command = self.split(words, 1)
+            arguments = vars(self.parsed(own))
         if not command:
             self.error("there is no COMMAND: run NAME [OPTIONS] -- COMMAND")
         return self.act({**arguments, "command": tuple(command)}, inherited)
@@ -39,11 +42,12 @@ def parser() -> Parser:
     parser = _Run(
         "coordlock run",
         run,
-        usage="NAME [OPTIONS] [--] COMMAND...",
+        usage="NAME [OPTIONS] [--] COMMAND...\n"
+        "       coordlock run -l NAME -l NAME... [OPTIONS] [--] COMMAND...",
         example="coordlock run nightly -w 10m -- ./migrate.sh --fast",
     )
     parser.has_rest = True
-    name_argument(parser)
+    name_arguments(parser)
     acquire_options(parser)
     parser.option(
         "--grace",
@@ -55,13 +59,16 @@ def parser() -> Parser:
     return parser.finished()
 
 
-def run(*, name: str, command: tuple[str, ...], grace: float, **options: Any) -> int:
+def run(*, name: str | None, command: tuple[str, ...], grace: float, **options: Any) -> int:
     """Hold the lock NAME while COMMAND runs.
 
     No shell is involved. COMMAND finds COORDLOCK_NAME, COORDLOCK_TOKEN and COORDLOCK_BACKEND in
     its environment. -- may be left out before a COMMAND that begins with no dash; OPTIONS stand
     before COMMAND. The exit status is COMMAND's, 128+N if signal N ended it, 75 if the lock was
     not acquired, 79 if it was lost: then COMMAND and what it started are ended first.
+
+    With -l and --tree it holds several locks, acquired in one step, so that such commands never
+    deadlock. COMMAND finds COORDLOCK_TOKENS, too: a JSON object of the tokens by name.
     """
     request = LockRequest(name=name, **options)
     # Before connecting, because that starts threads, and after that no fork is safe.
@@ -72,13 +79,7 @@ def run(*, name: str, command: tuple[str, ...], grace: float, **options: Any) ->
         with request.acquired(settings) as grant, contextlib.closing(child):
             supervision = Supervision(child, grant, grace, Terminal.open(), request.warn)
             try:
-                status = supervision.run(
-                    {
-                        "COORDLOCK_NAME": name,
-                        "COORDLOCK_TOKEN": str(grant.token),
-                        "COORDLOCK_BACKEND": settings.scheme,
-                    }
-                )
+                status = supervision.run(request.environment(grant, settings))
             except CommandFailed as error:
                 complain(error)
                 status = error.status
