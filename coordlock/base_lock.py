@@ -87,6 +87,10 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         given = default if isinstance(timeout, Default) else timeout
         return timeout_of("acquire", given)
 
+    def _again(self) -> G | None:
+        """One more grant of what the caller holds, where the lock is reentrant."""
+        return None
+
     def _make(self, ticket: Ticket) -> G:
         """The grant of ``ticket``."""
         raise NotImplementedError
@@ -115,6 +119,8 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         """
         cancellation = self.cancellation if cancellation is None else _cancellation_of(cancellation)
         seconds = self._seconds(timeout, self.timeout)
+        if (again := self._again()) is not None:
+            return again
         ticket = yield from acquisition(
             self._access.engine,
             self._claims,

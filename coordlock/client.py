@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Hashable, Iterable, Mapping
 from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
@@ -32,9 +32,11 @@ from coordlock.settings import Settings
 
 if TYPE_CHECKING:
     from coordlock.recipes import claims as multi_lock_claims
-    from coordlock.recipes import multi_lock
+    from coordlock.recipes import multi_lock, reentrance
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
+    from coordlock.recipes.reentrance import Reentrance
 else:
+    reentrance = Lazily("coordlock.recipes.reentrance")
     multi_lock = Lazily("coordlock.recipes.multi_lock")
     multi_lock_claims = Lazily("coordlock.recipes.claims")
 
@@ -149,6 +151,8 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
+        reentrant: bool = False,
+        owner: Hashable | None = None,
     ) -> L:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
 
@@ -156,9 +160,17 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         ``label`` is what queues show beside host and pid, and ``max_hold`` for how long a grant may
         be held before it is lost (0.1 s to 30 days, None for no limit), by default the client's.
         ``cancellation`` ends the waits for it from elsewhere: each raises `AcquireCancelled`.
+
+        A ``reentrant`` lock may be acquired again, in the same mode or a weaker one, by the thread
+        or the task that holds it, or by whoever names the same ``owner``. Its grants share a token,
+        and the last release frees it. It is not inherited by tasks and threads that its owner
+        starts. To acquire what was lost and is not released raises `LockLost`.
+
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
-        return self._make(name, _mode(mode), timeout, label, max_hold, cancellation)
+        return self._make(
+            name, _mode(mode), timeout, label, max_hold, cancellation, _reentrance(reentrant, owner)
+        )
 
     def read_lock(
         self,
@@ -168,9 +180,13 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
+        reentrant: bool = False,
+        owner: Hashable | None = None,
     ) -> L:
         """The lock ``name``, shared with other readers: mode PR."""
-        return self._make(name, Mode.PR, timeout, label, max_hold, cancellation)
+        return self._make(
+            name, Mode.PR, timeout, label, max_hold, cancellation, _reentrance(reentrant, owner)
+        )
 
     def write_lock(
         self,
@@ -180,9 +196,13 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
+        reentrant: bool = False,
+        owner: Hashable | None = None,
     ) -> L:
         """The lock ``name``, exclusive: mode EX."""
-        return self._make(name, Mode.EX, timeout, label, max_hold, cancellation)
+        return self._make(
+            name, Mode.EX, timeout, label, max_hold, cancellation, _reentrance(reentrant, owner)
+        )
 
     def semaphore(
         self,
@@ -255,6 +275,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         label: str | None,
         max_hold: Timeout,
         cancellation: Cancellation | None,
+        reentrance: Reentrance | None = None,
     ) -> L:
         raise NotImplementedError
 
@@ -331,8 +352,9 @@ class Client(_BaseClient[Lock, "MultiLock"]):
         label: str | None,
         max_hold: Timeout,
         cancellation: Cancellation | None,
+        reentrance: Reentrance | None = None,
     ) -> Lock:
-        return Lock(self._access, name, claim, timeout, label, max_hold, cancellation)
+        return Lock(self._access, name, claim, timeout, label, max_hold, cancellation, reentrance)
 
     def _make_multi(
         self,
@@ -381,8 +403,11 @@ class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"]):
         label: str | None,
         max_hold: Timeout,
         cancellation: Cancellation | None,
+        reentrance: Reentrance | None = None,
     ) -> AsyncLock:
-        return AsyncLock(self._access, name, claim, timeout, label, max_hold, cancellation)
+        return AsyncLock(
+            self._access, name, claim, timeout, label, max_hold, cancellation, reentrance
+        )
 
     def _make_multi(
         self,
@@ -414,6 +439,14 @@ class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"]):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _reentrance(reentrant: bool, owner: Hashable | None) -> Reentrance | None:
+    if reentrant:
+        return reentrance.Reentrance(owner)
+    if owner is not None:
+        raise ValueError("an owner is of reentrant locks alone: say reentrant=True, too")
+    return None
 
 
 def _mode(mode: Mode) -> Mode:

@@ -190,8 +190,12 @@ class BaseGrant(Resident, shown="Grant"):
 
     def _abandon(self) -> None:
         """Withdraw, if that was not done, without waiting for the answer."""
-        if not self._engine.inherited:
+        if not self._engine.inherited and self._frees():
             self._ticket.withdraw()
+
+    def _frees(self) -> bool:
+        """Whether the end of this grant is that of the lock: no other grant shares it."""
+        return True
 
     def _release(self, timeout: Duration | None = None) -> Steps[bool]:
         """Release the lock; whether it was still held.
@@ -206,6 +210,9 @@ class BaseGrant(Resident, shown="Grant"):
         seconds = timeout_of("release", timeout)
         if seconds is None:
             seconds = self._engine.settings.request_timeout
+        if not self._frees():
+            self._released = True
+            return self.state is GrantState.RELEASED
         if not self._ticket.is_leaving:
             held = self._ticket.lost is None
             removal = self._ticket.withdraw()

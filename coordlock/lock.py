@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from coordlock.access import Access
 from coordlock.awaiting_lock import AwaitingLock
@@ -10,12 +10,19 @@ from coordlock.base_lock import DEFAULT, BaseLock, Timeout
 from coordlock.blocking_lock import BlockingLock
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.claim import Claim
+from coordlock.model.claim import Claim, Mode
 from coordlock.model.names import check_name
 from coordlock.queue_view import QueueMember, queue_view
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
+
+if TYPE_CHECKING:
+    from coordlock.recipes import reentrance
+    from coordlock.recipes.reentrance import Hold, Reentrance
+else:
+    reentrance = Lazily("coordlock.recipes.reentrance")
 
 __all__ = ["AsyncLock", "Lock"]
 
@@ -34,7 +41,10 @@ class _OneLock(BaseLock[G], shown="Lock"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
+        reentrance: Reentrance | None = None,
     ) -> None:
+        """``reentrance`` tells who may acquire it again; None for nobody."""
+        self._reentrance = reentrance
         claims = {check_name(name): claim}
         super().__init__(access, name, claims, timeout, label, max_hold, cancellation)
 
@@ -42,6 +52,36 @@ class _OneLock(BaseLock[G], shown="Lock"):
     def claim(self) -> Claim:
         """The mode, or the permit, that it asks for."""
         return self._claims[self.name]
+
+    @property
+    def reentrant(self) -> bool:
+        """Whether its owner, a thread, a task or who was named, may acquire it again."""
+        return self._reentrance is not None
+
+    def _again(self) -> G | None:
+        if self._reentrance is None:
+            return None
+        engine, mode = self._access.engine, self.claim
+        assert isinstance(mode, Mode)
+        hold = self._reentrance.again(engine, self.name, mode, self._caller())
+        return None if hold is None else self._shared(hold)
+
+    def _shared(self, hold: Hold) -> G | None:
+        """One more grant of ``hold``; None where its last one was released just now."""
+        grant = self._make_reentrant(hold)
+        try:
+            return grant if hold.enter(grant) else None
+        except BaseException:
+            hold.leave(grant)  # Ctrl-C: the caller never gets the grant
+            raise
+
+    def _make_reentrant(self, hold: Hold) -> G:
+        raise NotImplementedError
+
+    def _first(self, ticket: Ticket) -> G | None:
+        """The first grant of what the caller holds by ``ticket`` and may acquire again."""
+        assert self._reentrance is not None
+        return self._shared(self._reentrance.first(self._access.engine, ticket, self._caller()))
 
     def _contenders(self) -> Steps[tuple[QueueMember, ...]]:
         """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
@@ -51,7 +91,8 @@ class _OneLock(BaseLock[G], shown="Lock"):
 class Lock(_OneLock[Grant], BlockingLock[Grant]):
     """A distributed lock by name. Made by `Client`; cheap, reusable, usable from any thread.
 
-    Not reentrant: a second acquire waits behind the first. Each ``with`` block has its own grant::
+    Not reentrant unless asked for: a second acquire waits behind the first. Each ``with`` block has
+    its own grant::
 
         with client.lock("nightly-migration", timeout=30) as grant:
             ledger.append(entry, token=grant.token)
@@ -62,7 +103,12 @@ class Lock(_OneLock[Grant], BlockingLock[Grant]):
     """
 
     def _make(self, ticket: Ticket) -> Grant:
+        if self._reentrance is not None and (shared := self._first(ticket)) is not None:
+            return shared
         return Grant(self._access.engine, ticket)
+
+    def _make_reentrant(self, hold: Hold) -> Grant:
+        return reentrance.ReentrantGrant(self._access.engine, hold)
 
     acquire = blocking(BaseLock[Grant]._acquire)
     try_acquire = blocking(BaseLock[Grant]._try_acquire)
@@ -73,13 +119,19 @@ class Lock(_OneLock[Grant], BlockingLock[Grant]):
 class AsyncLock(_OneLock[AsyncGrant], AwaitingLock[AsyncGrant]):
     """A distributed lock by name, for asyncio. Made by `AsyncClient`; cheap and reusable.
 
-    Not reentrant: a task that acquires it twice waits for itself. A waiting task takes no thread.
+    Not reentrant unless asked for: a task that acquires it twice waits for itself. A waiting task
+    takes no thread.
     Each ``async with`` block has its own grant, and releases it in whatever task the block ends.
     As a decorator it is held during each call of the coroutine function.
     """
 
     def _make(self, ticket: Ticket) -> AsyncGrant:
+        if self._reentrance is not None and (shared := self._first(ticket)) is not None:
+            return shared
         return AsyncGrant(self._access.engine, ticket)
+
+    def _make_reentrant(self, hold: Hold) -> AsyncGrant:
+        return reentrance.AsyncReentrantGrant(self._access.engine, hold)
 
     acquire = awaiting(BaseLock[AsyncGrant]._acquire)
     try_acquire = awaiting(BaseLock[AsyncGrant]._try_acquire)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.errors import (
@@ -72,7 +72,9 @@ class Engine:
         self._host: Final = os.uname().nodename
         # Reentrant, like the others': a signal handler, or a finalizer in a collection of garbage,
         # may release a lock between any two steps of this thread.
-        self._lock = threading.RLock()
+        self.lock: Final = threading.RLock()
+        #: What owners hold of reentrant locks, by the lock's name and the owner.
+        self.reentrant: Final[dict[tuple[str, Hashable], Any]] = {}
         self._tickets: dict[str, Ticket] = {}
         self._granted: dict[str, list[Ticket]] = {}
         self._closing: Promise[None] | None = None
@@ -137,7 +139,7 @@ class Engine:
             [Entry(queue, next(self._ids), claim, owner) for queue, claim in claims.items()]
         )
         ticket = Ticket(self.backend, self.timers, session, entries, self.recovery, self._forget)
-        with self._lock:
+        with self.lock:
             for entry in entries:
                 self._tickets[entry.id] = ticket
         if self.closed:
@@ -152,7 +154,7 @@ class Engine:
 
     def grant(self, ticket: Ticket, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
         """Grant ``ticket`` to ``caller``, and note that until it is gone: see `Ticket.grant`."""
-        with self._lock:
+        with self.lock:
             for entry in ticket.entries:
                 if entry.id in self._tickets:  # else the client has been closed
                     self._granted.setdefault(entry.queue, []).append(ticket)
@@ -190,7 +192,7 @@ class Engine:
 
     def held(self, queue: str) -> list[Ticket]:
         """This client's own grants of ``queue``, the oldest first."""
-        with self._lock:
+        with self.lock:
             granted = self._granted.get(queue, ())
             return [one for one in granted if not one.end.done()]
 
@@ -253,7 +255,7 @@ class Engine:
         yield self.deadline(self.settings.request_timeout if patience is None else patience)
         mine: Promise[None] = Promise()
         try:
-            with self._lock:
+            with self.lock:
                 closing = self._closing = self._closing or mine
             with suppress(DeadlineReached):
                 if closing is not mine:
@@ -294,7 +296,7 @@ class Engine:
 
     def _everybody(self) -> list[Ticket]:
         # A copy: a collection of garbage meanwhile may forget some.
-        with self._lock:
+        with self.lock:
             return list(dict.fromkeys(self._tickets.values()))
 
     def _leave(self) -> None:
@@ -306,7 +308,7 @@ class Engine:
         return self.backend.close()
 
     def _forget(self, ticket: Ticket) -> None:
-        with self._lock:
+        with self.lock:
             for entry in ticket.entries:
                 self._tickets.pop(entry.id, None)
                 if ticket in (granted := self._granted.get(entry.queue, [])):

@@ -612,3 +612,59 @@ class LockContract(ClientSuite):
     def test_a_timeout_that_is_none_is_refused_at_once(self, client: Any, timeout: Any) -> None:
         with pytest.raises(ValueError, match="timeout"):
             client.lock("orders", timeout=timeout)
+
+    # Reentrant locks
+
+    def test_an_owner_enters_again_with_the_same_token_and_its_last_release_frees(
+        self, client: Any, other: Any
+    ) -> None:
+        lock = client.lock("orders", reentrant=True, owner="me")
+        first = lock.acquire()
+        second = lock.acquire()
+        third = client.read_lock("orders", reentrant=True, owner="me").acquire()
+        assert first.token == second.token == third.token
+        assert len(other.contenders("orders")) == 1
+        assert first.release()
+        assert third.release()
+        assert first.state is third.state is coordlock.GrantState.RELEASED
+        second.check()
+        with pytest.raises(coordlock.LockLost, match="it was released"):
+            first.check()
+        assert other.lock("orders").try_acquire() is None
+        assert second.release()
+        assert other.lock("orders").try_acquire().release()
+
+    def test_another_owner_waits(self, client: Any, other: Any) -> None:
+        with client.lock("orders", reentrant=True, owner="me"):
+            for lock in (
+                client.lock("orders", reentrant=True, owner="you"),
+                client.lock("orders"),
+                other.lock("orders", reentrant=True, owner="me"),
+            ):
+                assert lock.try_acquire() is None
+
+    def test_what_was_lost_is_not_entered_again_until_it_is_released(
+        self, client: Any, other: Any
+    ) -> None:
+        lock = client.lock("orders", reentrant=True, owner="me")
+        grant = lock.acquire()
+        other.evict(other.contenders("orders")[0])
+        eventually(grant.lost.is_set)
+        with pytest.raises(coordlock.LockLost):
+            lock.acquire()
+        assert not grant.release()
+        with lock as newer:
+            assert newer.token > grant.token
+
+    def test_a_stronger_mode_is_refused_to_who_holds_a_weaker_one(
+        self, client: Any, other: Any
+    ) -> None:
+        with client.read_lock("orders", reentrant=True, owner="me"):
+            with pytest.raises(ValueError, match="acquire the stronger mode first"):
+                client.lock("orders", reentrant=True, owner="me").acquire()
+            assert len(other.contenders("orders")) == 1
+        assert other.contenders("orders") == ()
+
+    def test_an_owner_is_of_reentrant_locks_alone(self, client: Any) -> None:
+        with pytest.raises(ValueError, match="say reentrant=True, too"):
+            client.lock("orders", owner="me")

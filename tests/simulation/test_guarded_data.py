@@ -59,10 +59,11 @@ class Guarded(BadDay):
         stored = self.world.service._state.data.get(KEY)
         return 0 if stored is None else int(stored.data)
 
-    def commit(self, contender: Contender, operations: Sequence[Operation]) -> None:
+    def commit(self, guards: Sequence[Contender], operations: Sequence[Operation]) -> None:
         """The service's, which is looked at here."""
+        (contender,) = guards
         before = self.number
-        self.do_commit(contender, operations)
+        self.do_commit(guards, operations)
         # Who is called here may be a client, or a timer: neither passes an assertion on.
         self.lost |= self.number != before + 1
         assert contender.token is not None
