@@ -241,18 +241,14 @@ class LocalBackend(Backend, EntrySets):
         session = self._session
         if session is None:
             raise self._lose(session)
-        queues = [self._queue(session, entry.queue) for entry in entries]
-        if any(entry.id in self._places for entry in entries):
-            places = [self._places.get(entry.id) for entry in entries]
-            if all(place is not None and stands(session.directory, place) for place in places):
-                return tuple(
-                    queue.snapshot(queue.contender(place))
-                    for queue, place in zip(queues, places, strict=True)
-                    if place is not None
-                )
+        wanted = [(self._queue(session, entry.queue), entry) for entry in entries]
+        places = [self._places[entry.id] for entry in entries if entry.id in self._places]
+        if places:
+            if len(places) == len(wanted) and all(stands(session.directory, one) for one in places):
+                pairs = zip(wanted, places, strict=True)
+                return tuple([queue.snapshot(queue.contender(at)) for (queue, _), at in pairs])
             for entry in entries:  # a part has gone, so the rest stands in the wrong order
                 self._withdraw(entry)
-        wanted = list(zip(queues, entries, strict=True))
         snapshots = add(wanted, session, self._places.__setitem__, self._own)
         if snapshots is None:
             raise self._lose(session)

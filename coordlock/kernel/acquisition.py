@@ -109,30 +109,36 @@ class _Acquisition:
         return copy(session.ended)
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
-        queues = list(map(self.engine.deduplicated, (yield from ticket.enqueue())))
+        queues = list((yield from ticket.enqueue()))
+        if any(len(one.contenders) > 1 or one.omitted for one in queues):
+            queues = list(map(self.engine.deduplicated, queues))
+            yield from self._turn(ticket, queues, once)
+        # No contender enters before me, so none that is not in these snapshots can be in my way,
+        # and one that has departed never returns. And I am still there: see `_wait`.
+        self.engine.grant(ticket, queues, self.caller)
+        self.report.granted(ticket)
+
+    def _turn(self, ticket: Ticket, queues: list[Snapshot], once: bool) -> Steps[None]:
+        """Wait until nobody is in the way of ``ticket`` in any of its ``queues``."""
         while True:
             waiting_for = []
             for snapshot, me in zip(queues, ticket.contenders, strict=True):
                 if (other := mismatch(snapshot, me)) is not None:
                     raise (yield from self._misused(snapshot.queue, me, other))
                 waiting_for.append(blockers(snapshot, me))
-            if not any(waiting_for):
-                omitting = [n for n, snapshot in enumerate(queues) if snapshot.omitted]
-                if omitting:
-                    yield from self._read(ticket, queues, omitting, whole=True)
-                    continue
-                # No contender enters before me, so none that is not in these snapshots can be in my
-                # way, and one that has departed never returns. And I am still there: see `_wait`.
-                self.engine.grant(ticket, queues, self.caller)
-                self.report.granted(ticket)
+            if any(waiting_for):
+                self.report.waits(ticket, queues, waiting_for)
+                if once:
+                    yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
+                    raise self.report.busy()
+                if ENDING.reason is not None:
+                    raise Cancelled(ENDING.reason)
+                yield from self._wait(ticket, queues, waiting_for)
+                continue
+            omitting = [number for number, one in enumerate(queues) if one.omitted]
+            if not omitting:
                 return
-            self.report.waits(ticket, queues, waiting_for)
-            if once:
-                yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
-                raise self.report.busy()
-            if ENDING.reason is not None:
-                raise Cancelled(ENDING.reason)
-            yield from self._wait(ticket, queues, waiting_for)
+            yield from self._read(ticket, queues, omitting, whole=True)
 
     def _misused(self, queue: str, me: Contender, other: Contender) -> Steps[QueueMismatch]:
         """The error for ``other``, which uses the queue as another kind of lock."""
