@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ClientClosed,
         ConfigurationError,
         CoordlockError,
+        DeadlockDetected,
         Evicted,
         ForkedClient,
         InvalidKey,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from coordlock.lock import AsyncLock, Lock
     from coordlock.model.claim import Claim, Mode, Permit
     from coordlock.model.contender import Contender, Owner
+    from coordlock.model.waits import Deadlock, DeadlockStep
     from coordlock.queue_view import QueueMember
     from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
@@ -74,6 +76,7 @@ else:
             "errors": (
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
                 "BackendError BackendUnavailable ClientClosed ConfigurationError CoordlockError "
+                "DeadlockDetected "
                 "Evicted ForkedClient InvalidKey InvalidName InvalidToken LockLost MissingExtra "
                 "QueueMismatch SessionLost StaleToken Unfenceable Unsupported VersionMismatch"
             ),
@@ -82,6 +85,7 @@ else:
             "lock": "AsyncLock Lock",
             "model.claim": "Claim Mode Permit",
             "model.contender": "Contender Owner",
+            "model.waits": "Deadlock DeadlockStep",
             "queue_view": "QueueMember",
             "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
@@ -129,6 +133,9 @@ __all__ = [
     "Connecting",
     "Contender",
     "CoordlockError",
+    "Deadlock",
+    "DeadlockDetected",
+    "DeadlockStep",
     "Evicted",
     "ForkedClient",
     "Grant",

@@ -31,11 +31,14 @@ from coordlock.runtime.resident import Resident
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
+    from coordlock.kernel import watchdog
+    from coordlock.model.waits import Deadlock
     from coordlock.recipes import claims as multi_lock_claims
     from coordlock.recipes import multi_lock, reentrance
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.reentrance import Reentrance
 else:
+    watchdog = Lazily("coordlock.kernel.watchdog")
     reentrance = Lazily("coordlock.recipes.reentrance")
     multi_lock = Lazily("coordlock.recipes.multi_lock")
     multi_lock_claims = Lazily("coordlock.recipes.claims")
@@ -319,6 +322,14 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         """
         return (yield from cleared(self._engine, check_name(name)))
 
+    def _deadlocks(self) -> Steps[tuple[Deadlock, ...]]:
+        """The deadlocks among all clients, of which each client's detection ends its own.
+
+        Those that look for deadlocks tell what they hold and wait for, once they have waited for
+        the option ``deadlock_delay``; of others nothing is known. Raises `BackendUnavailable`.
+        """
+        return (yield from self._engine.bounded(watchdog.deadlocks(self._engine)))
+
     def _describe(self) -> Steps[ServiceInfo]:
         """The service, its version and warnings about it. Raises `BackendUnavailable`."""
         return (yield from self._engine.ask(self._engine.backend.describe))
@@ -373,6 +384,7 @@ class Client(_BaseClient[Lock, "MultiLock"]):
     contenders = blocking(_BaseClient[Lock, "MultiLock"]._contenders)
     evict = blocking(_BaseClient[Lock, "MultiLock"]._evict)
     evict_all = blocking(_BaseClient[Lock, "MultiLock"]._evict_all)
+    deadlocks = blocking(_BaseClient[Lock, "MultiLock"]._deadlocks)
     describe = blocking(_BaseClient[Lock, "MultiLock"]._describe)
     close = blocking(_BaseClient[Lock, "MultiLock"]._close)
 
@@ -426,6 +438,7 @@ class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"]):
     contenders = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._contenders)
     evict = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._evict)
     evict_all = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._evict_all)
+    deadlocks = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._deadlocks)
     describe = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._describe)
     close = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._close)
 

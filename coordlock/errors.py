@@ -9,6 +9,7 @@
     ├── QueueMismatch (ValueError)           one name used as two kinds of lock
     ├── AcquireTimeout (TimeoutError)        the lock was not granted in time
     ├── AcquireCancelled (RuntimeError)      the wait for it was cancelled
+    ├── DeadlockDetected (RuntimeError)      the wait for it would never have ended
     ├── Evicted (RuntimeError)               a waiting contender was removed by someone else
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
@@ -44,6 +45,7 @@ __all__ = [
     "ClientClosed",
     "ConfigurationError",
     "CoordlockError",
+    "DeadlockDetected",
     "Evicted",
     "ForkedClient",
     "InvalidKey",
@@ -167,6 +169,24 @@ class AcquireCancelled(CoordlockError, RuntimeError):
 
     def __str__(self) -> str:
         return f"lock {self.name!r} was not granted: its acquire was cancelled: {self.reason}"
+
+
+@dataclass(eq=False, repr=False)
+class DeadlockDetected(CoordlockError, RuntimeError):
+    """The lock was waited for in a circle, and this wait was the youngest: it was given up.
+
+    Release what is held, and acquire again; or acquire all of it at once, by ``multi_lock``.
+    ``circle`` has a sentence for each step: who waits for what, and who has it.
+    """
+
+    name: str
+    circle: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"lock {self.name!r} was not granted, because of a deadlock: {'; '.join(self.circle)}. "
+            "Acquire them all at once, with client.multi_lock([...])"
+        )
 
 
 @dataclass(eq=False, repr=False)

@@ -27,6 +27,7 @@ class Options(TypedDict, total=False):
     ttl: Duration
     timeout: Duration | None
     max_hold: Duration | None
+    deadlock_delay: Duration | None
     connect_timeout: Duration
     request_timeout: Duration
     label: str

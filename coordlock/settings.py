@@ -222,6 +222,12 @@ COMMON_OPTIONS: Final = (
     ),
     Option("connect_timeout", duration(0.1, 600), 10.0, "How long connect may take."),
     Option("request_timeout", duration(0.1, 600), 5.0, "How long one request may take."),
+    Option(
+        "deadlock_delay",
+        optional(duration(0.1, 3600)),
+        1.0,
+        "How long who holds other locks waits before it looks for a deadlock; none for never.",
+    ),
     Option("label", _LABEL, "", "What queue views show beside host and pid as the owner."),
     REACH_OPTION,
     Option(
@@ -256,6 +262,8 @@ class Settings:
         timeout: default of acquire in seconds; None waits forever.
         max_hold: for how many seconds a lock may be held; None for as long as the session lives.
         connect_timeout, request_timeout: bounds in seconds.
+        deadlock_delay: after how many seconds a waiter that holds other locks looks for a deadlock;
+            None for never.
         label: shown beside host and pid as the owner.
         reach: how far locks have to reach at least; a backend that cannot is refused.
         requeue: whether a waiter whose session was lost queues again.
@@ -274,6 +282,7 @@ class Settings:
     max_hold: float | None = None
     connect_timeout: float = 10.0
     request_timeout: float = 5.0
+    deadlock_delay: float | None = 1.0
     label: str = ""
     reach: Reach = "process"
     requeue: bool = False

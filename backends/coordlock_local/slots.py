@@ -202,7 +202,7 @@ class Slots:
         except ValueError:
             title = boot = escaped = ""
         self.name = unescape(escaped)
-        if title != _TITLE or self.name is None:
+        if title != _TITLE or (self.name is None and not escaped.startswith("@")):
             raise _damaged(self._path)
         return boot == self._boot and not self._header
 

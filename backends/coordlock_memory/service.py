@@ -11,6 +11,7 @@ from typing import Literal
 from coordlock.backend import Expect, Listing, Operation, Put, Stored
 from coordlock.errors import Evicted, SessionLost, VersionMismatch
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.names import is_internal
 from coordlock.runtime.clock import SystemTimers, Timer, Timers
 
 __all__ = ["MemoryService"]
@@ -241,7 +242,7 @@ class MemoryService:
     def queues(self) -> list[str]:
         """The queues that have contenders."""
         with self._lock:
-            return list(self._state.queues)
+            return [name for name in self._state.queues if not is_internal(name)]
 
     def sessions(self) -> list[str]:
         """The ids of the live sessions."""

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "ls": "List the locks that are in use.",
     "show": "Show the queue of the lock NAME: its holders and its waiters.",
     "break": "Evict the holder of the lock NAME from its queue.",
+    "deadlocks": "Show clients that wait for each other in a circle.",
     "doctor": "Check the configuration, the service and a lock.",
     "demo": "Watch processes share a ledger: some wait, one crashes, one freezes.",
 }
@@ -43,6 +44,10 @@ def _load(name: str) -> Parser:
             from coordlock.cli import hold
 
             return hold.parser()
+        case "deadlocks":
+            from coordlock.cli import deadlocks
+
+            return deadlocks.parser()
         case "doctor":
             from coordlock.cli import doctor
 

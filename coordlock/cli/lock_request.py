@@ -15,7 +15,7 @@ from coordlock.cli.options import log_to_stderr, settings_of
 from coordlock.cli.parser import NotAcquired, UsageError
 from coordlock.cli.text import listed
 from coordlock.client import Client
-from coordlock.errors import AcquireTimeout, CoordlockError, Evicted
+from coordlock.errors import AcquireTimeout, CoordlockError, DeadlockDetected, Evicted
 from coordlock.grant import Grant
 from coordlock.lock import Lock
 from coordlock.model.claim import Mode
@@ -104,7 +104,7 @@ class LockRequest:
                     if timeout:
                         timeout = max(0.0, timeout - (time.monotonic() - started))
                     grant = lock.acquire(timeout)
-            except (AcquireTimeout, Evicted) as error:
+            except (AcquireTimeout, Evicted, DeadlockDetected) as error:
                 if timeout == 0:
                     verb = "are" if self.what.startswith("locks") else "is"
                     self.warn(f"{self.what} {verb} busy{self._held_by(client)}")

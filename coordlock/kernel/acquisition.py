@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from copy import copy
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import (
     AcquireCancelled,
@@ -27,7 +27,13 @@ from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise, all_of
+
+if TYPE_CHECKING:
+    from coordlock.kernel import watchdog
+else:
+    watchdog = Lazily("coordlock.kernel.watchdog")
 
 __all__ = ["acquisition"]
 
@@ -40,7 +46,7 @@ _SESSIONS: Final = 3
 class _Acquisition:
     """One call of acquire."""
 
-    __slots__ = ("caller", "claims", "engine", "label", "report", "ticket")
+    __slots__ = ("caller", "claims", "engine", "label", "report", "ticket", "watchdog")
 
     def __init__(
         self,
@@ -56,6 +62,7 @@ class _Acquisition:
         self.label = label
         self.report = report
         self.ticket: Ticket | None = None
+        self.watchdog: watchdog.Watchdog | None = None
 
     def steps(self, once: bool) -> Steps[Ticket]:
         try:
@@ -112,7 +119,12 @@ class _Acquisition:
         queues = list((yield from ticket.enqueue()))
         if any(len(one.contenders) > 1 or one.omitted for one in queues):
             queues = list(map(self.engine.deduplicated, queues))
-            yield from self._turn(ticket, queues, once)
+            try:
+                yield from self._turn(ticket, queues, once)
+            finally:
+                if self.watchdog is not None:
+                    self.watchdog.stop()
+                    self.watchdog = None
         # No contender enters before me, so none that is not in these snapshots can be in my way,
         # and one that has departed never returns. And I am still there: see `_wait`.
         self.engine.grant(ticket, queues, self.caller)
@@ -133,6 +145,7 @@ class _Acquisition:
                     raise self.report.busy()
                 if ENDING.reason is not None:
                     raise Cancelled(ENDING.reason)
+                self._watch(ticket)
                 yield from self._wait(ticket, queues, waiting_for)
                 continue
             omitting = [number for number, one in enumerate(queues) if one.omitted]
@@ -144,6 +157,14 @@ class _Acquisition:
         """The error for ``other``, which uses the queue as another kind of lock."""
         other = yield from identified(self.engine, queue, other)
         return QueueMismatch(queue, str(me.claim), str(other.claim), str(other))
+
+    def _watch(self, ticket: Ticket) -> None:
+        """Look out for a deadlock, where the caller keeps other places while it waits."""
+        delay, caller = self.engine.settings.deadlock_delay, self.caller
+        if self.watchdog is not None or delay is None or caller is None:
+            return
+        if len(ticket.entries) > 1 or self.engine.holds_any(caller):
+            self.watchdog = watchdog.Watchdog(self.engine, ticket, caller, delay)
 
     def _wait(
         self, ticket: Ticket, queues: list[Snapshot], waiting_for: list[tuple[Contender, ...]]

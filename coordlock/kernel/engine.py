@@ -31,6 +31,7 @@ from coordlock.kernel.ticket import Stage, Ticket
 from coordlock.log import Log
 from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
+from coordlock.model.names import is_internal
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
@@ -77,6 +78,8 @@ class Engine:
         self.reentrant: Final[dict[tuple[str, Hashable], Any]] = {}
         self._tickets: dict[str, Ticket] = {}
         self._granted: dict[str, list[Ticket]] = {}
+        #: What each caller was granted.
+        self._actors: dict[Caller, set[Ticket]] = {}
         self._closing: Promise[None] | None = None
         #: Whether no caller waits for `close` any more.
         self._leaving = False
@@ -144,7 +147,7 @@ class Engine:
                 self._tickets[entry.id] = ticket
         if self.closed:
             ticket.lose(ClientClosed())
-        if self.events.heard:
+        if self.events.heard and not is_internal(entries[0].queue):
             ticket.end.add_done_callback(partial(self._tell_end, ticket))
         return ticket
 
@@ -158,6 +161,9 @@ class Engine:
             for entry in ticket.entries:
                 if entry.id in self._tickets:  # else the client has been closed
                     self._granted.setdefault(entry.queue, []).append(ticket)
+                    if caller is not None:
+                        ticket.caller = caller
+                        self._actors.setdefault(caller, set()).add(ticket)
         if len(ticket.entries) > 1:
             ticket.end.add_done_callback(partial(self._fall_together, ticket))
         ticket.grant(snapshots, caller)
@@ -196,6 +202,15 @@ class Engine:
             granted = self._granted.get(queue, ())
             return [one for one in granted if not one.end.done()]
 
+    def holds_any(self, caller: Caller) -> bool:
+        """Whether ``caller`` was granted something that is not released."""
+        return bool(self._actors.get(caller))
+
+    def held_by(self, caller: Caller) -> list[Ticket]:
+        """What ``caller`` was granted and is not released."""
+        with self.lock:
+            return list(self._actors.get(caller, ()))
+
     def deduplicated(self, snapshot: Snapshot) -> Snapshot:
         """``snapshot`` with the client's own contenders, which it keeps anyway, not with copies."""
         if len(snapshot.contenders) == 1:
@@ -216,6 +231,10 @@ class Engine:
     def remove(self, request: Callable[[], Promise[bool]]) -> Steps[bool]:
         """The answer to a request that removes something, likewise."""
         return (yield from self._answered(removal(request, self.timers)))
+
+    def bounded(self, steps: Steps[T]) -> Steps[T]:
+        """The result of ``steps``, which ask the service; likewise."""
+        return (yield from self._answered(steps))
 
     def _answered(self, steps: Steps[T]) -> Steps[T]:
         self.check()
@@ -315,6 +334,10 @@ class Engine:
                     granted.remove(ticket)
                     if not granted:
                         del self._granted[entry.queue]
+            if ticket.caller is not None and (held := self._actors.get(ticket.caller)):
+                held.discard(ticket)
+                if not held:
+                    del self._actors[ticket.caller]
         if self._leaving and not self._tickets:
             self._leave()
 

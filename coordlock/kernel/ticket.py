@@ -78,6 +78,7 @@ class Ticket:
         "_recovery",
         "_stop_watching",
         "_timers",
+        "caller",
         "contenders",
         "departures",
         "end",
@@ -110,6 +111,8 @@ class Ticket:
         self.contenders: tuple[Contender, ...] = ()
         #: The earlier contenders that it waits for, once it does.
         self.departures: Departures | None = None
+        #: The thread or the task to which it was granted, where that is known.
+        self.caller: Caller | None = None
         #: When (by the wall clock) it was granted, and to which thread or task. From then on it is
         #: true for ever that no earlier contender is in its way.
         self.granted: tuple[float, Caller | None] | None = None
@@ -180,8 +183,8 @@ class Ticket:
 
         Raises what `check` does.
         """
-        self.granted = time.time(), caller
         self._reach(Stage.GRANTED)
+        self.granted = time.time(), caller
         self._awaited = None  # it has been answered, and need not be kept
         self.check()
         if self._stop_watching is None:
@@ -231,6 +234,12 @@ class Ticket:
             awaited = self._awaited
         if awaited is not None:
             awaited.fail(error)
+
+    def give_up(self, error: CoordlockError) -> None:
+        """Let the wait fail with ``error``, unless it is over."""
+        with self._lock:
+            if self.stage is Stage.QUEUED:
+                self.lose(error)
 
     def vanished(self, queue: str, in_order: bool = False) -> None:
         """The service says that the contender is not in ``queue``, in whichever order."""

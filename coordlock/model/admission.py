@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 
-__all__ = ["blockers", "holders", "mismatch", "next_in_line"]
+__all__ = ["blockers", "holders", "mismatch", "next_in_line", "obstacles"]
 
 
 def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
@@ -34,6 +34,18 @@ def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
             conflicts = (one for one in reversed(earlier) if _conflict(me.claim, one.claim))
             nearest = next(conflicts, None)
             return () if nearest is None else (nearest,)
+
+
+def obstacles(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:
+    """All earlier contenders in the way of ``me``, and how many of them suffice to keep it waiting.
+
+    The snapshot must omit none.
+    """
+    earlier = snapshot.before(me)
+    if isinstance(me.claim, Permit):
+        return earlier, me.claim.of
+    mode = me.claim
+    return tuple(one for one in earlier if _conflict(mode, one.claim)), 1
 
 
 def next_in_line(

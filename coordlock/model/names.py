@@ -11,9 +11,18 @@ from urllib.parse import quote, unquote
 
 from coordlock.errors import InvalidName
 
-__all__ = ["MAX_NAME_BYTES", "check_name", "escape", "file_name", "unescape"]
+__all__ = [
+    "MAX_NAME_BYTES",
+    "check_name",
+    "escape",
+    "file_name",
+    "internal",
+    "is_internal",
+    "unescape",
+]
 
 MAX_NAME_BYTES: Final = 255
+_INTERNAL: Final = "\udc40"
 #: Longer escaped names are hashed. File names may have 255 bytes, on some file systems 143.
 _LONGEST_FILE_NAME: Final = 140
 
@@ -36,8 +45,24 @@ def check_name(name: str) -> str:
     return name
 
 
+def internal(name: str) -> str:
+    """The queue ``name`` of coordlock's own, whose component is ``@name``.
+
+    No lock has such a name, for `check_name` refuses lone surrogates; and as no name is escaped to
+    such a component, no release lists it.
+    """
+    return _INTERNAL + name
+
+
+def is_internal(name: str) -> bool:
+    """Whether `internal` made ``name``."""
+    return name.startswith(_INTERNAL)
+
+
 def escape(name: str) -> str:
     """``name`` as one path component: no slash, no NUL, no dots alone; ASCII. One to one."""
+    if name.startswith(_INTERNAL):
+        return "@" + name[1:]
     if name in (".", ".."):
         return name.replace(".", "%2E")
     return quote(name, safe="")

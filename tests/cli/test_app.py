@@ -22,7 +22,7 @@ from coordlock.cli.supervision import Limits
 from coordlock.cli.text import age, folded, printable
 from tests.cli.command import Cli
 
-COMMANDS = ["run", "hold", "ls", "show", "break", "doctor", "demo"]
+COMMANDS = ["run", "hold", "ls", "show", "break", "deadlocks", "doctor", "demo"]
 
 
 def test_help_names_every_command_and_each_has_an_example(cli: Cli) -> None:

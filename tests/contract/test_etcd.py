@@ -7,6 +7,7 @@ from coordlock_etcd import EtcdBackend
 
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.connection import Connection
+from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.lock_contract import LockContract
@@ -30,6 +31,10 @@ class TestLocks(LockContract):
 
 
 class TestMultiLocks(MultiLockContract):
+    backend = EtcdBackend
+
+
+class TestDeadlocks(DeadlockContract):
     backend = EtcdBackend
 
 

@@ -9,6 +9,7 @@ from coordlock_local import LocalBackend
 from coordlock.errors import BackendUnavailable
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
@@ -28,6 +29,10 @@ class TestLocks(LockContract):
 
 
 class TestMultiLocks(MultiLockContract):
+    backend = LocalBackend
+
+
+class TestDeadlocks(DeadlockContract):
     backend = LocalBackend
 
 

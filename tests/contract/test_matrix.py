@@ -22,6 +22,7 @@ from coordlock.registry import backend_for_scheme, schemes
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.client_suite import DRIVERS
 from coordlock.testing.data_contract import DataContract
+from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
@@ -62,6 +63,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         BackendContract,
         LockContract,
         MultiLockContract,
+        DeadlockContract,
         *(suite for suite, _ in ADDITIONS.values()),
     ],
 )

@@ -8,6 +8,7 @@ from coordlock_memory import Fault, MemoryBackend
 
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.data_contract import DataContract
+from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
@@ -44,6 +45,10 @@ class TestLocks(LockContract):
 
 
 class TestMultiLocks(MultiLockContract):
+    backend = MemoryBackend
+
+
+class TestDeadlocks(DeadlockContract):
     backend = MemoryBackend
 
 

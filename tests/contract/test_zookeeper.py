@@ -7,6 +7,7 @@ from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.connection import Connection
+from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
@@ -30,6 +31,10 @@ class TestLocks(LockContract):
 
 
 class TestMultiLocks(MultiLockContract):
+    backend = ZookeeperBackend
+
+
+class TestDeadlocks(DeadlockContract):
     backend = ZookeeperBackend
 
 

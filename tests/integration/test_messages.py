@@ -133,6 +133,38 @@ def test_ten_locks_are_handed_over_without_a_read(wire: Wire, client: coordlock.
         waiting.result().release()
 
 
+def test_looking_for_deadlocks_sends_nothing_for_who_holds_nothing_or_waits_briefly(
+    wire: Wire,
+) -> None:
+    with (
+        coordlock.connect(wire.direct) as other,
+        coordlock.connect(wire.url, deadlock_delay="200ms") as client,
+        ThreadPoolExecutor(1) as pool,
+        other.lock("orders") as held,
+    ):
+        client.lock("mine").acquire().release()
+        waiting = pool.submit(client.lock("orders").acquire)
+        eventually(lambda: len(other.contenders("orders")) == 2)
+        own = other.contenders("orders")[1].contender
+        eventually(lambda: is_told_in_order(client._engine.backend, own))
+        assert not wire.requests(lambda: time.sleep(1))
+
+        def wait_with_another() -> None:
+            with client.lock("mine"), pytest.raises(coordlock.AcquireTimeout):
+                client.lock("orders").acquire(0.1)
+
+        brief = wire.requests(wait_with_another)
+        assert brief["getData"] + brief["Range"] <= 3, brief  # who is ahead, and the own place
+
+        def wait_for_long() -> None:
+            with client.lock("mine"), pytest.raises(coordlock.AcquireTimeout):
+                client.lock("orders").acquire(1.0)
+
+        assert sum(wire.requests(wait_for_long).values()) > sum(brief.values())
+        held.release()
+        waiting.result(30).release()
+
+
 def test_round_trips_show_as_time_through_a_slow_network(
     wire: Wire, client: coordlock.Client
 ) -> None:

@@ -257,6 +257,7 @@ def test_what_waits_is_awaited_and_nothing_else(sync: type, asynchronous: type) 
         "contenders",
         "evict",
         "evict_all",
+        "deadlocks",
         "describe",
         "locked",
         "verify",

@@ -1,0 +1,100 @@
+"""``coordlock deadlocks``: who waits for whom in a circle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from coordlock.cli.connection import connected
+from coordlock.cli.exits import Exit, complain
+from coordlock.cli.options import as_json as as_json_option
+from coordlock.cli.options import service_options, settings_of
+from coordlock.cli.parser import Parser, UsageError
+from coordlock.cli.text import echo, printable
+from coordlock.model.contender import Contender
+from coordlock.model.waits import Deadlock
+
+__all__ = ["deadlocks", "parser"]
+
+
+def parser() -> Parser:
+    """Its parser."""
+    parser = Parser(
+        "coordlock deadlocks",
+        deadlocks,
+        usage="[OPTIONS]",
+        example="coordlock deadlocks --dot | dot -Tsvg > deadlocks.svg",
+    )
+    service_options(parser)
+    parser.flag("--dot", dest="as_dot", help="Print a graph in DOT, for Graphviz.")
+    as_json_option(parser)
+    return parser.finished()
+
+
+def deadlocks(
+    *, url: str | None, connect_timeout: float | None, as_dot: bool, as_json: bool
+) -> int:
+    """Show clients that wait for each other in a circle.
+
+    Clients look for deadlocks themselves after a second, and the youngest that waits gives up: see
+    the option deadlock_delay. What is shown here for long is not ended by that. The exit status is
+    1 if there is a deadlock.
+    """
+    if as_dot and as_json:
+        raise UsageError("--dot and --json exclude each other")
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        found = client.deadlocks()
+    if as_json:
+        echo(json.dumps([_document(one) for one in found]))
+    elif as_dot:
+        echo("\n".join(_graph(found)))
+    elif found:
+        echo("\n\n".join("\n".join(_drawing(one)) for one in found))
+    else:
+        complain("there is no deadlock")
+    return Exit.FAILED if found else Exit.OK
+
+
+def _drawing(deadlock: Deadlock) -> list[str]:
+    lines = []
+    for step in deadlock.steps:
+        has = "held by" if step.holding else "asked for before by"
+        lines.append(printable(str(step.waiter)))
+        lines.append(f"  waits for {printable(repr(step.name))}, {has}")
+    return [*lines, f"{printable(str(deadlock.steps[0].waiter))} (gives up)"]
+
+
+def _graph(found: Sequence[Deadlock]) -> list[str]:
+    lines = ["digraph deadlocks {"]
+    for deadlock in found:
+        for number, step in enumerate(deadlock.steps):
+            after = deadlock.steps[(number + 1) % len(deadlock.steps)]
+            names = (str(step.waiter), str(after.waiter), step.name)
+            waiter, blocker, name = (json.dumps(printable(one)) for one in names)
+            lines.append(f"  {waiter} -> {blocker} [label={name}];")
+    return [*lines, "}"]
+
+
+def _document(deadlock: Deadlock) -> dict[str, object]:
+    return {
+        "victim": deadlock.victim,
+        "steps": [
+            {
+                "name": step.name,
+                "waiter": _party(step.waiter),
+                "blocker": _party(step.blocker),
+                "holding": step.holding,
+            }
+            for step in deadlock.steps
+        ],
+    }
+
+
+def _party(contender: Contender) -> dict[str, object]:
+    owner = contender.owner
+    return {
+        "token": contender.token,
+        "owner": None if owner is None else str(owner),
+        "since": None if owner is None else owner.since,
+        "key": contender.key,
+    }

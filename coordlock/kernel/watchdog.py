@@ -1,0 +1,128 @@
+"""Looking for deadlocks, on behalf of a contender that waits while its caller holds others.
+
+After a while its client publishes what the caller holds and waits for, reads what others have
+published, and the queues that this leads through. What is published is a contender in a queue of
+coordlock's own, in a mode that conflicts with nothing: it is gone with its session, on every
+backend.
+
+A circle is real if all its contenders are there when the queues are read again: what has departed
+never returns, so each of them stood in the other's way at the moment between the two readings. The
+youngest one that waits gives up; no other contender is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from coordlock.errors import CoordlockError, DeadlockDetected
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.retry import retried
+from coordlock.kernel.ticket import Ticket
+from coordlock.log import Log
+from coordlock.model import waits
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Snapshot
+from coordlock.model.names import internal
+from coordlock.model.waits import Deadlock
+from coordlock.runtime.caller import Caller, described
+from coordlock.runtime.clock import sleep
+from coordlock.runtime.driver import Steps, run_in_background
+
+__all__ = ["WAITS", "Watchdog", "deadlocks"]
+
+log = Log("coordlock")
+
+#: The queue of what is published.
+WAITS: Final = internal("waits")
+#: Seconds from one look to the next, at most: what closes a circle looks soon after it has come.
+_LONGEST: Final = 8.0
+
+
+class Watchdog:
+    """Looks for a deadlock while ``ticket`` waits, from ``delay`` seconds on."""
+
+    def __init__(self, engine: Engine, ticket: Ticket, caller: Caller, delay: float) -> None:
+        self._engine = engine
+        self._ticket = ticket
+        self._caller = caller
+        self._delay = delay
+        self._record: Ticket | None = None
+        self._is_over = False
+        self._timer = engine.timers.call_at(engine.clock.now() + delay, self._begin)
+
+    def stop(self) -> None:
+        """The wait is over. Idempotent."""
+        self._is_over = True
+        self._timer.cancel()
+        if self._record is not None:
+            self._record.withdraw()
+
+    def _begin(self) -> None:
+        if not self._is_over:
+            run_in_background(self._watch())
+
+    def _watch(self) -> Steps[None]:
+        ticket, pause = self._ticket, self._delay / 2
+        wait = self._what_it_waits_for()
+        if not wait.holds:
+            return
+        try:
+            # In its session: what is lost with the one is lost with the other.
+            self._record = self._engine.ticket(ticket.session, {WAITS: Mode.NL}, wait.encode())
+            yield from self._record.enqueue()
+            while not self._is_over:
+                mine = yield from self._own(wait)
+                if mine is not None and mine == (yield from self._own(wait)):
+                    log.warning("lock %r: deadlock: %s", ticket.name, mine)
+                    name, steps = mine.steps[0].name, tuple(map(str, mine.steps))
+                    ticket.give_up(DeadlockDetected(name, steps))
+                    return
+                yield sleep(self._engine.timers, pause)
+                pause = min(2 * pause, _LONGEST)
+        except CoordlockError as error:
+            log.debug("lock %r: could not look for a deadlock: %s", ticket.name, error)
+        finally:
+            self._stop_publishing()
+
+    def _stop_publishing(self) -> None:
+        if self._record is not None:
+            self._record.withdraw()
+
+    def _what_it_waits_for(self) -> waits.Wait:
+        ticket = self._ticket
+        places = tuple((entry.queue, entry.id) for entry in ticket.entries)
+        held = self._engine.held_by(self._caller)
+        holds = {entry.id for one in held for entry in one.entries}
+        if len(places) > 1:  # it keeps the places that it has
+            holds |= {id for _, id in places}
+        return waits.Wait(described(self._caller, None), places, frozenset(holds))
+
+    def _own(self, wait: waits.Wait) -> Steps[Deadlock | None]:
+        """The deadlock of which this is the victim, if there is one."""
+        mine = {id for _, id in wait.waits}
+        found = yield from _found(self._engine, [queue for queue, _ in wait.waits])
+        return next((one for one in found if one.victim in mine), None)
+
+
+def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
+    """The deadlocks among all clients, as far as they look for any."""
+    return tuple((yield from _found(engine, ())))
+
+
+def _found(engine: Engine, start: Sequence[str]) -> Steps[list[Deadlock]]:
+    """The deadlocks through the queues ``start``; through all, where none is given."""
+    published = yield from _read(engine, WAITS)
+    labels = (one.owner.label for one in published.contenders if one.owner)
+    found = [wait for label in labels if (wait := waits.Wait.decode(label)) is not None]
+    queues: dict[str, Snapshot] = {}
+    missing = set(start) or {queue for wait in found for queue, _ in wait.waits}
+    while missing:
+        for queue in sorted(missing):
+            queues[queue] = yield from _read(engine, queue)
+        missing = waits.needed(found, queues)
+    return list(waits.deadlocks(found, queues))
+
+
+def _read(engine: Engine, queue: str) -> Steps[Snapshot]:
+    return (yield from retried(lambda: engine.backend.snapshot(queue, owners=True), engine.timers))

@@ -1,0 +1,204 @@
+"""Deadlocks: who waits for whom, over all queues, and which of them wait in a circle. No I/O.
+
+Two kinds of edges. A contender that waits is stuck behind the earlier ones in its queue that are in
+its way. One that is admitted stays until its actor goes on, so it is stuck behind whatever the
+actor waits for, which the actor publishes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from coordlock.model.admission import holders, obstacles
+from coordlock.model.contender import Contender, Snapshot
+
+__all__ = ["Deadlock", "DeadlockStep", "Wait", "deadlocks", "needed"]
+
+#: The most places that a record names: a state directory takes records of 4 KiB.
+_MOST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What an actor waits for that keeps places in other queues meanwhile, as it publishes it.
+
+    Attributes:
+        actor: which task or thread of its client, for people.
+        waits: queue and entry id of each place that it waits with.
+        holds: the entry ids of all its places that stay until it goes on.
+    """
+
+    actor: str
+    waits: tuple[tuple[str, str], ...]
+    holds: frozenset[str]
+
+    def encode(self) -> str:
+        """The text to publish."""
+        places = sorted(self.holds)[:_MOST]
+        return json.dumps({"actor": self.actor, "waits": self.waits[:_MOST], "holds": places})
+
+    @classmethod
+    def decode(cls, text: str) -> Wait | None:
+        """What ``text`` says; None for what another release may have written."""
+        try:
+            fields = json.loads(text)
+            waits = tuple((str(queue), str(id)) for queue, id in fields["waits"])
+            return cls(str(fields["actor"]), waits, frozenset(map(str, fields["holds"])))
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlockStep:
+    """One step of a deadlock: ``waiter`` waits in a queue, and ``blocker`` is in its way there.
+
+    Attributes:
+        name: the lock's name.
+        waiter, blocker: their contenders.
+        holding: whether the blocker holds the lock; else it waits, too, and asked for it before.
+    """
+
+    name: str
+    waiter: Contender
+    blocker: Contender
+    holding: bool
+
+    def __str__(self) -> str:
+        has = "holds" if self.holding else "asked for before"
+        waits = f"{self.waiter} waits for {self.name!r}{_since(self.waiter)}"
+        return f"{waits}, which {self.blocker} {has}{_since(self.blocker)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """Contenders that wait for each other in a circle: for ever, unless one gives up.
+
+    Attributes:
+        steps: the shortest way round, each blocker's client being the next step's waiter.
+        victim: the entry id of the youngest that waits while its caller keeps other places.
+    """
+
+    steps: tuple[DeadlockStep, ...]
+    victim: str
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.steps))
+
+
+def needed(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> set[str]:
+    """The queues that must be read to know who is stuck behind whom in ``queues``."""
+    by_id = _by_id(waits)
+    standing = {one.id for snapshot in queues.values() for one in snapshot.contenders}
+    found = {queue for id in standing for wait in by_id.get(id, ()) for queue, _ in wait.waits}
+    return found - queues.keys()
+
+
+def deadlocks(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> Iterator[Deadlock]:
+    """The deadlocks in ``queues``, which are read whole and with owners."""
+    graph = _Graph(waits, queues)
+    seen: set[str] = set()
+    for start in graph.candidates:
+        if start in seen:
+            continue
+        round_ = {one for one in graph.reachable(start) if start in graph.reachable(one)}
+        if start in round_:
+            seen |= round_
+            victim = max(round_ & graph.candidates, key=lambda id: _age(graph.contenders[id]))
+            steps = tuple(graph.way_round(victim))
+            if len(steps) > 1:  # else it waits for itself, and others may release what it holds
+                yield Deadlock(steps, victim)
+
+
+class _Graph:
+    """Who is stuck behind whom."""
+
+    def __init__(self, waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> None:
+        self.contenders = {
+            one.id: one for snapshot in queues.values() for one in snapshot.contenders
+        }
+        #: By entry id: those in its way, and how many of them must stay so that it is stuck.
+        self._behind: dict[str, tuple[list[str], int]] = {}
+        self._queue_of: dict[str, str] = {}
+        self._admitted: set[str] = set()
+        for queue, snapshot in queues.items():
+            admitted = holders(snapshot)
+            self._admitted |= admitted
+            for one in snapshot.contenders:
+                self._queue_of[one.id] = queue
+                if one.id not in admitted:
+                    ahead, most = obstacles(snapshot, one)
+                    self._behind[one.id] = [other.id for other in ahead], most
+        by_id, waiting = _by_id(waits), set(self._behind)
+        for id in self._admitted & by_id.keys():
+            stuck = (place for wait in by_id[id] if id in wait.holds for _, place in wait.waits)
+            self._behind[id] = [one for one in stuck if one in waiting], 1
+        self._free()
+        #: The places with which actors wait that keep others.
+        self.candidates = {
+            id for wait in waits for _, id in wait.waits if id in self._behind
+        } - self._admitted
+
+    def _free(self) -> None:
+        """Forget who can go on, or will: its blockers can."""
+        goes_on = True
+        while goes_on:
+            goes_on = False
+            for id, (ahead, most) in list(self._behind.items()):
+                if sum(one in self._behind for one in ahead) < most:
+                    del self._behind[id]
+                    goes_on = True
+
+    def _next(self, id: str) -> list[str]:
+        return [one for one in self._behind[id][0] if one in self._behind]
+
+    def reachable(self, start: str) -> set[str]:
+        """Those that ``start`` is stuck behind, and so on."""
+        found: set[str] = set()
+        left = self._next(start)
+        while left:
+            one = left.pop()
+            if one not in found:
+                found.add(one)
+                left += self._next(one)
+        return found
+
+    def way_round(self, start: str) -> Iterator[DeadlockStep]:
+        """The shortest way from ``start`` to itself."""
+        before: dict[str, str] = {}
+        left = [start]
+        for one in left:
+            for other in self._next(one):
+                if other not in before:
+                    before[other] = one
+                    left.append(other)
+        path = [start]
+        while before[path[-1]] != start:
+            path.append(before[path[-1]])
+        path = [start, *reversed(path)]
+        for one, other in pairwise(path):
+            if one not in self._admitted:
+                waiter, blocker = self.contenders[one], self.contenders[other]
+                yield DeadlockStep(self._queue_of[one], waiter, blocker, other in self._admitted)
+
+
+def _by_id(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
+    found: dict[str, list[Wait]] = {}
+    for wait in waits:
+        for id in wait.holds.union(id for _, id in wait.waits):
+            found.setdefault(id, []).append(wait)
+    return found
+
+
+def _age(contender: Contender) -> tuple[int, str]:
+    return contender.token or contender.order, contender.id
+
+
+def _since(contender: Contender) -> str:
+    owner = contender.owner
+    if owner is None or not owner.since:
+        return ""
+    return f" since {datetime.fromtimestamp(owner.since):%H:%M:%S}"

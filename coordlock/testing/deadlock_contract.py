@@ -1,0 +1,194 @@
+"""Deadlocks end, on every backend: the youngest that waits gives up, and nobody else.
+
+Subclass `DeadlockContract` as `coordlock.testing.lock_contract.LockContract`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import ClassVar, Final
+
+import pytest
+
+import coordlock
+from coordlock import Client, DeadlockDetected
+from coordlock.backend import Backend
+from coordlock.testing.waiting import eventually
+
+__all__ = ["DeadlockContract"]
+
+#: No answer takes longer on a healthy service, however loaded the machine is.
+BOUND: Final = 60.0
+#: Seconds until a waiter looks for a deadlock.
+DELAY: Final = 0.3
+
+Connect = Callable[..., Client]
+Start = Callable[..., Future[str]]
+
+
+class DeadlockContract:
+    """The suite."""
+
+    backend: ClassVar[type[Backend]]
+
+    @pytest.fixture
+    def connect(self, url: str) -> Iterator[Connect]:
+        """Connects clients that look for deadlocks soon."""
+        with ExitStack() as clients:
+            yield lambda **options: clients.enter_context(
+                coordlock.connect(url, **{"deadlock_delay": DELAY, **options})
+            )
+
+    @pytest.fixture
+    def start(self) -> Iterator[Start]:
+        """Starts a call in a thread of its own."""
+        with ThreadPoolExecutor(32) as pool:
+            yield pool.submit
+
+    @pytest.mark.parametrize("parties", [2, 3, 20])
+    def test_a_circle_has_one_victim_and_the_others_go_on(
+        self, connect: Connect, start: Start, parties: int
+    ) -> None:
+        clients = [connect() for _ in range(min(parties, 3))]
+        all_hold = threading.Barrier(parties)
+
+        def work(number: int) -> str:
+            client = clients[number % len(clients)]
+            with client.lock(f"lock-{number}"):
+                all_hold.wait(BOUND)
+                try:
+                    with client.lock(f"lock-{(number + 1) % parties}"):
+                        return "both"
+                except DeadlockDetected as error:
+                    return f"victim of {len(error.circle)}"
+
+        ends = [call.result(BOUND) for call in [start(work, one) for one in range(parties)]]
+        assert sorted(ends) == ["both"] * (parties - 1) + [f"victim of {parties}"]
+        assert all(clients[0].contenders(f"lock-{one}") == () for one in range(parties))
+        assert clients[0].deadlocks() == ()
+
+    def test_a_reader_behind_a_waiting_writer_is_part_of_a_circle(
+        self, connect: Connect, start: Start
+    ) -> None:
+        """The writer holds nothing, and is no victim: it stands between two that do."""
+        one, two = connect(), connect()
+        with one.read_lock("a"):
+            writer = start(two.lock("a").acquire)
+            eventually(lambda: len(one.contenders("a")) == 2)
+
+            def reads() -> str:
+                with two.lock("b"):
+                    try:
+                        with two.read_lock("a"):
+                            return "both"
+                    except DeadlockDetected:
+                        return "victim"
+
+            reader = start(reads)
+            eventually(lambda: len(one.contenders("a")) == 3)
+            try:
+                with one.lock("b"):
+                    me = "both"
+            except DeadlockDetected:
+                me = "victim"
+        grant: coordlock.Grant = writer.result(BOUND)  # type: ignore[assignment]
+        grant.release()
+        assert {me, reader.result(BOUND)} == {"both", "victim"}
+
+    def test_several_locks_at_once_and_one_after_the_other_may_meet_in_a_circle(
+        self, connect: Connect, start: Start
+    ) -> None:
+        one, two = connect(), connect()
+        with two.lock("b"):
+            waiting = start(one.multi_lock(["a", "b"]).acquire)
+            eventually(lambda: len(one.contenders("b")) == 2)
+            with pytest.raises(DeadlockDetected), two.lock("a"):
+                pytest.fail("granted")
+        grant: coordlock.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
+        assert grant.release()
+
+    def test_a_full_semaphore_is_part_of_a_circle_if_all_its_holders_are(
+        self, connect: Connect, start: Start
+    ) -> None:
+        one, two, three = connect(), connect(), connect()
+        all_hold = threading.Barrier(3)
+
+        def work(client: Client, waits_for: str) -> str:
+            with client.semaphore("s", 2):
+                all_hold.wait(BOUND)
+                try:
+                    with client.lock(waits_for):
+                        return "both"
+                except DeadlockDetected:
+                    return "victim"
+
+        calls = [start(work, one, "x"), start(work, two, "x")]
+
+        def wants_a_permit() -> str:
+            with three.lock("x"):
+                all_hold.wait(BOUND)
+                try:
+                    with three.semaphore("s", 2):
+                        return "both"
+                except DeadlockDetected:
+                    return "victim"
+
+        calls.append(start(wants_a_permit))
+        ends = [call.result(BOUND) for call in calls]
+        assert sorted(ends) == ["both", "both", "victim"]
+
+    def test_who_merely_waits_is_no_victim(self, connect: Connect, start: Start) -> None:
+        """A long wait, of one that holds another lock, for one that holds a free permit's twin."""
+        one, two = connect(), connect()
+        with two.lock("b"):
+
+            def waits() -> str:
+                with one.lock("a"), one.lock("b"):
+                    return "both"
+
+            waiting = start(waits)
+            eventually(lambda: len(two.contenders("b")) == 2)
+            with two.lock("c"), pytest.raises(coordlock.AcquireTimeout):
+                two.lock("a", timeout=0).acquire()
+            with pytest.raises(TimeoutError):
+                waiting.result(5 * DELAY)
+            assert two.deadlocks() == ()
+        assert waiting.result(BOUND) == "both"
+
+    def test_tasks_of_one_loop_are_told_apart(self, url: str) -> None:
+        async def main() -> list[str]:
+            async with coordlock.connect_async(url, deadlock_delay=DELAY) as client:
+                all_hold = asyncio.Barrier(3)
+
+                async def work(number: int) -> str:
+                    async with client.lock(f"lock-{number}"):
+                        await all_hold.wait()
+                        try:
+                            async with client.lock(f"lock-{(number + 1) % 3}"):
+                                return "both"
+                        except DeadlockDetected:
+                            return "victim"
+
+                return await asyncio.gather(*map(work, range(3)))
+
+        assert sorted(asyncio.run(main())) == ["both", "both", "victim"]
+
+    def test_without_the_option_nobody_gives_up(self, connect: Connect, start: Start) -> None:
+        one, two = connect(deadlock_delay=None), connect(deadlock_delay=None)
+        both_hold = threading.Barrier(2)
+
+        def work(client: Client, first: str, second: str) -> str:
+            with client.lock(first):
+                both_hold.wait(BOUND)
+                try:
+                    with client.lock(second, timeout=1.5):
+                        return "both"
+                except coordlock.AcquireTimeout:
+                    return "late"
+
+        calls = [start(work, one, "a", "b"), start(work, two, "b", "a")]
+        assert "late" in [call.result(BOUND) for call in calls]
