@@ -143,10 +143,18 @@ class EtcdBackend(Backend, Transactions, EntrySets):
         return answer
 
     def snapshot(
-        self, queue: str, upto: Contender | None = None, *, owners: bool = False
+        self,
+        queue: str,
+        upto: Contender | None = None,
+        *,
+        owners: bool = False,
+        conflicting: bool = False,
     ) -> Promise[Snapshot]:
         # Every read is linearizable, and tokens come with the keys.
         prefix = self._layout.queue(queue)
+        if conflicting and upto is not None:
+            looks = requests.in_the_way(prefix, upto)
+            return self._connection.call(rpc.TXN, looks, partial(self._in_the_way, upto, queue))
         if upto is None:
             request = requests.nearest(prefix, owners=owners)
         else:
@@ -314,6 +322,14 @@ class EtcdBackend(Backend, Transactions, EntrySets):
             request,
             lambda others: described(reply.count - len(reply.kvs) - len(others.kvs)),
         )
+
+    def _in_the_way(self, me: Contender, queue: str, reply: pb.TxnResponse) -> Snapshot:
+        revision = reply.header.revision
+        if revision < me.order:
+            raise BackendUnavailable(SERVICE, "the answer is older than the contender")
+        kvs = [kv for one in reply.responses for kv in one.response_range.kvs]
+        kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
+        return requests.snapshot(self._layout, queue, kvs, revision, me=me)
 
     def _names(self, reply: pb.RangeResponse) -> list[str]:
         names = {self._layout.name(kv.key) for kv in reply.kvs}

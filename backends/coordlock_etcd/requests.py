@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from coordlock.backend import Delete, Expect, Operation, Put
+from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import Layout, prefix_end
@@ -23,6 +24,7 @@ __all__ = [
     "enqueued",
     "guarded_read",
     "guarded_writes",
+    "in_the_way",
     "keys_under",
     "nearest",
     "presence",
@@ -90,6 +92,30 @@ def nearest(
         max_create_revision=upto,
         keys_only=not owners,
     )
+
+
+def in_the_way(prefix: bytes, me: Contender) -> pb.TxnRequest:
+    """Read ``me``, and the keys before it whose markers don't tell that they share with it.
+
+    Modes are told by what keys begin with, so those that share are left out as ranges.
+    """
+    shared = (
+        [mode.marker for mode in Mode if not me.claim.conflicts(mode)]
+        if isinstance(me.claim, Mode)
+        else []
+    )
+    # A key is the marker, a dash and the id, whose digits come before the letter g.
+    starts, ends = [prefix], []
+    for marker in sorted(shared):
+        ends.append(prefix + marker.encode() + b"-")
+        starts.append(prefix + marker.encode() + b"-g")
+    ends.append(prefix_end(prefix))
+    ranges = [
+        pb.RangeRequest(key=start, range_end=end, max_create_revision=me.order - 1, keys_only=True)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    mine = pb.RangeRequest(key=me.key.encode("utf-8", "surrogateescape"), keys_only=True)
+    return pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in (mine, *ranges)])
 
 
 def behind(prefix: bytes, order: int, revision: int) -> pb.RangeRequest:

@@ -118,11 +118,20 @@ class LocalBackend(Backend, EntrySets):
         return self._ask(partial(self._enqueue, entries), self._request_timeout)
 
     def snapshot(
-        self, queue: str, upto: Contender | None = None, *, owners: bool = False
+        self,
+        queue: str,
+        upto: Contender | None = None,
+        *,
+        owners: bool = False,
+        conflicting: bool = False,
     ) -> Promise[Snapshot]:
-        return self._ask(
-            lambda: Queue(self._prepared(), queue).snapshot(upto, owners=owners, own=self._own)
-        )
+        part = None if conflicting else upto
+
+        def look() -> Snapshot:
+            known = self._queues.get(queue) or Queue(self._prepared(), queue)
+            return known.snapshot(part, owners=owners, own=self._own)
+
+        return self._ask(look)
 
     def watch(
         self,

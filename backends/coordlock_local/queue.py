@@ -32,6 +32,8 @@ class Queue:
         self.path: Final = directory.queue(name)
         self._directory = directory
         self._header = header(directory, name)
+        #: What the last reading of all has found, by their keys: a record stays as it is.
+        self._seen: Mapping[str, Contender] = {}
 
     def add(
         self,
@@ -128,6 +130,8 @@ class Queue:
                 standing, wanted, last = _standing(index, upto.token + 1), wanted + 1, ()
         known = {} if owners else own
         chosen, omitted, _ = self._nearest(slots, standing, wanted, known, owners=owners)
+        if upto is None and not owners:
+            self._seen = {one.key: one for one in chosen}
         return Snapshot(self.name, (*chosen, *last), omitted=omitted)
 
     def _nearest(
@@ -150,7 +154,8 @@ class Queue:
             place = Place(self.path, slot, token)
             contender = own.get(place.key)
             if contender is None:
-                contender = slots.contender(slot, token, owners=owners)
+                contender = None if owners else self._seen.get(place.key)
+                contender = contender or slots.contender(slot, token, owners=owners)
                 if contender is None:  # it has left meanwhile
                     continue
                 if contender.session not in lives:

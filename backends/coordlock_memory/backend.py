@@ -103,9 +103,15 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
         return self._ask("enqueue", partial(self.service.enqueue, self._session, entry))
 
     def snapshot(
-        self, queue: str, upto: Contender | None = None, *, owners: bool = False
+        self,
+        queue: str,
+        upto: Contender | None = None,
+        *,
+        owners: bool = False,
+        conflicting: bool = False,
     ) -> Promise[Snapshot]:
-        return self._ask("snapshot", partial(self.service.snapshot, queue, upto))
+        part = None if conflicting else upto
+        return self._ask("snapshot", partial(self.service.snapshot, queue, part))
 
     def watch(
         self,

@@ -158,9 +158,15 @@ class ZookeeperBackend(Backend, Transactions, EntrySets):
         return self._submit(lambda now: now.queues.withdraw_all(entries))
 
     def snapshot(
-        self, queue: str, upto: Contender | None = None, *, owners: bool = False
+        self,
+        queue: str,
+        upto: Contender | None = None,
+        *,
+        owners: bool = False,
+        conflicting: bool = False,
     ) -> Promise[Snapshot]:
-        return self._submit(lambda now: now.queues.snapshot(queue, upto, owners))
+        part = None if conflicting else upto  # the list of all comes anyway
+        return self._submit(lambda now: now.queues.snapshot(queue, part, owners))
 
     def watch(
         self,

@@ -99,13 +99,21 @@ class Backend(ABC):
 
     @abstractmethod
     def snapshot(
-        self, queue: str, upto: Contender | None = None, *, owners: bool = False
+        self,
+        queue: str,
+        upto: Contender | None = None,
+        *,
+        owners: bool = False,
+        conflicting: bool = False,
     ) -> Promise[Snapshot]:
         """Read a queue: all of it, or the part that ends with ``upto``. Empty when there is none.
 
         Given ``upto``, at least the ``upto.claim.window`` nearest before it are listed, and it
         itself exactly if it is still in the queue. Otherwise nothing is omitted. With ``owners``,
         every contender comes with its token and owner and the read is linearizable.
+
+        With ``conflicting``, given ``upto``, every contender before it whose claim conflicts with
+        its own is listed, and none counts as omitted: of thousands that share a lock, few are read.
         """
 
     @abstractmethod

@@ -225,7 +225,10 @@ class _Acquisition:
         *,
         whole: bool = False,
     ) -> Steps[None]:
-        """Read those of ``queues`` with the ``numbers``: as ``whole``, or as far as me."""
+        """Read those of ``queues`` with the ``numbers``, as far as me.
+
+        With ``whole``, all that conflict with me: no other can be in my way.
+        """
         if not numbers:
             return
         backend = self.engine.backend
@@ -234,7 +237,7 @@ class _Acquisition:
 
         def ask() -> Promise[tuple[Snapshot, ...]]:
             places = ((ticket.entries[one].queue, ticket.contenders[one]) for one in numbers)
-            asked = (backend.snapshot(queue, None if whole else me) for queue, me in places)
+            asked = (backend.snapshot(queue, me, conflicting=whole) for queue, me in places)
             return ticket.unless_lost(all_of(asked))
 
         snapshots = yield from retried(ask, self.engine.timers)

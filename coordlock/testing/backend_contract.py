@@ -334,6 +334,22 @@ class BackendContract(PartySuite):
         two.backend.evict(contender).result(BOUND)
         assert told.wait(BOUND)
 
+    def test_of_many_that_share_those_that_conflict_are_read(self, one: Party, two: Party) -> None:
+        readers = [two.enqueue("q", Mode.CR)[1] for _ in range(15)]
+        writer = two.enqueue("q", Mode.PW)[1]
+        sharing = [two.enqueue("q", mode)[1] for mode in (Mode.NL, Mode.CR) * 8]
+        _, me, _ = one.enqueue("q", Mode.CW)
+        two.enqueue("q", Mode.EX)
+        seen = one.backend.snapshot("q", me, conflicting=True).result(BOUND)
+        listed = [contender.id for contender in seen.before(me)]
+        assert writer.id in listed
+        assert set(listed) <= {contender.id for contender in (*readers, writer, *sharing)}
+        assert seen.omitted == 0
+        assert seen.find(me.id) is not None
+        two.backend.evict(me).result(BOUND)
+        seen = one.backend.snapshot("q", me, conflicting=True).result(BOUND)
+        assert seen.find(me.id) is None
+
     def test_a_departure_told_in_order_comes_after_an_earlier_one_of_the_waiter(
         self, one: Party, two: Party
     ) -> None:

@@ -35,8 +35,8 @@ def _read_without_a_look(
     self: _Acquisition, ticket: Ticket, queues: Queues, numbers: list[int], *, whole: bool = False
 ) -> Steps[None]:
     for number in numbers:
-        upto = None if whole else ticket.contenders[number]
-        ask = partial(self.engine.backend.snapshot, queues[number].queue, upto)
+        me = ticket.contenders[number]
+        ask = partial(self.engine.backend.snapshot, queues[number].queue, me, conflicting=whole)
         queues[number] = yield from retried(
             lambda ask=ask: ticket.unless_lost(ask()),  # type: ignore[misc]
             self.engine.timers,

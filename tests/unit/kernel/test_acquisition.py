@@ -488,14 +488,14 @@ def test_a_late_twin_that_the_whole_queue_shows_is_not_taken_for_an_evicted_cont
         other.held(claim=Mode.PR)
     real = party.network.snapshot
 
-    def snapshot(queue: str, upto: Contender | None = None, *, owners: bool = False) -> Any:
+    def snapshot(queue: str, upto: Contender | None = None, **how: bool) -> Any:
         monkeypatch.undo()
         mine = world.queue()[-1]
         other.acquire(claim=Mode.EX)
         world.service.remove(mine)
         [ticket] = (one for one in party.engine._tickets.values() if one.entries[0].queue == "q")
         world.service.enqueue(mine.session, ticket.entries[0])
-        return real(queue, upto, owners=owners)
+        return real(queue, upto, **how)
 
     monkeypatch.setattr(party.network, "snapshot", snapshot)
     reader = party.acquire(claim=Mode.PR)
