@@ -122,7 +122,8 @@ def _tell(
     told.fail(
         BackendError(
             SERVICE,
-            f"{count} locks in one step are too many: each takes two operations of a transaction, "
-            f"so {requests.MAX_OPERATIONS // 2} fit by the servers' default; {error.reason}",
+            f"{count} locks in one step are too many: they take {2 * count} operations of one "
+            f"transaction, and {requests.MAX_OPERATIONS // 2} locks fit by the servers' default; "
+            f"{error.reason}",
         )
     )

@@ -58,7 +58,7 @@ def test_sixty_four_locks_fit_in_one_step_and_an_error_says_so(
 ) -> None:
     with coordlock.connect(etcd.url_for(root)) as client:
         client.multi_lock(names(64)).acquire(timeout=BOUND).release()
-        with pytest.raises(BackendError, match=r"^etcd: 65 locks .*so 64 fit .*--max-txn-ops"):
+        with pytest.raises(BackendError, match=r"^etcd: 65 locks .*64 locks fit .*--max-txn-ops"):
             client.multi_lock(names(65)).acquire(timeout=BOUND)
 
 
