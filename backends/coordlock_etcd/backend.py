@@ -84,7 +84,7 @@ class EtcdBackend(Backend, Transactions, EntrySets):
         self._room = GeventRoom(len(connection.cluster.endpoints.all))
         self._limiter: Limiter[Snapshot] = Limiter(_COMING)
         self._set_limiter: Limiter[tuple[Snapshot, ...]] = Limiter(_COMING)
-        self._sets = Sets(layout, connection, self.snapshot)
+        self._sets = Sets(layout, connection, self.snapshot, self.withdraw)
         self._enqueues: Batches[Snapshot] = Batches(connection, rpc.TXN)
         self._withdrawals: Batches[bool] = Batches(connection, rpc.DELETE_RANGE)
         self._watcher = Watcher(connection, self)

@@ -35,10 +35,12 @@ class Sets:
         layout: Layout,
         connection: Connection,
         snapshot: Callable[[str, Contender], Promise[Snapshot]],
+        withdraw: Callable[[Entry], Promise[bool]],
     ) -> None:
         self._layout = layout
         self._connection = connection
         self._snapshot = snapshot
+        self._withdraw = withdraw
 
     def enqueue(
         self, entries: Sequence[Entry], lease: int, attempts: int = _ATTEMPTS
@@ -54,7 +56,21 @@ class Sets:
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         """See `EntrySets.withdraw_all`."""
         request = requests.delete_all([self._layout.key(entry) for entry in entries])
-        return self._connection.call(TXN, request, _has_deleted_all)
+        answer = self._connection.call(TXN, request, _has_deleted_all)
+        told: Promise[bool] = Promise()
+        answer.add_done_callback(partial(self._withdrawn, told, entries))
+        return told
+
+    def _withdrawn(
+        self, told: Promise[bool], entries: Sequence[Entry], answer: Promise[bool]
+    ) -> None:
+        if not isinstance(answer.exception(), TooLarge):
+            told.follow(answer)
+            return
+        # The set was too large to be added, too, or the server's limit is lower by now. Either way
+        # nothing may stay that an attempt has made.
+        each = all_of([self._withdraw(entry) for entry in entries])
+        each.add_done_callback(partial(_tell_all, told))
 
     def _enqueued(
         self, entries: Sequence[Entry], lease: int, attempts: int, reply: pb.TxnResponse
@@ -89,6 +105,14 @@ def _has_deleted_all(reply: pb.TxnResponse) -> bool:
     return all(one.response_delete_range.deleted for one in reply.responses)
 
 
+def _tell_all(told: Promise[bool], each: Promise[tuple[bool, ...]]) -> None:
+    error = each.exception()
+    if error is None:
+        told.resolve(all(each.result()))
+    else:
+        told.fail(error)
+
+
 def _tell(
     told: Promise[tuple[Snapshot, ...]], count: int, answer: Promise[tuple[Snapshot, ...]]
 ) -> None:
@@ -99,6 +123,7 @@ def _tell(
         BackendError(
             SERVICE,
             f"{count} locks in one step are too many: they take {2 * count} operations of one "
-            f"transaction, and {error.reason}",
+            f"transaction, and {requests.MAX_OPERATIONS // 2} locks fit by the servers' default; "
+            f"{error.reason}",
         )
     )

@@ -57,7 +57,7 @@ class SetQueues(Queues):
         paths = [self._sent.get(entry.id) for entry in entries]
         known = [path for path in paths if path is not None]
         if len(known) == len(entries):
-            removed = yield from self._delete_all([*known, self._marker(entries)])
+            removed = yield from self._delete_all(known, self._marker(entries))
         else:
             removed = True
             for entry in entries:
@@ -182,19 +182,24 @@ class SetQueues(Queues):
             snapshots.append(snapshot)
         return tuple(snapshots)
 
-    def _delete_all(self, paths: Sequence[str]) -> Steps[bool]:
-        """Delete all ``paths``, in one step if they are there; whether they were."""
+    def _delete_all(self, paths: Sequence[str], marker: str) -> Steps[bool]:
+        """Delete ``paths`` and ``marker``, in one step if all are there; whether the paths were.
+
+        Nobody's place depends on the marker, which another program may have deleted.
+        """
         multi = self._client.transaction()
-        for path in paths:
+        for path in (*paths, marker):
             multi.delete(path)
         error = _failure((yield promise_of(multi.commit_async())))
         if error is None:
             return True
         if not isinstance(error, NoNode):
             raise error
+        removed = True
         for path in paths:
-            yield from self.delete(path)
-        return False
+            removed &= yield from self.delete(path)
+        yield from self.delete(marker)
+        return removed
 
     def _forget_all(self, entries: Sequence[Entry]) -> None:
         """Remove the contenders, if there are any, before whatever is sent next."""

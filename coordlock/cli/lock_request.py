@@ -111,7 +111,7 @@ class LockRequest:
                 else:
                     self.warn(str(error))
                 raise NotAcquired(self.conflict_exit_code) from None
-            self.say(f"holding {self.what}, token {grant.token}")
+            self.say(f"holding {self.what}, token {self.token(grant)}")
             yield grant
 
     @property
