@@ -43,6 +43,11 @@ def _wanted(access: Access, lock: object, mode: Mode) -> Iterable[tuple[str, Cla
         raise TypeError(f"multi_lock takes names and locks of client.lock(...), not {lock!r}")
     if lock._access is not access:
         raise ValueError(f"{lock!r} is of another client: give locks of this one, or their names")
+    if getattr(lock, "reentrant", False):
+        raise ValueError(
+            f"{lock!r} is reentrant, and several locks at once are not: give its name, and acquire "
+            "nothing of them twice"
+        )
     return lock._claims.items()
 
 
