@@ -46,6 +46,34 @@ def test_ctrl_c_while_acquiring_leaves_nobody_in_the_queue(
     assert number > 30
 
 
+def test_ctrl_c_while_acquiring_several_leaves_nobody_in_any_queue(
+    service: Service, client: Client
+) -> None:
+    for number in itertools.count(1):
+        grants: list[Grant] = []
+        several = client.multi_lock(["q", "r", "s"])
+        came = interrupted(lambda: grants.append(several.acquire()), number)  # noqa: B023
+        for grant in grants:
+            grant.release()
+        eventually(lambda: [service.size(name) for name in "qrs"] == [0, 0, 0])
+        if not came:
+            break
+    assert number > 30
+
+
+def test_a_release_of_several_that_ctrl_c_struck_can_be_repeated(
+    service: Service, client: Client
+) -> None:
+    for number in itertools.count(1):
+        grant = client.multi_lock(["q", "r", "s"]).acquire()
+        came = interrupted(grant.release, number)
+        assert grant.release()
+        eventually(lambda: [service.size(name) for name in "qrs"] == [0, 0, 0])
+        if not came:
+            break
+    assert number > 30
+
+
 def test_ctrl_c_while_opening_a_session_leaves_a_client_that_can_open_another(
     service: Service, client: Client
 ) -> None:
