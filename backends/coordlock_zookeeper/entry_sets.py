@@ -169,6 +169,9 @@ class SetQueues(Queues):
     ) -> Steps[tuple[Snapshot, ...] | None]:
         """The snapshots with the contenders that were ``made``; None when others are needed."""
         paths, stat = made
+        first = nodes.sequence_of(paths[0])
+        if first is not None and nodes.is_spent(first):
+            self.discard(self._marker(entries))  # it would keep its queue from being made anew
         snapshots = []
         for entry, path, answer in zip(entries, paths, listed, strict=True):
             self._sent[entry.id] = path

@@ -19,9 +19,9 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """A server with queues below /x that have two sequences left before the last."""
     with ZooKeeperServer(tmp_path_factory.mktemp("old"), container_check=600_000) as server:
         with server.kazoo() as kazoo:
-            for name in ("server", "heals", "busy", "tokens", "overlap"):
+            for name in ("server", "heals", "busy", "tokens", "overlap", "first", "second"):
                 kazoo.ensure_path(f"/x/{name}")
-        for name in ("server", "heals", "busy", "tokens", "overlap"):
+        for name in ("server", "heals", "busy", "tokens", "overlap", "first", "second"):
             set_counter(server, f"/x/{name}", LAST - 2)
         yield server
 
@@ -48,6 +48,22 @@ def test_a_queue_that_has_drained_starts_again(old: ZooKeeperServer, parties: Pa
     assert orders == [LAST - 2, LAST - 1, 0, 1, 2]
     assert tokens == sorted(tokens, key=lambda token: token or 0)
     assert len(set(tokens)) == 5
+
+
+@pytest.mark.parametrize("queues", [["first", "new"], ["new", "second"]])
+def test_a_drained_queue_starts_again_for_a_set(
+    old: ZooKeeperServer, parties: Parties, queues: list[str]
+) -> None:
+    """Its marker, too, must leave the queue that is made anew."""
+    party = parties(old.url_for("/x"))
+    for _ in range(4):
+        entries = [new_entry(queue) for queue in queues]
+        snapshots = party.backend.enqueue_all(entries).result(BOUND)
+        for entry, snapshot in zip(entries, snapshots, strict=True):
+            assert [one.id for one in snapshot.contenders] == [entry.id]
+        assert party.backend.withdraw_all(entries).result(BOUND) is True
+    with old.kazoo() as kazoo:
+        assert [kazoo.get_children(f"/x/{queue}") for queue in queues] == [[], []]
 
 
 def test_nobody_enters_while_contenders_from_before_are_there(
