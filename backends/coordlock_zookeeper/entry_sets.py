@@ -117,7 +117,9 @@ class SetQueues(Queues):
             self._sent[entry.id] = path
             self._remember(self._path(entry.queue))
         stat = yield marked
-        if stat is None or stat.ephemeralOwner != self._session.number:
+        if stat is None:
+            return None  # another program deleted the marker
+        if stat.ephemeralOwner != self._session.number:
             # A given client's session expired while this was sent, and kazoo started another.
             self._forget_all(entries)
             raise SessionLost(SERVICE, "the server expired the session")

@@ -22,6 +22,7 @@ from coordlock.log import Log
 from coordlock.model.admission import blockers, mismatch, next_in_line
 from coordlock.model.claim import Claim
 from coordlock.model.contender import Contender, Snapshot, are_same
+from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
@@ -284,7 +285,7 @@ def acquisition(
         yield deadline
     else:
         if cancellation is not None and cancellation.reason is not None:
-            raise AcquireCancelled(", ".join(claims), cancellation.reason)
+            raise AcquireCancelled(joined(claims), cancellation.reason)
         both = (one for one in (cancellation, ENDING.waits) if one is not None)
         yield Deadline.at_latest(deadline, engine.clock, tuple(both))
     report = Report(engine, claims, caller, None if once else deadline)

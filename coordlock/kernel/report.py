@@ -14,6 +14,7 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.log import Log
 from coordlock.model.claim import Claim, Permit
 from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller, described
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
@@ -59,7 +60,7 @@ class Report:
     ) -> None:
         self._engine = engine
         #: The lock that is waited for, once that is known; all of them before.
-        self.name = ", ".join(claims)
+        self.name = next(iter(claims)) if len(claims) == 1 else joined(claims)
         self._claims = claims
         self._caller = caller
         self._deadline = deadline

@@ -25,6 +25,7 @@ from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.log import Log
 from coordlock.model.contender import Contender, Entry, Snapshot, are_same
+from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers, ensure, soon
 from coordlock.runtime.driver import Steps, run_in_background
@@ -136,7 +137,9 @@ class Ticket:
     @property
     def name(self) -> str:
         """The queues, for people."""
-        return ", ".join([entry.queue for entry in self.entries])
+        if len(self.entries) == 1:
+            return self.entries[0].queue
+        return joined(entry.queue for entry in self.entries)
 
     def own(self, contender: Contender) -> Contender | None:
         """What is kept of ``contender``, where it is one of this ticket's own."""

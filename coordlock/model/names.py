@@ -6,6 +6,7 @@ text becomes ``%XX``. The names ``.`` and ``..`` are escaped whole, for services
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -18,10 +19,12 @@ __all__ = [
     "file_name",
     "internal",
     "is_internal",
+    "joined",
     "unescape",
 ]
 
 MAX_NAME_BYTES: Final = 255
+_SHOWN: Final = 10
 _INTERNAL: Final = "\udc40"
 #: Longer escaped names are hashed. File names may have 255 bytes, on some file systems 143.
 _LONGEST_FILE_NAME: Final = 140
@@ -57,6 +60,14 @@ def internal(name: str) -> str:
 def is_internal(name: str) -> bool:
     """Whether `internal` made ``name``."""
     return name.startswith(_INTERNAL)
+
+
+def joined(names: Iterable[str]) -> str:
+    """``names`` in a message: the first ten, and how many more there are."""
+    all_of_them = list(names)
+    more = len(all_of_them) - _SHOWN
+    shown = ", ".join(all_of_them[:_SHOWN])
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def escape(name: str) -> str:

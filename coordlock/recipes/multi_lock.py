@@ -13,6 +13,7 @@ from coordlock.blocking_lock import BlockingLock
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim, Mode
+from coordlock.model.names import joined
 from coordlock.queue_view import QueueMember, queue_view
 from coordlock.recipes.claims import merged
 from coordlock.recipes.multi_grant import AsyncMultiGrant, MultiGrant
@@ -65,7 +66,7 @@ class _MultiLock(BaseLock[G], shown="MultiLock"):
         node: str | None = None,
     ) -> None:
         """``node`` is that of the names that the lock is meant for, in a tree."""
-        name = ", ".join(claims) if node is None else node
+        name = joined(claims) if node is None else node
         super().__init__(access, name, claims, timeout, label, max_hold, cancellation)
         self._node = node
         if len(claims) > 1:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlock.errors import InvalidName
-from coordlock.model.names import MAX_NAME_BYTES, check_name, escape, unescape
+from coordlock.model.names import MAX_NAME_BYTES, check_name, escape, internal, joined, unescape
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 components = st.text("%2Ee./\0a-é~+ ", max_size=12) | st.text(max_size=12)
@@ -75,3 +75,17 @@ def test_what_cannot_be_a_name_is_refused_with_its_problem(name: Any, problem: s
         check_name(name)
     # Whoever logs the error can encode it.
     assert str(caught.value).encode()
+
+
+def test_many_names_are_not_all_shown() -> None:
+    assert joined(["a"]) == "a"
+    assert joined(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    assert joined(map(str, range(6000))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 5990 more"
+
+
+def test_no_name_of_a_lock_is_that_of_an_internal_queue() -> None:
+    assert escape(internal("waits")) == "@waits"
+    assert unescape("@waits") is None
+    assert escape("@waits") != "@waits"
+    with pytest.raises(InvalidName):
+        check_name(internal("waits"))
