@@ -113,9 +113,9 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         and ``cancellation`` ends the wait from elsewhere, each in place of the lock's. A call that
         Ctrl-C or the end of its task ends leaves the queue, too, and is never granted. Raises
         `AcquireTimeout`; `AcquireCancelled`; `QueueMismatch` when the name is in use as another
-        kind of lock; `SessionLost` or `Evicted` when the place in the queue was lost;
-        `AuthenticationFailed`; `ClientClosed`; `ForkedClient`; and with a timeout of 0
-        `BackendUnavailable`.
+        kind of lock; `DeadlockDetected` when it waits in a circle with others; `SessionLost` or
+        `Evicted` when the place in the queue was lost; `AuthenticationFailed`; `ClientClosed`;
+        `ForkedClient`; and with a timeout of 0 `BackendUnavailable`.
         """
         cancellation = self.cancellation if cancellation is None else _cancellation_of(cancellation)
         seconds = self._seconds(timeout, self.timeout)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from functools import cache, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 from coordlock.access import Access, LazyAccess
 from coordlock.backend import ServiceInfo
@@ -115,6 +115,10 @@ class Connecting:
 class _BaseClient(Resident, Generic[L, M], shown="Client"):
     """What sync and async clients share."""
 
+    #: The lock of one name; and the name of that of several, which is loaded when it is used.
+    _lock_kind: ClassVar[Callable[..., Any]]
+    _multi_lock_kind: ClassVar[str]
+
     _instead = "pass its settings on, or a URL, and connect there"
 
     def __init__(
@@ -165,9 +169,9 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         ``cancellation`` ends the waits for it from elsewhere: each raises `AcquireCancelled`.
 
         A ``reentrant`` lock may be acquired again, in the same mode or a weaker one, by the thread
-        or the task that holds it, or by whoever names the same ``owner``. Its grants share a token,
-        and the last release frees it. It is not inherited by tasks and threads that its owner
-        starts. To acquire what was lost and is not released raises `LockLost`.
+        or the task that holds it, or by a caller that names the same ``owner``. Its grants share a
+        token, and the last release frees it. It is not inherited by tasks and threads that its
+        owner starts. To acquire what was lost and is not released raises `LockLost`.
 
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
@@ -280,7 +284,10 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         cancellation: Cancellation | None,
         reentrance: Reentrance | None = None,
     ) -> L:
-        raise NotImplementedError
+        made: L = self._lock_kind(
+            self._access, name, claim, timeout, label, max_hold, cancellation, reentrance
+        )
+        return made
 
     def _make_multi(
         self,
@@ -291,7 +298,9 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         cancellation: Cancellation | None,
         node: str | None = None,
     ) -> M:
-        raise NotImplementedError
+        kind = getattr(multi_lock, self._multi_lock_kind)
+        made: M = kind(self._access, claims, timeout, label, max_hold, cancellation, node)
+        return made
 
     def _queues(self) -> Steps[list[str]]:
         """The names that are in use under the root, sorted. Raises `BackendUnavailable`."""
@@ -355,30 +364,8 @@ class Client(_BaseClient[Lock, "MultiLock"]):
     Threads share it. A forked child must connect anew: see `ForkedClient`.
     """
 
-    def _make(
-        self,
-        name: str,
-        claim: Claim,
-        timeout: Timeout,
-        label: str | None,
-        max_hold: Timeout,
-        cancellation: Cancellation | None,
-        reentrance: Reentrance | None = None,
-    ) -> Lock:
-        return Lock(self._access, name, claim, timeout, label, max_hold, cancellation, reentrance)
-
-    def _make_multi(
-        self,
-        claims: Mapping[str, Claim],
-        timeout: Timeout,
-        label: str | None,
-        max_hold: Timeout,
-        cancellation: Cancellation | None,
-        node: str | None = None,
-    ) -> MultiLock:
-        return multi_lock.MultiLock(
-            self._access, claims, timeout, label, max_hold, cancellation, node
-        )
+    _lock_kind = Lock
+    _multi_lock_kind = "MultiLock"
 
     queues = blocking(_BaseClient[Lock, "MultiLock"]._queues)
     contenders = blocking(_BaseClient[Lock, "MultiLock"]._contenders)
@@ -407,32 +394,8 @@ class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"]):
     child must connect anew: see `ForkedClient`.
     """
 
-    def _make(
-        self,
-        name: str,
-        claim: Claim,
-        timeout: Timeout,
-        label: str | None,
-        max_hold: Timeout,
-        cancellation: Cancellation | None,
-        reentrance: Reentrance | None = None,
-    ) -> AsyncLock:
-        return AsyncLock(
-            self._access, name, claim, timeout, label, max_hold, cancellation, reentrance
-        )
-
-    def _make_multi(
-        self,
-        claims: Mapping[str, Claim],
-        timeout: Timeout,
-        label: str | None,
-        max_hold: Timeout,
-        cancellation: Cancellation | None,
-        node: str | None = None,
-    ) -> AsyncMultiLock:
-        return multi_lock.AsyncMultiLock(
-            self._access, claims, timeout, label, max_hold, cancellation, node
-        )
+    _lock_kind = AsyncLock
+    _multi_lock_kind = "AsyncMultiLock"
 
     queues = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._queues)
     contenders = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._contenders)

@@ -226,7 +226,7 @@ COMMON_OPTIONS: Final = (
         "deadlock_delay",
         optional(duration(0.1, 3600)),
         1.0,
-        "How long who holds other locks waits before it looks for a deadlock; none for never.",
+        "How long a caller that holds others waits before it looks for a deadlock; none for never.",
     ),
     Option("label", _LABEL, "", "What queue views show beside host and pid as the owner."),
     REACH_OPTION,

@@ -123,7 +123,7 @@ class Watcher:
         if is_new and self._has_left(contender, {}):
             self._tell(key)
             if contender.session != self._session.id:
-                with suppress(OSError):  # made in vain: nobody opens and removes it any more
+                with suppress(OSError):  # made in vain: no process removes it any more
                     os.unlink(watched.paths[0])
         return cancel
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kazoo.exceptions import RolledBackError
-
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.model.contender import Entry, Snapshot
 from coordlock.runtime.driver import Steps
@@ -21,9 +19,9 @@ from coordlock.runtime.promise import Promise, settled
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.child_lists import ChildList
-from coordlock_zookeeper.errors import SERVICE, NodeExists, NoNode, translate
+from coordlock_zookeeper.errors import SERVICE, NodeExists, NoNode
 from coordlock_zookeeper.queues import ATTEMPTS, Queues
-from coordlock_zookeeper.transactions import LONGEST
+from coordlock_zookeeper.transactions import LONGEST, failure
 
 __all__ = ["SetQueues"]
 
@@ -103,7 +101,8 @@ class SetQueues(Queues):
         marked = promise_of(self._client.exists_async(self._marker(entries)))
         listed = [self._child_lists.ask(self._path(entry.queue)) for entry in entries]
         results = yield committed
-        if (error := _failure(results)) is not None:
+        if (failed := failure(results)) is not None:
+            _, error = failed
             for answer in (marked, *listed):
                 yield settled(answer)
             self._known -= {"", *(self._path(entry.queue) for entry in entries)}
@@ -190,16 +189,16 @@ class SetQueues(Queues):
     def _delete_all(self, paths: Sequence[str], marker: str) -> Steps[bool]:
         """Delete ``paths`` and ``marker``, in one step if all are there; whether the paths were.
 
-        Nobody's place depends on the marker, which another program may have deleted.
+        No place depends on the marker, which another program may have deleted.
         """
         multi = self._client.transaction()
         for path in (*paths, marker):
             multi.delete(path)
-        error = _failure((yield promise_of(multi.commit_async())))
-        if error is None:
+        failed = failure((yield promise_of(multi.commit_async())))
+        if failed is None:
             return True
-        if not isinstance(error, NoNode):
-            raise error
+        if not isinstance(failed[1], NoNode):
+            raise failed[1]
         removed = True
         for path in paths:
             removed &= yield from self.delete(path)
@@ -214,13 +213,3 @@ class SetQueues(Queues):
 
     def _marker(self, entries: Sequence[Entry]) -> str:
         return f"{self._path(entries[0].queue)}/~{entries[0].id}-set"
-
-
-def _failure(results: Sequence[Any]) -> BackendError | None:
-    """Why a multi was not done; None when it was."""
-    for result in results:
-        if isinstance(result, Exception) and not isinstance(result, RolledBackError):
-            error = translate(result)
-            assert isinstance(error, BackendError)
-            return error
-    return None

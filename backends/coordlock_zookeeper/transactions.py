@@ -34,7 +34,7 @@ from coordlock_zookeeper.errors import (
 )
 from coordlock_zookeeper.session import ZookeeperSession
 
-__all__ = ["LONGEST", "GuardedData", "Step", "plan"]
+__all__ = ["LONGEST", "GuardedData", "Step", "failure", "plan"]
 
 # How often it is looked which nodes exist before the creations and deletions of others win.
 _ATTEMPTS: Final = 8
@@ -148,13 +148,7 @@ class GuardedData:
                 SERVICE,
                 f"a transaction of {size} bytes is too large; servers take {LONGEST} at a time",
             )
-        results = yield promise_of(multi.commit_async())
-        for number, result in enumerate(results):
-            if isinstance(result, Exception) and not isinstance(result, RolledBackError):
-                error = translate(result)
-                assert isinstance(error, BackendError)
-                return number, error
-        return None
+        return failure((yield promise_of(multi.commit_async())))
 
     def _missing(self, operations: Sequence[Operation]) -> Steps[set[str]]:
         """The nodes that ``operations`` need and that do not exist, ancestors included."""
@@ -169,6 +163,16 @@ class GuardedData:
             except AuthenticationFailed:
                 pass  # it exists; servers from 3.9.3 on say so only to clients that may read it
         return missing
+
+
+def failure(results: Sequence[Any]) -> tuple[int, BackendError] | None:
+    """Which operation of a multi has failed, and how; None when all was done."""
+    for number, result in enumerate(results):
+        if isinstance(result, Exception) and not isinstance(result, RolledBackError):
+            error = translate(result)
+            assert isinstance(error, BackendError)
+            return number, error
+    return None
 
 
 def plan(

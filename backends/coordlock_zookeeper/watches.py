@@ -25,7 +25,7 @@ log = Log("coordlock.zookeeper")
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """A callback for a departure, and who waits for it. Calling this cancels it."""
+    """A callback for a departure, and the contenders that wait for it. Calling this cancels it."""
 
     path: str
     watched: _Watched

@@ -1,4 +1,4 @@
-"""``coordlock deadlocks``: who waits for whom in a circle."""
+"""``coordlock deadlocks``: clients that wait for each other in a circle."""
 
 from __future__ import annotations
 

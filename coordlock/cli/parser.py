@@ -133,7 +133,7 @@ class Parser(argparse.ArgumentParser):
 
     def parsed(self, words: Sequence[str]) -> argparse.Namespace:
         """What ``words`` say. Raises `UsageError`."""
-        # First what nobody knows, or a name that is missed, too, would be told in its place.
+        # Options that do not exist come first, or a missing name would be told in their place.
         self.split(words, len(words))
         # Names that begin with a dash follow a --, which only one of the two understands.
         parse = self.parse_known_args if "--" in words else self.parse_known_intermixed_args

@@ -276,8 +276,9 @@ def acquisition(
     `AcquireTimeout` when the time is up, `AcquireUnavailable` where the service is silent then;
     asked once, `AcquireTimeout` when the lock is busy, and `BackendUnavailable` when the service is
     silent. Raises `QueueMismatch`, `SessionLost` or `Evicted` when a contender is lost while it
-    waits, `AcquireCancelled` when ``cancellation`` comes or the process is to end, and what the
-    backend raises. However it ends without a grant, the ticket is withdrawn.
+    waits, `DeadlockDetected` when it waits in a circle with others, `AcquireCancelled` when
+    ``cancellation`` comes or the process is to end, and what the backend raises. However it ends
+    without a grant, the ticket is withdrawn.
     """
     once = timeout == 0
     deadline = engine.deadline(engine.settings.request_timeout if once else timeout)

@@ -55,8 +55,7 @@ class Watchdog:
         """The wait is over. Idempotent."""
         self._is_over = True
         self._timer.cancel()
-        if self._record is not None:
-            self._record.withdraw()
+        self._stop_publishing()
 
     def _begin(self) -> None:
         if not self._is_over:

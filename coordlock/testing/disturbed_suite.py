@@ -26,7 +26,8 @@ class DisturbedSuite(PartySuite):
         """
         raise NotImplementedError
 
-    def repeated(self, request: Callable[[], Promise[T]]) -> T:
+    @staticmethod
+    def repeated(request: Callable[[], Promise[T]]) -> T:
         """The answer to ``request``, repeated as the kernel does while there is no connection."""
         deadline = time.monotonic() + BOUND
         while True:

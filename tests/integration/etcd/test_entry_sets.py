@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ import coordlock
 from coordlock import BackendError, BackendUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry
-from coordlock.runtime.promise import Promise
 from coordlock.testing.backend_contract import BOUND, OWNER
+from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd, EtcdServer
 from tests.integration.etcd.conftest import Join, keys
@@ -39,18 +38,6 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
 
 def names(number: int) -> list[str]:
     return [f"n{index}" for index in range(number)]
-
-
-def repeated(request: Callable[[], Promise[bool]]) -> bool:
-    """The answer to ``request``, asked again while the server starts."""
-    deadline = time.monotonic() + BOUND
-    while True:
-        try:
-            return request().result(BOUND)
-        except BackendUnavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
 
 
 def test_sixty_four_locks_fit_in_one_step_and_an_error_says_so(
@@ -90,6 +77,6 @@ def test_a_set_is_withdrawn_though_the_limit_has_become_lower(
         backend.enqueue_all(entries).result(BOUND)
         server.limit = 20
         server.restart()
-        assert repeated(lambda: backend.withdraw_all(entries)) is True
+        assert DisturbedSuite.repeated(lambda: backend.withdraw_all(entries)) is True
         assert keys(server, root) == []
         assert backend.withdraw_all(entries).result(BOUND) is False
