@@ -35,7 +35,7 @@ from coordlock.testing.transaction_contract import TransactionContract
 ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
     Transactions: (TransactionContract, {"etcd", "zookeeper", "memory"}),
     EntrySets: (EntrySetContract, {"etcd", "local", "memory", "zookeeper"}),
-    PublishedValues: (PublishedValueContract, {"memory"}),
+    PublishedValues: (PublishedValueContract, {"etcd", "local", "memory", "zookeeper"}),
     ObservableQueues: (ObservationContract, {"memory"}),
     Data: (DataContract, {"memory"}),
 }
