@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from coordlock.backend import Operation, Stored, data
     from coordlock.kernel import conversion
     from coordlock.kernel.conversion import Conversions
-    from coordlock.loss_signal import AsyncLossSignal, LossSignal
+    from coordlock.loss_signal import AsyncLossSignal, GrantEnd, LossSignal
     from coordlock.transaction import AsyncTransaction, Transaction
 else:
     asyncio = Lazily("asyncio")
@@ -53,9 +52,6 @@ else:
 __all__ = ["AsyncGrant", "BaseGrant", "Grant", "GrantState"]
 
 T = TypeVar("T")
-
-#: What is kept for each event loop.
-_PerLoop = dict["asyncio.AbstractEventLoop", T]
 
 
 class GrantState(Enum):
@@ -83,9 +79,8 @@ class BaseGrant(Resident, shown="Grant"):
         self._is_entered = False
         #: Whether `release` was called, and so has told its caller of a loss.
         self._released = False
-        self._finished: threading.Event | None = None
-        self._finished_in: _PerLoop[asyncio.Future[None]] = {}
-        self._scopes_in: _PerLoop[set[Callable[[], None]]] = {}
+        self._end: GrantEnd | None = None
+        self._scopes_in: dict[asyncio.AbstractEventLoop, set[Callable[[], None]]] = {}
 
     @property
     def claim(self) -> Claim:
@@ -185,6 +180,16 @@ class BaseGrant(Resident, shown="Grant"):
                 raise self._lost_error()
             case GrantState.RELEASED:
                 raise LockLost(self.name, self._first_token, "it was released")
+
+    def _loss(self) -> str | None:
+        """Why the lock was lost, or None."""
+        return self._lost_error().reason if self.state is GrantState.LOST else None
+
+    def _waits(self) -> GrantEnd:
+        """What signals of this grant wait with."""
+        if self._end is None:
+            self._end = loss_signal.GrantEnd(self._ticket.end)
+        return self._end
 
     def _lost_error(self) -> LockLost:
         if self._engine.inherited:
@@ -465,7 +470,7 @@ class Grant(BaseGrant):
     @property
     def lost(self) -> LossSignal:
         """The loss signal."""
-        return loss_signal.LossSignal(self)
+        return loss_signal.LossSignal(self._loss, self._waits())
 
     def on_lost(self, callback: Callable[[Grant], object]) -> None:
         """Call ``callback(grant)`` once if the lock is lost, in a thread for such callbacks.
@@ -524,7 +529,7 @@ class AsyncGrant(BaseGrant):
     @property
     def lost(self) -> AsyncLossSignal:
         """The loss signal."""
-        return loss_signal.AsyncLossSignal(self)
+        return loss_signal.AsyncLossSignal(self._loss, self._waits())
 
     def on_lost(self, callback: Callable[[AsyncGrant], object]) -> None:
         """Call ``callback(grant)`` once if the lock is lost, in the event loop of this call.

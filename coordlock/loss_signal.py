@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordlock.runtime.driver import completion
 from coordlock.runtime.lazily import Lazily
+from coordlock.runtime.promise import Promise
 from coordlock.settings import Duration, timeout_of
 
 if TYPE_CHECKING:
     import asyncio
-
-    from coordlock import grant
 else:
     asyncio = Lazily("asyncio")
-    grant = Lazily("coordlock.grant")
 
-__all__ = ["AsyncLossSignal", "LossSignal", "forget_closed"]
+__all__ = ["AsyncLossSignal", "GrantEnd", "LossSignal", "forget_closed"]
 
 T = TypeVar("T")
+
+
+class GrantEnd:
+    """What waits for the end of one grant: one thing for all threads, and one for each loop.
+
+    What is called back at the end is never forgotten before.
+    """
+
+    def __init__(self, end: Promise[Any]) -> None:
+        self._end = end
+        self._finished: threading.Event | None = None
+        self._finished_in: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
+
+    def event(self) -> threading.Event:
+        """Set at the end."""
+        if self._finished is None:
+            finished = threading.Event()
+            self._end.add_done_callback(lambda _: finished.set())
+            self._finished = finished
+        return self._finished
+
+    def future(self) -> asyncio.Future[None]:
+        """Done at the end; of the running loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._finished_in:
+            forget_closed(self._finished_in)
+            self._finished_in[loop] = completion(self._end)
+        return self._finished_in[loop]
 
 
 def forget_closed(kept: dict[asyncio.AbstractEventLoop, T]) -> None:
@@ -29,17 +56,18 @@ def forget_closed(kept: dict[asyncio.AbstractEventLoop, T]) -> None:
 
 
 class _Signal:
-    def __init__(self, hold: grant.BaseGrant) -> None:
-        self._hold = hold
+    def __init__(self, loss: Callable[[], str | None], end: GrantEnd) -> None:
+        self._loss = loss
+        self._end = end
 
     def is_set(self) -> bool:
         """Whether the lock was lost."""
-        return self._hold.state is grant.GrantState.LOST
+        return self._loss() is not None
 
     @property
     def reason(self) -> str | None:
         """Why the lock was lost, or None."""
-        return self._hold._lost_error().reason if self.is_set() else None
+        return self._loss()
 
 
 class LossSignal(_Signal):
@@ -51,14 +79,9 @@ class LossSignal(_Signal):
         A release ends the wait too, with False.
         """
         bound = timeout_of("wait", timeout)
-        hold = self._hold
-        if hold._finished is None:
-            # One for all waits, because what is called back is never forgotten before.
-            finished = threading.Event()
-            hold._ticket.end.add_done_callback(lambda _: finished.set())
-            hold._finished = finished
+        finished = self._end.event()
         if not self.is_set():  # a forked child has lost it, and is not told
-            hold._finished.wait(None if bound is None else min(bound, threading.TIMEOUT_MAX))
+            finished.wait(None if bound is None else min(bound, threading.TIMEOUT_MAX))
         return self.is_set()
 
 
@@ -70,11 +93,5 @@ class AsyncLossSignal(_Signal):
 
         Bound it with ``asyncio.timeout`` as any other wait.
         """
-        # One for all waits in this loop, likewise.
-        loop = asyncio.get_running_loop()
-        finished = self._hold._finished_in
-        if loop not in finished:
-            forget_closed(finished)
-            finished[loop] = completion(self._hold._ticket.end)
-        await asyncio.wait([finished[loop]])
+        await asyncio.wait([self._end.future()])
         return self.is_set()
