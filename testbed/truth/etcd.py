@@ -12,13 +12,13 @@ from urllib.request import urlopen
 
 from coordlock_etcd.keys import Layout
 
-from coordlock.model.claim import in_force
 from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import EtcdServer, ExternalEtcd
 from testbed.servers.guard import guarded
 from testbed.truth import observer
+from testbed.truth.claims import at_first
 from testbed.truth.observer import Observer, TruthIncomplete
 
 __all__ = ["EtcdObserver"]
@@ -195,7 +195,7 @@ class EtcdObserver(Observer):
             claim = self._layout.contender(lock, key.encode("utf-8", "surrogateescape"))[1]
             lease = kv.get("lease", 0)
             session = f"{lease:016x}" if lease else ""
-            held = in_force(claim)
+            held = at_first(claim)
             self._journal.log(ContenderAppeared, lock, key, revision, held, session, revision)
 
     def _lock_of(self, key: str) -> str | None:

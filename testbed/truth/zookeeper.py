@@ -15,13 +15,13 @@ from coordlock_zookeeper.session import session_name
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from coordlock.model.claim import in_force
 from coordlock.model.names import unescape
 from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 from testbed.servers.zookeeper import ExternalZooKeeper, ZooKeeper, ZooKeeperServer, children
 from testbed.truth import observer
+from testbed.truth.claims import at_first
 from testbed.truth.observer import Observer, TruthIncomplete
 from testbed.truth.zookeeper_log import Change, Transaction, read_logs
 
@@ -267,7 +267,7 @@ class ZooKeeperObserver(Observer):
             lock=_lock(path),
             key=path,
             token=one.zxid,
-            claim=in_force(contender(parent, child).claim),
+            claim=at_first(contender(parent, child).claim),
             session=session_name(owner),
             revision=one.zxid,
         )
