@@ -36,8 +36,8 @@ ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
     Transactions: (TransactionContract, {"etcd", "zookeeper", "memory"}),
     EntrySets: (EntrySetContract, {"etcd", "local", "memory", "zookeeper"}),
     PublishedValues: (PublishedValueContract, {"memory"}),
-    ObservableQueues: (ObservationContract, {"memory"}),
-    Data: (DataContract, {"memory"}),
+    ObservableQueues: (ObservationContract, {"etcd", "memory"}),
+    Data: (DataContract, {"etcd", "memory"}),
 }
 ALL: Final = {scheme: backend_for_scheme(scheme) for scheme in schemes()}
 
