@@ -116,6 +116,8 @@ class Observations:
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
         self._delay = _BACKOFF[0]
+        #: Whether the last answer to a new watch was a refusal.
+        self._is_refused = False
         self._is_ticking = False
         #: The newest look on this stream, and when the last one began that is done.
         self._look: _Look | None = None
@@ -367,8 +369,11 @@ class Observations:
 
     def _handle(self, stream: Stream, response: pb.WatchResponse) -> None:
         if response.created and response.canceled:
-            # With a token that has ended meanwhile: the reading before had the right to it.
+            # With a token that has ended: the reading, which had the right to it, has logged in anew
+            # perhaps. The next stream is to have that token while it is good.
             stream.refuse_token()
+            if not self._is_refused:
+                self._is_refused, self._delay = True, _BACKOFF[0]
             raise BackendUnavailable(SERVICE, response.cancel_reason or "the watch was refused")
         if response.watch_id == _ALL:
             self._progressed(response.header.revision)
@@ -379,7 +384,7 @@ class Observations:
                 return  # cancelled meanwhile
             is_new = following.place.apply(response)
             if response.created:
-                self._delay = _BACKOFF[0]
+                self._is_refused, self._delay = False, _BACKOFF[0]
                 following.is_live = is_new = True
                 following.turn += 1
         if response.canceled:  # its history is compacted, as a rule
