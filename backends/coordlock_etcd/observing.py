@@ -4,23 +4,16 @@ A place is read at one revision, and its watch tells what comes after that. What
 an event puts the place in doubt, and it is read anew: a broken stream, a watch that the server has
 ended, as after a compaction. A state is shown once the watch behind it is known to be there.
 
-How long ago all was certainly told. Silence says nothing: the connection may be cut off, or the
-member, or it may lag. So now and then the client looks: it reads a key, linearizable, which takes
-the answering member to the present, and then asks for progress on the stream, which the same member
-tells when its watches are there, too. A look that is not answered breaks the stream. Servers have
-told progress a moment before the events that led to it (etcd #15220). So a look proves that all was
-told that had happened by the look before.
-
-Since servers have lost watch events, each place is also read about once a minute.
+Since servers have lost watch events, each place is also read about once a minute. Whether the
+stream is well while it tells nothing, `looks` finds out.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -38,6 +31,8 @@ from coordlock.runtime.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.following import Following
+from coordlock_etcd.looks import Looks
 from coordlock_etcd.places import Place
 from coordlock_etcd.rpc import RANGE
 from coordlock_etcd.transport import Connection, Limiter, Stream, can_start_threads
@@ -54,7 +49,7 @@ _BACKOFF: Final = (0.1, 2.0)
 _PAUSE: Final = 0.2
 #: Seconds after which a place is read again, even if the stream is well.
 _REREAD: Final = 60.0
-#: Into how many parts the places are divided that are read again, and the time in which they are.
+#: Into how many parts the places are divided that are read again then.
 _PARTS: Final = 12
 #: So many places are read at a time.
 _READINGS: Final = 16
@@ -64,54 +59,25 @@ _TICKS: Final = 4
 _ALL: Final = -1
 
 
-@dataclass(eq=False, slots=True)
-class _Following:
-    """A place, and those who observe it.
-
-    Attributes:
-        since: a moment at which all was told, while the place is in doubt.
-        read_at: when its last reading was sent.
-        id: its watch on the stream that is open; 0 for none.
-        is_live: whether changes come as they happen.
-        turn: counts when the place came to be in doubt, and when that was over.
-    """
-
-    place: Place[Any, Any]
-    since: float
-    read_at: float = 0.0
-    id: int = 0
-    is_live: bool = False
-    turn: int = 0
-    observers: list[Observation[Any]] = field(default_factory=list)
-
-
-@dataclass(eq=False, slots=True)
-class _Look:
-    """When it began, the revision that it found, 0 before, and whether all was told up to that."""
-
-    began: float
-    revision: int = 0
-    is_done: bool = False
-
-
 class Observations:
-    """The observations of one client. Its threads start with the first observation.
+    """The observations of one client. Its threads start with the first one.
 
     Args:
-        interval: seconds between looks, and within which each is to be answered.
+        interval: seconds after which a silent connection counts as lost.
     """
 
     def __init__(self, connection: Connection, interval: float) -> None:
         self._connection = connection
         self._interval = interval
+        self._looks = Looks(connection, interval)
         self._timers = SystemTimers("coordlock-etcd-look")
         self._limiter: Limiter[None] = Limiter(_READINGS)
         # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        #: By name, the place first that was read first.
-        self._followings: dict[tuple[str, str], _Following] = {}
-        self._by_id: dict[int, _Following] = {}
+        #: By place; the first is the one that was read again least lately.
+        self._followings: dict[tuple[str, str], Following] = {}
+        self._by_id: dict[int, Following] = {}
         self._ids = itertools.count(1)
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
@@ -119,32 +85,25 @@ class Observations:
         #: Whether the last answer to a new watch was a refusal.
         self._is_refused = False
         self._is_ticking = False
-        #: The newest look on this stream, and when the last one began that is done.
-        self._look: _Look | None = None
-        self._looked = 0.0
-        #: When all was certainly told, by looks.
-        self._told = 0.0
         self._closed = False
 
     def observe(self, place: Place[Any, State], news: Callable[[], None]) -> Observation[State]:
-        """Observe ``place``, or what is observed already of that name: see `Observation`."""
+        """Observe ``place``, or what is followed already of that name: see `Observation`."""
         now = SYSTEM_CLOCK.now()
         observation: Observation[State] = Observation(
             news, lambda: self._leave(place.name, observation), now
         )
         with self._lock:
-            if is_closed := self._closed:
-                following, is_up = _Following(place, now), False
-            else:
-                following = self._followings.setdefault(place.name, _Following(place, now))
-                is_up = self._stream is not None
+            following = self._followings.get(place.name) or Following(place, self._lock, now)
+            is_new, is_up, is_closed = not following.observers, bool(self._stream), self._closed
+            if not is_closed:
                 following.observers.append(observation)
+                self._followings[place.name] = following
                 self._start()
-            is_first = len(following.observers) == 1
         if is_closed:
             observation.end(_closed(), now)
-        elif not is_first:
-            self._tell(following, [observation])
+        elif not is_new:
+            following.tell([observation])
         elif is_up:
             self._read(following)
         return observation
@@ -160,8 +119,7 @@ class Observations:
         with self._lock:
             self._closed = True
             self._changed.notify()
-            followings = list(self._followings.values())
-        for following in followings:
+        for following in self._all():
             self._end(following, _closed())
         self.restart()
 
@@ -174,60 +132,30 @@ class Observations:
     def _leave(self, name: tuple[str, str], observation: Observation[Any]) -> None:
         with self._lock:
             following = self._followings.get(name)
-            if following is None or observation not in following.observers:
-                return
-            following.observers.remove(observation)
-            if not following.observers:
-                del self._followings[name]
-                self._unwatch(following)
+            if following is not None and observation in following.observers:
+                following.observers.remove(observation)
+                if not following.observers:
+                    del self._followings[name]
+                    self._stop(following)
 
-    # What observers are told, by any thread and without the lock.
-
-    def _tell(self, following: _Following, observers: Sequence[Observation[Any]] = ()) -> None:
-        """Show the newest state, or that it is in doubt, to ``observers``, or all of them.
-
-        Told again if it has changed meanwhile: what another thread tells may have come between.
-        """
-        turn = -1
-        while turn != following.turn:
-            with self._lock:
-                turn, since = following.turn, following.since
-                state = following.place.state if following.is_live else None
-                told = observers or following.observers.copy()
-            for observation in told:
-                try:
-                    if state is None:
-                        observation.doubt(since)
-                    else:
-                        observation.show(state)
-                except Exception:
-                    log.exception("etcd: the callback of an observation failed")
-
-    def _doubt(self, following: _Following) -> None:
+    def _doubt(self, following: Following) -> None:
         with self._lock:
-            self._unwatch(following)
-            following.place.restart()
-            if following.is_live:
-                following.since = self._certain(following)
-                following.is_live = False
-            following.turn += 1
-        self._tell(following)
+            self._stop(following)
+        following.tell()
 
-    def _end(self, following: _Following, error: CoordlockError) -> None:
+    def _end(self, following: Following, error: CoordlockError) -> None:
         with self._lock:
-            since = self._certain(following) if following.is_live else following.since
+            self._stop(following)
             # Who comes from now on begins anew.
             if self._followings.get(following.place.name) is following:
                 del self._followings[following.place.name]
-            self._unwatch(following)
-            observers, following.observers = following.observers, []
-        for observation in observers:
-            try:
-                observation.end(error, since)
-            except Exception:
-                log.exception("etcd: the callback of an observation failed")
+        following.end(error)
 
-    # The following four are called with the lock held.
+    def _all(self) -> list[Following]:
+        with self._lock:
+            return list(self._followings.values())
+
+    # The following three are called with the lock held.
 
     def _start(self) -> None:
         self._changed.notify()
@@ -239,74 +167,60 @@ class Observations:
             thread.start()
             self._thread = thread
 
-    def _later(self, seconds: float, action: Callable[[], None]) -> None:
-        with suppress(ClientClosed):
-            self._timers.call_at(SYSTEM_CLOCK.now() + seconds, action)
+    def _watch(self, following: Following) -> None:
+        if self._stream is not None:
+            following.id = next(self._ids)
+            self._by_id[following.id] = following
+            self._stream.send(following.place.watching(following.id))
 
-    def _unwatch(self, following: _Following) -> None:
+    def _stop(self, following: Following) -> None:
         if self._by_id.pop(following.id, None) is not None and self._stream is not None:
             self._stream.send(requests.unwatch(following.id))
-        following.id = 0
-
-    def _certain(self, following: _Following) -> float:
-        """The last moment at which all was certainly told of a live place."""
-        return max(following.read_at, self._told)
+        following.stop(self._looks.told)
 
     # Reading, by calls whose answers come on gRPC's threads.
 
-    def _read(self, following: _Following) -> None:
+    def _read(self, following: Following) -> None:
         turn = following.turn
         answer = self._limiter.submit("", partial(self._ask, following, turn))
-        answer.add_done_callback(partial(self._asked, following, turn))
+        answer.add_done_callback(partial(self._answered, following, turn))
 
-    def _ask(self, following: _Following, turn: int) -> Promise[None]:
-        if turn != following.turn or not following.observers:
+    def _ask(self, following: Following, turn: int) -> Promise[None]:
+        if turn != following.turn:  # since it waited for its turn with others
             return resolved(None)
         seen, now = self._connection.cluster.revision, SYSTEM_CLOCK.now()
-        taken = partial(self._taken, following, turn, seen, now)
-        return self._connection.call(RANGE, following.place.reading(), taken)
+        take = partial(self._take, following, turn, seen, now)
+        return self._connection.call(RANGE, following.place.reading(), take)
 
-    def _taken(
-        self,
-        following: _Following,
-        turn: int,
-        seen: int,
-        read_at: float,
-        reply: pb.RangeResponse,
+    def _take(
+        self, following: Following, turn: int, seen: int, read_at: float, reply: pb.RangeResponse
     ) -> None:
-        revision = reply.header.revision
-        if revision < seen:  # see `data`
-            raise _older()
-        place = following.place
+        place, revision = following.place, reply.header.revision
         parts = place.parts(reply.kvs)
         with self._lock:
             if turn != following.turn or not following.observers:
                 return
-            if place.read(parts, revision):
+            if revision >= seen and place.read(parts, revision):  # see `data`
                 following.read_at = read_at
             elif not following.is_live:
-                raise _older()
-            if not following.id and self._stream is not None:
-                following.id = next(self._ids)
-                self._by_id[following.id] = following
-                self._stream.send(place.watching(following.id))
-            is_live = following.is_live
-        if is_live:
-            self._tell(following)
+                raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
+            if not following.id:
+                self._watch(following)
+        if following.is_live:
+            following.tell()
 
-    def _asked(self, following: _Following, turn: int, answer: Promise[None]) -> None:
+    def _answered(self, following: Following, turn: int, answer: Promise[None]) -> None:
         error = answer.exception()
         if error is None or turn != following.turn:
             return
         if isinstance(error, CoordlockError) and not isinstance(error, BackendUnavailable):
             self._end(following, error)
-            return
+        else:
+            self._later(_PAUSE, partial(self._retry, following, turn))
 
-        def again() -> None:
-            if turn == following.turn:
-                self._read(following)
-
-        self._later(_PAUSE, again)
+    def _retry(self, following: Following, turn: int) -> None:
+        if turn == following.turn:
+            self._read(following)
 
     # The thread of the stream.
 
@@ -346,7 +260,7 @@ class Observations:
                 if self._closed:
                     return
                 self._stream = stream
-                self._look, self._looked = None, 0.0
+                self._looks.restart()
                 followings = self._all()
             if not stream.is_current():
                 return  # `restart` came before there was a stream to cancel
@@ -363,106 +277,62 @@ class Observations:
             for following in followings:
                 self._doubt(following)
 
-    def _all(self) -> list[_Following]:
-        with self._lock:
-            return list(self._followings.values())
-
     def _handle(self, stream: Stream, response: pb.WatchResponse) -> None:
         if response.created and response.canceled:
-            # With a token that has ended: the reading, which had the right to it, has logged in anew
-            # perhaps. The next stream is to have that token while it is good.
+            # With a token that has ended: the reading, which had the right to it, may have logged
+            # in anew. The next stream is to have that token while it is good.
             stream.refuse_token()
             if not self._is_refused:
                 self._is_refused, self._delay = True, _BACKOFF[0]
             raise BackendUnavailable(SERVICE, response.cancel_reason or "the watch was refused")
         if response.watch_id == _ALL:
-            self._progressed(response.header.revision)
+            self._looks.progressed(response.header.revision)
             return
         with self._lock:
             following = self._by_id.get(response.watch_id)
             if following is None:
                 return  # cancelled meanwhile
-            is_new = following.place.apply(response)
-            if response.created:
-                self._is_refused, self._delay = False, _BACKOFF[0]
-                following.is_live = is_new = True
-                following.turn += 1
-        if response.canceled:  # its history is compacted, as a rule
+            is_new = following.take(response)
+        if response.created:
+            self._is_refused, self._delay = False, _BACKOFF[0]
+        if response.events:
+            self._connection.cluster.saw(response.events[-1].kv.mod_revision)
+        if response.canceled:  # because its history is compacted, as a rule
             self._doubt(following)
-            self._later(0 if response.compact_revision else _PAUSE, partial(self._read, following))
+            pause = 0.0 if response.compact_revision else _PAUSE
+            self._later(pause, partial(self._retry, following, following.turn))
         elif is_new:
-            if response.events:
-                self._connection.cluster.saw(response.events[-1].kv.mod_revision)
-            self._tell(following)
+            following.tell()
 
-    # Looks, by the timers' thread.
+    # The timers' thread.
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        with suppress(ClientClosed):
+            self._timers.call_at(SYSTEM_CLOCK.now() + seconds, action)
 
     def _tick(self) -> None:
-        now = SYSTEM_CLOCK.now()
         with self._lock:
             if self._closed or not self._followings:
                 self._is_ticking = False
                 return
             self._later(self._interval / _TICKS, self._tick)
-            stream, look = self._stream, self._look
-            is_due = look is None or now - look.began >= self._interval
-            if stream is None:
-                return
-            if not is_due:
-                if look is not None and look.revision and not look.is_done:
-                    # A server doesn't answer while a watch of the stream catches up.
-                    stream.send(_progress())
-                return
-            if look is not None and not look.is_done:
-                stream.cancel()
-                return
-            look = self._look = _Look(now)
-            some = next(iter(self._followings.values()))
-        self._begin(stream, look, some)
-        self._read_again(now)
+            stream, some = self._stream, next(iter(self._followings.values()))
+        if stream is not None and self._looks.go_on(stream, some.place.key):
+            self._read_again()
 
-    def _begin(self, stream: Stream, look: _Look, some: _Following) -> None:
-        def seen(reply: pb.RangeResponse) -> None:
-            with self._lock:
-                if look is self._look:
-                    look.revision = reply.header.revision
-                    stream.send(_progress())
-
-        def answered(answer: Promise[None]) -> None:
-            if answer.exception() is not None:
-                stream.cancel()
-
-        request = pb.RangeRequest(key=some.place.key, keys_only=True)
-        timeout = min(self._connection.timeout, self._interval)
-        answer = self._connection.call(RANGE, request, seen, timeout=timeout)
-        answer.add_done_callback(answered)
-
-    def _progressed(self, revision: int) -> None:
-        with self._lock:
-            look = self._look
-            if look is not None and not look.is_done and 0 < look.revision <= revision:
-                look.is_done = True
-                self._told, self._looked = max(self._told, self._looked), look.began
-
-    def _read_again(self, now: float) -> None:
+    def _read_again(self) -> None:
         """Read places whose last reading is long ago, but only a part of all at a time."""
+        now = SYSTEM_CLOCK.now()
         with self._lock:
             most = len(self._followings) // _PARTS + 1
             live = (one for one in self._followings.values() if one.is_live)
             due = (one for one in live if now - one.read_at >= _REREAD)
             again = list(itertools.islice(due, most))
             for following in again:
-                self._followings[following.place.name] = self._followings.pop(following.place.name)
+                name = following.place.name
+                self._followings[name] = self._followings.pop(name)
         for following in again:
             self._read(following)
-
-
-def _progress() -> pb.WatchRequest:
-    return pb.WatchRequest(progress_request=pb.WatchProgressRequest())
-
-
-def _older() -> BackendUnavailable:
-    return BackendUnavailable(SERVICE, "the answer is older than what was seen before")
 
 
 def _closed() -> BackendUnavailable:

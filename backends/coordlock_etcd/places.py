@@ -39,7 +39,9 @@ class Place(ABC, Generic[Part, State]):
         #: The newest revision of which an event has come.
         self._heard = 0
         self._has_changed = False
+        #: Those of the newest state in their order, and then those that have come since.
         self._parts: dict[str, Part] = {}
+        self._have_come = False
 
     def reading(self) -> pb.RangeRequest:
         """The request that reads all of it at one revision, linearizable."""
@@ -70,7 +72,7 @@ class Place(ABC, Generic[Part, State]):
         """Take ``parts`` for what is there at ``revision``; False if more is known already."""
         if revision < self._heard:
             return False
-        self._parts = parts
+        self._parts, self._have_come = parts, True
         self._is_complete_at(revision)
         return True
 
@@ -90,6 +92,7 @@ class Place(ABC, Generic[Part, State]):
                     if event.type == pb.Event.DELETE:
                         self._parts.pop(name, None)
                     else:
+                        self._have_come |= name not in self._parts
                         self._parts[name] = self._part(kv)
         if response.fragment or not response.events:
             return False
@@ -100,7 +103,9 @@ class Place(ABC, Generic[Part, State]):
 
     def _is_complete_at(self, revision: int) -> None:
         self._revision = self._heard = revision
-        self._has_changed = False
+        if self._have_come:
+            self._parts = self._ordered(self._parts)
+        self._has_changed = self._have_come = False
         self.state = self._state(self._parts, revision)
 
     @property
@@ -117,8 +122,12 @@ class Place(ABC, Generic[Part, State]):
         """What ``kv`` is in the state."""
 
     @abstractmethod
+    def _ordered(self, parts: dict[str, Part]) -> dict[str, Part]:
+        """``parts``, of which the last have come just now, in their order."""
+
+    @abstractmethod
     def _state(self, parts: Mapping[str, Part], revision: int) -> State:
-        """The state that consists of ``parts``, in the order in which they came to be there."""
+        """The state that consists of ``parts``; it must not change with them."""
 
 
 class QueuePlace(Place[Contender, Snapshot]):
@@ -145,6 +154,9 @@ class QueuePlace(Place[Contender, Snapshot]):
 
     def _part(self, kv: pb.KeyValue) -> Contender:
         return requests.snapshot(self._layout, self._queue, [kv], 0).contenders[0]
+
+    def _ordered(self, parts: dict[str, Contender]) -> dict[str, Contender]:
+        return parts
 
     def _state(self, parts: Mapping[str, Contender], revision: int) -> Snapshot:
         return Snapshot(self._queue, tuple(parts.values()), revision)
@@ -173,5 +185,8 @@ class DataPlace(Place[Stored, Listing]):
     def _part(self, kv: pb.KeyValue) -> Stored:
         return Stored(kv.value, kv.version)
 
+    def _ordered(self, parts: dict[str, Stored]) -> dict[str, Stored]:
+        return dict(sorted(parts.items()))
+
     def _state(self, parts: Mapping[str, Stored], revision: int) -> Listing:
-        return Listing(dict(sorted(parts.items())), revision)
+        return Listing(dict(parts), revision)
