@@ -20,7 +20,6 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from coordlock.backend import ServiceInfo, Stored
-    from coordlock.base_lock import DEFAULT
     from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
     from coordlock.config import from_env
     from coordlock.errors import (
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
         BackendUnavailable,
         ClientClosed,
         ConfigurationError,
+        ConversionDeadlock,
+        ConversionTimeout,
         CoordlockError,
         DeadlockDetected,
         Evicted,
@@ -48,17 +49,18 @@ if TYPE_CHECKING:
         Unsupported,
         VersionMismatch,
     )
-    from coordlock.grant import AsyncGrant, AsyncLossSignal, Grant, GrantState, LossSignal
+    from coordlock.grant import AsyncGrant, Grant, GrantState
     from coordlock.held import AsyncHeld, Held
     from coordlock.lock import AsyncLock, Lock
-    from coordlock.model.claim import Claim, Mode, Permit
+    from coordlock.loss_signal import AsyncLossSignal, LossSignal
+    from coordlock.model.claim import Claim, Convertible, Mode, Permit
     from coordlock.model.contender import Contender, Owner
     from coordlock.model.waits import Deadlock, DeadlockStep
     from coordlock.queue_view import QueueMember
     from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.runtime.cancellation import Cancellation
-    from coordlock.settings import Settings
+    from coordlock.settings import DEFAULT, Settings
     from coordlock.signals import release_on_signals
     from coordlock.transaction import AsyncTransaction, Transaction
 
@@ -70,27 +72,27 @@ else:
         __name__,
         {
             "backend": "ServiceInfo Stored",
-            "base_lock": "DEFAULT",
             "client": "AsyncClient Client Connecting connect connect_async",
             "config": "from_env",
             "errors": (
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
-                "BackendError BackendUnavailable ClientClosed ConfigurationError CoordlockError "
-                "DeadlockDetected "
+                "BackendError BackendUnavailable ClientClosed ConfigurationError "
+                "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
                 "Evicted ForkedClient InvalidKey InvalidName InvalidToken LockLost MissingExtra "
                 "QueueMismatch SessionLost StaleToken Unfenceable Unsupported VersionMismatch"
             ),
-            "grant": "AsyncGrant AsyncLossSignal Grant GrantState LossSignal",
+            "grant": "AsyncGrant Grant GrantState",
             "held": "AsyncHeld Held",
             "lock": "AsyncLock Lock",
-            "model.claim": "Claim Mode Permit",
+            "loss_signal": "AsyncLossSignal LossSignal",
+            "model.claim": "Claim Convertible Mode Permit",
             "model.contender": "Contender Owner",
             "model.waits": "Deadlock DeadlockStep",
             "queue_view": "QueueMember",
             "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
             "runtime.cancellation": "Cancellation",
-            "settings": "Settings",
+            "settings": "DEFAULT Settings",
             "signals": "release_on_signals",
             "transaction": "AsyncTransaction Transaction",
         },
@@ -132,6 +134,9 @@ __all__ = [
     "ConfigurationError",
     "Connecting",
     "Contender",
+    "ConversionDeadlock",
+    "ConversionTimeout",
+    "Convertible",
     "CoordlockError",
     "Deadlock",
     "DeadlockDetected",

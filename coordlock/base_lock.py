@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 from weakref import ref
 
@@ -13,35 +12,20 @@ from coordlock.errors import AcquireTimeout
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.claim import Claim, Mode
+from coordlock.model.claim import AnyClaim, Mode
 from coordlock.queue_view import queue_view
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import Statement, is_known
-from coordlock.settings import Duration, label_of, max_hold_of, timeout_of
+from coordlock.settings import DEFAULT, Default, Timeout, label_of, max_hold_of, timeout_of
 
-__all__ = ["DEFAULT", "BaseLock", "Default", "Timeout", "runs_too_late"]
+__all__ = ["BaseLock", "runs_too_late"]
 
 P = ParamSpec("P")
 G = TypeVar("G", bound=Grant | AsyncGrant)
 R = TypeVar("R")
-
-
-class Default(Enum):
-    """The type of `DEFAULT`."""
-
-    DEFAULT = "default"
-
-    def __repr__(self) -> str:
-        return "DEFAULT"
-
-
-#: Stands for the client's configured timeout, because None means to wait forever.
-DEFAULT: Final = Default.DEFAULT
-
-Timeout = Duration | None | Default
 
 
 class BaseLock(Resident, Generic[G], shown="Lock"):
@@ -62,7 +46,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         self,
         access: Access,
         name: str,
-        claims: Mapping[str, Claim],
+        claims: Mapping[str, AnyClaim],
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 from coordlock.access import Access, LazyAccess
 from coordlock.backend import ServiceInfo
-from coordlock.base_lock import DEFAULT, Timeout
 from coordlock.clearance import cleared
 from coordlock.config import Target, configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
 from coordlock.kernel.engine import Engine
 from coordlock.lock import AsyncLock, Lock
 from coordlock.log import Log
-from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender
 from coordlock.model.names import check_name
 from coordlock.options import Options
@@ -28,7 +27,7 @@ from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.settings import Settings
+from coordlock.settings import DEFAULT, Settings, Timeout
 
 if TYPE_CHECKING:
     from coordlock.kernel import watchdog
@@ -160,6 +159,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         cancellation: Cancellation | None = None,
         reentrant: bool = False,
         owner: Hashable | None = None,
+        convertible: bool = False,
     ) -> L:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
 
@@ -173,11 +173,37 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         token, and the last release frees it. It is not inherited by tasks and threads that its
         owner starts. To acquire what was lost and is not released raises `LockLost`.
 
+        The grant of a ``convertible`` lock may be converted to other modes while it is held:
+        `Grant.convert`. Programs with an older release, or with kazoo's or Curator's recipes, take
+        it for an exclusive one. It is not reentrant, and not one of several at once.
+
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
+        claim: AnyClaim = _mode(mode)
+        if convertible:
+            claim = _convertible(mode, reentrant)
         return self._make(
-            name, _mode(mode), timeout, label, max_hold, cancellation, _reentrance(reentrant, owner)
+            name, claim, timeout, label, max_hold, cancellation, _reentrance(reentrant, owner)
         )
+
+    def upgradeable_lock(
+        self,
+        name: str,
+        *,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> L:
+        """The lock ``name``, shared with readers by one holder at a time that may come to write.
+
+        Its grant's `Grant.upgrade` makes it exclusive, when the readers have gone, without letting
+        another writer in before: what was read still holds. `Grant.downgrade` goes back. It
+        excludes other upgradeable locks and writers from the beginning, so no two of them ever wait
+        for each other. The rest is as for a convertible `lock`.
+        """
+        claim = Convertible(Mode.PR, update=True)
+        return self._make(name, claim, timeout, label, max_hold, cancellation)
 
     def read_lock(
         self,
@@ -277,7 +303,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
     def _make(
         self,
         name: str,
-        claim: Claim,
+        claim: AnyClaim,
         timeout: Timeout,
         label: str | None,
         max_hold: Timeout,
@@ -291,7 +317,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
 
     def _make_multi(
         self,
-        claims: Mapping[str, Claim],
+        claims: Mapping[str, AnyClaim],
         timeout: Timeout,
         label: str | None,
         max_hold: Timeout,
@@ -423,6 +449,14 @@ def _reentrance(reentrant: bool, owner: Hashable | None) -> Reentrance | None:
     if owner is not None:
         raise ValueError("an owner is of reentrant locks alone: say reentrant=True, too")
     return None
+
+
+def _convertible(mode: Mode, reentrant: bool) -> Convertible:
+    if reentrant:
+        raise ValueError("a lock is reentrant or convertible, not both: its grants share one mode")
+    if mode is Mode.NL:
+        raise ValueError("a convertible lock is acquired in another mode than NL, which is no lock")
+    return Convertible(mode)
 
 
 def _mode(mode: Mode) -> Mode:

@@ -8,8 +8,10 @@
     ├── InvalidName (ValueError)             a lock name that no backend could store
     ├── QueueMismatch (ValueError)           one name used as two kinds of lock
     ├── AcquireTimeout (TimeoutError)        the lock was not granted in time
+    │   └── ConversionTimeout                it is held, and was not converted in time
     ├── AcquireCancelled (RuntimeError)      the wait for it was cancelled
     ├── DeadlockDetected (RuntimeError)      the wait for it would never have ended
+    ├── ConversionDeadlock (RuntimeError)    another holder converts, and waits for this one
     ├── Evicted (RuntimeError)               a waiting contender was removed by someone else
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
@@ -44,6 +46,8 @@ __all__ = [
     "BackendUnavailable",
     "ClientClosed",
     "ConfigurationError",
+    "ConversionDeadlock",
+    "ConversionTimeout",
     "CoordlockError",
     "DeadlockDetected",
     "Evicted",
@@ -154,6 +158,45 @@ class AcquireTimeout(CoordlockError, TimeoutError):
             return text
         text = f"{text}: {self.position} contender(s) ahead, the nearest is {self.holder}"
         return f"{text}; held by this client {self.held_here}" if self.held_here else text
+
+
+@dataclass(eq=False, repr=False)
+class ConversionTimeout(AcquireTimeout):
+    """The grant was not converted within the caller's timeout: it is held in its mode as before.
+
+    ``position`` counts those that were waited for, as far as they are known, and ``holder``
+    describes one of them. ``mode`` and ``target`` are the names of the modes.
+    """
+
+    mode: str = field(kw_only=True)
+    target: str = field(kw_only=True)
+
+    def __str__(self) -> str:
+        return (
+            f"lock {self.name!r} was not converted to {self.target} within {self.waited:.3g} s, "
+            f"and is still held in mode {self.mode}: {self.holder} is in the way"
+        )
+
+
+@dataclass(eq=False, repr=False)
+class ConversionDeadlock(CoordlockError, RuntimeError):
+    """Another holder converts its grant, too, and each would wait for the other.
+
+    The grant is held in its mode as before: release it, so that the other can go on. Holders of an
+    upgradeable lock share it with readers and not with each other, so this does not happen to them.
+    """
+
+    name: str
+    mode: str
+    target: str
+    other: str
+
+    def __str__(self) -> str:
+        return (
+            f"lock {self.name!r} was not converted to {self.target}, and is still held in mode "
+            f"{self.mode}: {self.other} converts it, too, and waits for this grant. Release it, or "
+            "acquire with client.upgradeable_lock(), which one client holds at a time"
+        )
 
 
 @dataclass(eq=False, repr=False)

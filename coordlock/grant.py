@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -18,38 +17,41 @@ from coordlock.errors import (
     Evicted,
     LockLost,
     SessionLost,
+    Unfenceable,
     Unsupported,
 )
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.claim import Claim
+from coordlock.model.claim import Claim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps, completion
+from coordlock.runtime.driver import Steps
 from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise, all_of
 from coordlock.runtime.resident import Resident
-from coordlock.settings import Duration, max_hold_of, timeout_of
+from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_of
 
 if TYPE_CHECKING:
     import asyncio
 
-    from coordlock import transaction
+    from coordlock import loss_signal, transaction
     from coordlock.backend import Operation, Stored, data
+    from coordlock.kernel import conversion
+    from coordlock.kernel.conversion import Conversions
+    from coordlock.loss_signal import AsyncLossSignal, GrantEnd, LossSignal
     from coordlock.transaction import AsyncTransaction, Transaction
 else:
     asyncio = Lazily("asyncio")
+    conversion = Lazily("coordlock.kernel.conversion")
     data = Lazily("coordlock.backend.data")
+    loss_signal = Lazily("coordlock.loss_signal")
     transaction = Lazily("coordlock.transaction")
 
-__all__ = ["AsyncGrant", "AsyncLossSignal", "BaseGrant", "Grant", "GrantState", "LossSignal"]
+__all__ = ["AsyncGrant", "BaseGrant", "Grant", "GrantState"]
 
 T = TypeVar("T")
-
-#: What is kept for each event loop.
-_PerLoop = dict["asyncio.AbstractEventLoop", T]
 
 
 class GrantState(Enum):
@@ -65,6 +67,8 @@ class BaseGrant(Resident, shown="Grant"):
     """What sync and async grants share: everything that needs no waiting."""
 
     _instead = "pass its token on"
+    #: Of a grant that was converted.
+    _conversions: Conversions | None = None
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         #: The lock's name; of several locks, their names.
@@ -75,18 +79,32 @@ class BaseGrant(Resident, shown="Grant"):
         self._is_entered = False
         #: Whether `release` was called, and so has told its caller of a loss.
         self._released = False
-        self._finished: threading.Event | None = None
-        self._finished_in: _PerLoop[asyncio.Future[None]] = {}
-        self._scopes_in: _PerLoop[set[Callable[[], None]]] = {}
+        self._end: GrantEnd | None = None
+        self._scopes_in: dict[asyncio.AbstractEventLoop, set[Callable[[], None]]] = {}
 
     @property
     def claim(self) -> Claim:
-        """The mode, or the permit, that was granted."""
-        return self._ticket.entries[0].claim
+        """The mode that is held, or the permit."""
+        claim = self._ticket.entries[0].claim
+        if not isinstance(claim, Convertible):
+            return claim
+        return claim.mode if self._conversions is None else self._conversions.mode
 
     @property
     def token(self) -> int:
-        """The fencing token, 1 to 2**63 - 1: greater than that of all grants it waited for."""
+        """The fencing token, 1 to 2**63 - 1: greater than that of all grants it waited for.
+
+        Raises `Unfenceable` while the grant is converted to more than was acquired.
+        """
+        if (conversions := self._conversions) is not None:
+            acquired, held = conversions.acquired, conversions.mode
+            if acquired.joined(held) is not acquired:
+                problem = (
+                    f"was converted from {acquired.name} to {held.name}, and others had the lock "
+                    "with newer tokens before that: a fence would refuse it. Use "
+                    "grant.transaction(), or acquire the stronger mode at once"
+                )
+                raise Unfenceable(self.name, self._first_token, str(held), problem)
         return self._first_token
 
     @property
@@ -163,6 +181,16 @@ class BaseGrant(Resident, shown="Grant"):
             case GrantState.RELEASED:
                 raise LockLost(self.name, self._first_token, "it was released")
 
+    def _loss(self) -> str | None:
+        """Why the lock was lost, or None."""
+        return self._lost_error().reason if self.state is GrantState.LOST else None
+
+    def _waits(self) -> GrantEnd:
+        """What signals of this grant wait with."""
+        if self._end is None:
+            self._end = loss_signal.GrantEnd(self._ticket.end)
+        return self._end
+
     def _lost_error(self) -> LockLost:
         if self._engine.inherited:
             reason = "it is the parent's, which forked"
@@ -237,6 +265,70 @@ class BaseGrant(Resident, shown="Grant"):
 
         yield from self._guarded(engine.ask(verify))
         self.check()
+
+    def _convert(self, mode: Mode, timeout: Timeout = DEFAULT) -> Steps[None]:
+        """Hold the lock in ``mode`` from now on, without giving up the place in its queue.
+
+        For grants of a lock that was made with ``convertible=True``, or of an upgradeable one. It
+        waits for all holders that conflict with ``mode``, and for waiters that came before this
+        grant; those that come later wait for it. Nobody else has the lock in between in a mode that
+        conflicts with that of now. For a mode that conflicts with less it does not wait.
+
+        ``timeout`` (seconds, or such as ``"30s"``) bounds the call, by default the client's: None
+        waits forever. Raises `ConversionTimeout`, `ConversionDeadlock` where another holder
+        converts, too, and each would wait for the other, and `DeadlockDetected`: the grant is held
+        in its mode as before then. Raises `LockLost` once it is lost or released,
+        `AcquireCancelled` by a signal after `release_on_signals`, ValueError for a grant or a mode
+        that cannot be converted, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
+        """
+        self.check()
+        conversions = self._converting()
+        mode = _real(mode)
+        default = self._engine.settings.timeout
+        seconds = timeout_of("convert", default if timeout is DEFAULT else timeout)
+        if mode is not conversions.mode:
+            yield from self._guarded(conversions.convert(mode, seconds))
+        self.check()
+
+    def _upgrade(self, timeout: Timeout = DEFAULT) -> Steps[None]:
+        """Hold the lock exclusively from now on: ``convert(Mode.EX)``."""
+        yield from self._convert(Mode.EX, timeout)
+
+    def _downgrade(self, mode: Mode = Mode.PR) -> Steps[None]:
+        """Hold the lock in ``mode``, shared with readers by default; waits for nobody.
+
+        Those that now may hold it, too, are let in, as far as they stand before all others. The
+        rest is as for `convert`. Raises ValueError for a mode that is not weaker than that of now,
+        and `BackendUnavailable` when no answer came within the client's ``request_timeout``: it
+        counts as weaker then, and the service learns of it later.
+        """
+        held = self.claim
+        if isinstance(held, Mode) and held.joined(_real(mode)) is not held:
+            raise ValueError(
+                f"{mode!r} is not weaker than {held!r}, which is held: say convert({mode!r})"
+            )
+        yield from self._convert(mode, self._engine.settings.request_timeout)
+
+    def _converting(self) -> Conversions:
+        """The conversions of this grant. Raises ValueError where it cannot be converted."""
+        if (conversions := self._conversions) is None:
+            claim = self._ticket.entries[0].claim
+            if len(self._ticket.entries) > 1:
+                raise ValueError("a grant of several locks cannot be converted: acquire it anew")
+            if isinstance(claim, Permit):
+                raise ValueError(f"{self.name!r} is a semaphore, and has no modes to convert")
+            if not isinstance(claim, Convertible):
+                raise ValueError(
+                    f"the grant of {self.name!r} cannot be converted: acquire it with "
+                    f"client.lock({self.name!r}, mode={claim!r}, convertible=True), or with "
+                    f"client.upgradeable_lock({self.name!r})"
+                )
+            with self._engine.lock:
+                conversions = self._conversions
+                if conversions is None:
+                    made = conversion.Conversions(self._engine, self._ticket, self.check)
+                    conversions = self._conversions = made
+        return conversions
 
     def _when_lost(self, tell: Callable[[], None]) -> None:
         """Call ``tell`` at the loss, in any thread, or now if it has come; not after a release."""
@@ -346,6 +438,14 @@ class BaseGrant(Resident, shown="Grant"):
         return f"<{type(self).__name__} {self.name!r} token={self._first_token} {state}>"
 
 
+def _real(mode: object) -> Mode:
+    """``mode``, in which a lock can be held. Raises ValueError for something else."""
+    if isinstance(mode, Mode) and mode is not Mode.NL:
+        return mode
+    modes = ", ".join(repr(one) for one in Mode if one is not Mode.NL)
+    raise ValueError(f"mode must be one of {modes}, not {mode!r}")
+
+
 def _go_under(error: BaseException, lost: LockLost) -> None:
     """Let ``lost`` be the first context of ``error``, and a note where no traceback shows that."""
     is_shown, seen = True, {id(error)}
@@ -360,63 +460,6 @@ def _go_under(error: BaseException, lost: LockLost) -> None:
         error.add_note(str(lost))
 
 
-def _forget_closed(kept: _PerLoop[T]) -> None:
-    for loop in [one for one in kept if one.is_closed()]:
-        del kept[loop]
-
-
-class _Signal:
-    def __init__(self, hold: BaseGrant) -> None:
-        self._hold = hold
-
-    def is_set(self) -> bool:
-        """Whether the lock was lost."""
-        return self._hold.state is GrantState.LOST
-
-    @property
-    def reason(self) -> str | None:
-        """Why the lock was lost, or None."""
-        return self._hold._lost_error().reason if self.is_set() else None
-
-
-class LossSignal(_Signal):
-    """Set when the lock is lost: at the deadline, or as soon as the service says so."""
-
-    def wait(self, timeout: Duration | None = None) -> bool:
-        """Block until the lock is lost, for ``timeout`` seconds at most; whether it is.
-
-        A release ends the wait too, with False.
-        """
-        bound = timeout_of("wait", timeout)
-        hold = self._hold
-        if hold._finished is None:
-            # One for all waits, because what is called back is never forgotten before.
-            finished = threading.Event()
-            hold._ticket.end.add_done_callback(lambda _: finished.set())
-            hold._finished = finished
-        if not self.is_set():  # a forked child has lost it, and is not told
-            hold._finished.wait(None if bound is None else min(bound, threading.TIMEOUT_MAX))
-        return self.is_set()
-
-
-class AsyncLossSignal(_Signal):
-    """Set when the lock is lost: at the deadline, or as soon as the service says so."""
-
-    async def wait(self) -> bool:
-        """Wait until the lock is lost; whether it is. A release ends the wait too, with False.
-
-        Bound it with ``asyncio.timeout`` as any other wait.
-        """
-        # One for all waits in this loop, likewise.
-        loop = asyncio.get_running_loop()
-        finished = self._hold._finished_in
-        if loop not in finished:
-            _forget_closed(finished)
-            finished[loop] = completion(self._hold._ticket.end)
-        await asyncio.wait([finished[loop]])
-        return self.is_set()
-
-
 class Grant(BaseGrant):
     """A lock that is held. A context manager that releases it; in a forked child it does nothing.
 
@@ -427,7 +470,7 @@ class Grant(BaseGrant):
     @property
     def lost(self) -> LossSignal:
         """The loss signal."""
-        return LossSignal(self)
+        return loss_signal.LossSignal(self._loss, self._waits())
 
     def on_lost(self, callback: Callable[[Grant], object]) -> None:
         """Call ``callback(grant)`` once if the lock is lost, in a thread for such callbacks.
@@ -439,6 +482,9 @@ class Grant(BaseGrant):
         self._when_lost(lambda: engine.call_back(lambda: callback(self)))
 
     release = blocking(BaseGrant._release)
+    convert = blocking(BaseGrant._convert)
+    upgrade = blocking(BaseGrant._upgrade)
+    downgrade = blocking(BaseGrant._downgrade)
     verify = blocking(BaseGrant._verify)
     read = blocking(BaseGrant._read)
 
@@ -483,7 +529,7 @@ class AsyncGrant(BaseGrant):
     @property
     def lost(self) -> AsyncLossSignal:
         """The loss signal."""
-        return AsyncLossSignal(self)
+        return loss_signal.AsyncLossSignal(self._loss, self._waits())
 
     def on_lost(self, callback: Callable[[AsyncGrant], object]) -> None:
         """Call ``callback(grant)`` once if the lock is lost, in the event loop of this call.
@@ -536,7 +582,7 @@ class AsyncGrant(BaseGrant):
         """What cancels the bodies in the running loop; a loss finds those that are in it then."""
         loop = asyncio.get_running_loop()
         if (scopes := self._scopes_in.get(loop)) is None:
-            _forget_closed(self._scopes_in)
+            loss_signal.forget_closed(self._scopes_in)
             entered: set[Callable[[], None]] = set()
             scopes = self._scopes_in[loop] = entered
 
@@ -549,6 +595,9 @@ class AsyncGrant(BaseGrant):
         return scopes
 
     release = awaiting(BaseGrant._release)
+    convert = awaiting(BaseGrant._convert)
+    upgrade = awaiting(BaseGrant._upgrade)
+    downgrade = awaiting(BaseGrant._downgrade)
     verify = awaiting(BaseGrant._verify)
     read = awaiting(BaseGrant._read)
 

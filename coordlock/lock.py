@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 from coordlock.access import Access
 from coordlock.awaiting_lock import AwaitingLock
-from coordlock.base_lock import DEFAULT, BaseLock, Timeout
+from coordlock.base_lock import BaseLock
 from coordlock.blocking_lock import BlockingLock
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.claim import Claim, Mode
+from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode
 from coordlock.model.names import check_name
 from coordlock.queue_view import QueueMember, queue_view
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
+from coordlock.settings import DEFAULT, Timeout
 
 if TYPE_CHECKING:
     from coordlock.recipes import reentrance
@@ -36,7 +37,7 @@ class _OneLock(BaseLock[G], shown="Lock"):
         self,
         access: Access,
         name: str,
-        claim: Claim,
+        claim: AnyClaim,
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
@@ -51,7 +52,13 @@ class _OneLock(BaseLock[G], shown="Lock"):
     @property
     def claim(self) -> Claim:
         """The mode, or the permit, that it asks for."""
-        return self._claims[self.name]
+        claim = self._claims[self.name]
+        return claim.mode if isinstance(claim, Convertible) else claim
+
+    @property
+    def convertible(self) -> bool:
+        """Whether its grants can be converted to other modes."""
+        return isinstance(self._claims[self.name], Convertible)
 
     @property
     def reentrant(self) -> bool:

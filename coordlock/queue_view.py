@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coordlock.kernel.engine import Engine
 from coordlock.model.admission import holders
-from coordlock.model.claim import Claim
+from coordlock.model.claim import Claim, Convertible, Mode
 from coordlock.model.contender import Contender, Owner, Snapshot
 from coordlock.runtime.driver import Steps
 
@@ -22,6 +22,7 @@ class QueueMember:
         position: 0 for the first in line.
         holding: whether the admission rule lets it hold the lock now.
         claim: its mode, or its permit.
+        converting_to: the mode to which it is being converted; None where it is not.
         token: its fencing token; None where the service doesn't tell.
         owner: the client that enqueued it, by its own account; None for programs that don't say.
         age: seconds since it was enqueued, by the owner's and this machine's wall clocks; None
@@ -38,6 +39,7 @@ class QueueMember:
     age: float | None
     session: str
     contender: Contender
+    converting_to: Mode | None = None
 
 
 def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueMember, ...]]:
@@ -52,12 +54,13 @@ def _rank(snapshot: Snapshot, now: float) -> tuple[QueueMember, ...]:
         QueueMember(
             position=position,
             holding=one.id in holding,
-            claim=one.claim,
+            claim=one.claim.mode if isinstance(one.claim, Convertible) else one.claim,
             token=one.token,
             owner=one.owner,
             age=max(0.0, now - one.owner.since) if one.owner and one.owner.since else None,
             session=one.session,
             contender=one,
+            converting_to=one.claim.target if isinstance(one.claim, Convertible) else None,
         )
         for position, one in enumerate(snapshot.contenders)
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, Literal, SupportsFloat, get_args
 
@@ -15,13 +16,16 @@ from coordlock.errors import ConfigurationError
 
 __all__ = [
     "COMMON_OPTIONS",
+    "DEFAULT",
     "REACHES",
     "REACH_OPTION",
     "TLS_OPTIONS",
+    "Default",
     "Duration",
     "Option",
     "Reach",
     "Settings",
+    "Timeout",
     "boolean",
     "choice",
     "duration",
@@ -67,6 +71,21 @@ class Option:
 
 #: Seconds: a number, a text such as ``500ms``, ``15s`` or ``2m``, or a `timedelta`.
 Duration = float | str | timedelta
+
+
+class Default(Enum):
+    """The type of `DEFAULT`."""
+
+    DEFAULT = "default"
+
+    def __repr__(self) -> str:
+        return "DEFAULT"
+
+
+#: Stands for the client's configured timeout, because None means to wait forever.
+DEFAULT: Final = Default.DEFAULT
+
+Timeout = Duration | None | Default
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|)")
 _UNITS: Final = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}

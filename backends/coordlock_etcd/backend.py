@@ -17,6 +17,7 @@ from coordlock.backend import (
     ObservableQueues,
     Observation,
     Operation,
+    PublishedValues,
     ServiceInfo,
     SessionInfo,
     SessionListener,
@@ -25,7 +26,7 @@ from coordlock.backend import (
 )
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.log import Log
-from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.contender import Contender, Entry, Snapshot, are_known
 from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_etcd import messages_pb2 as pb
@@ -36,6 +37,7 @@ from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.observing import Observations
 from coordlock_etcd.places import DataPlace, QueuePlace
+from coordlock_etcd.published import published
 from coordlock_etcd.status import status
 from coordlock_etcd.transactions import GuardedData
 from coordlock_etcd.transport import (
@@ -59,7 +61,7 @@ _LISTED = 16
 _COMING = 16
 
 
-class EtcdBackend(Backend, Transactions, EntrySets, ObservableQueues, Data):
+class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQueues, Data):
     """Locks in an etcd cluster, version 3.4 or later: see `coordlock_etcd`."""
 
     scheme: ClassVar[str] = "etcd"
@@ -163,8 +165,9 @@ class EtcdBackend(Backend, Transactions, EntrySets, ObservableQueues, Data):
         # Every read is linearizable, and tokens come with the keys.
         prefix = self._layout.queue(queue)
         if conflicting and upto is not None:
-            looks = requests.in_the_way(prefix, upto)
-            return self._connection.call(rpc.TXN, looks, partial(self._in_the_way, upto, queue))
+            looks = requests.in_the_way(prefix, upto, owners=owners)
+            found = partial(self._in_the_way, upto, queue, owners)
+            return self._connection.call(rpc.TXN, looks, found)
         if upto is None:
             request = requests.nearest(prefix, owners=owners)
         else:
@@ -217,6 +220,16 @@ class EtcdBackend(Backend, Transactions, EntrySets, ObservableQueues, Data):
         others: Sequence[Contender] = (),
     ) -> Promise[None]:
         return self._guarded.commit((contender, *others), operations)
+
+    def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
+        request = requests.publish(contender, value, version)
+        told = partial(published, contender, value, version)
+        return self._connection.call(rpc.TXN, request, told)
+
+    def watch_value(
+        self, contender: Contender, revision: int, changed: Callable[[], None]
+    ) -> Callable[[], None]:
+        return self._watcher.watch_value(contender, revision, changed)
 
     def read(self, where: str) -> Promise[Listing]:
         return self._data.read(where)
@@ -323,7 +336,10 @@ class EtcdBackend(Backend, Transactions, EntrySets, ObservableQueues, Data):
         revision = reply.header.revision
         if reply.succeeded:
             found = reply.responses[1].response_range
-            return requests.enqueued(self._layout, entry, found, revision)
+            snapshot = requests.enqueued(self._layout, entry, found, revision)
+            if are_known(snapshot.contenders):
+                return snapshot
+            return self.snapshot(entry.queue, snapshot.contenders[-1], owners=True)
         mine = reply.responses[0].response_range.kvs[0]
         if mine.lease != lease:
             # An attempt of an earlier session dies with that session, so it can't be adopted.
@@ -342,8 +358,11 @@ class EtcdBackend(Backend, Transactions, EntrySets, ObservableQueues, Data):
             raise BackendUnavailable(SERVICE, "the answer is older than the contender")
         known = None if owners else upto
         described = partial(requests.snapshot, self._layout, queue, reply.kvs, revision, me=known)
+        listed = described()
+        if not are_known(listed.contenders):
+            return self.snapshot(queue, upto, owners=True)
         if upto is None or not reply.more:
-            return described()
+            return listed
         # The count has no upper bound, so it includes the contenders that stand behind.
         request = requests.behind(self._layout.queue(queue), upto.order, revision)
         return self._connection.call(
@@ -352,13 +371,19 @@ class EtcdBackend(Backend, Transactions, EntrySets, ObservableQueues, Data):
             lambda others: described(reply.count - len(reply.kvs) - len(others.kvs)),
         )
 
-    def _in_the_way(self, me: Contender, queue: str, reply: pb.TxnResponse) -> Snapshot:
+    def _in_the_way(
+        self, me: Contender, queue: str, owners: bool, reply: pb.TxnResponse
+    ) -> Snapshot | Promise[Snapshot]:
         revision = reply.header.revision
         if revision < me.order:
             raise BackendUnavailable(SERVICE, "the answer is older than the contender")
         kvs = [kv for one in reply.responses for kv in one.response_range.kvs]
         kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
-        return requests.snapshot(self._layout, queue, kvs, revision, me=me)
+        known = None if owners else me
+        snapshot = requests.snapshot(self._layout, queue, kvs, revision, me=known)
+        if are_known(snapshot.contenders):
+            return snapshot
+        return self.snapshot(queue, me, owners=True, conflicting=True)
 
     def _names(self, reply: pb.RangeResponse) -> list[str]:
         names = {self._layout.name(kv.key) for kv in reply.kvs}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from coordlock.errors import BackendError, BackendUnavailable
-from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.contender import Contender, Entry, Snapshot, are_known
 from coordlock.runtime.promise import Promise, all_of
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
@@ -78,12 +78,15 @@ class Sets:
         revision = reply.header.revision
         if reply.succeeded:
             queues = reply.responses[1::2]
-            return tuple(
+            snapshots = tuple(
                 [
                     requests.enqueued(self._layout, entry, one.response_range, revision)
                     for entry, one in zip(entries, queues, strict=True)
                 ]
             )
+            if all(are_known(one.contenders) for one in snapshots):
+                return snapshots
+            return all_of(self._snapshot(one.queue, one.contenders[-1]) for one in snapshots)
         found = [kv for one in reply.responses for kv in one.response_range.kvs]
         is_whole = len(found) == len(entries) and len({kv.create_revision for kv in found}) == 1
         if is_whole and all(kv.lease == lease for kv in found):

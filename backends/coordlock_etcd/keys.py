@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Self
 
-from coordlock.model.claim import Claim, Mode, parse_marker
+from coordlock.model.claim import AnyClaim, Mode, parse_marker
 from coordlock.model.contender import Entry
 from coordlock.model.names import escape, unescape
 
@@ -83,9 +83,12 @@ class Layout:
         """Whether keys begin with a slash, as paths do."""
         return self.prefix.startswith(b"/")
 
-    def contender(self, queue: str, key: bytes) -> tuple[str, Claim]:
-        """The contender's id and claim, from its ``key``; other programs' count as exclusive."""
+    def contender(self, queue: str, key: bytes, value: bytes | None = None) -> tuple[str, AnyClaim]:
+        """The contender's id and claim, from its ``key`` and what it publishes, if that is known.
+
+        Those of other programs count as exclusive.
+        """
         rest = key.removeprefix(self.queue(queue)).decode("utf-8", "backslashreplace")
         if match := _OWN.fullmatch(rest):
-            return match[2], parse_marker(match[1])
+            return match[2], parse_marker(match[1], value)
         return rest, Mode.EX

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from coordlock.backend import Delete, Expect, Operation, Put
-from coordlock.model.claim import Mode
+from coordlock.model.claim import Mode, in_force
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import Layout, prefix_end
@@ -28,6 +28,7 @@ __all__ = [
     "keys_under",
     "nearest",
     "presence",
+    "publish",
     "session",
     "snapshot",
     "term",
@@ -51,7 +52,7 @@ def enqueue(layout: Layout, entry: Entry, lease: int) -> pb.TxnRequest:
     the contender: it is the newest, and the ``window`` before it are the nearest.
     """
     key = layout.key(entry)
-    put = pb.PutRequest(key=key, value=entry.owner.encode(), lease=lease)
+    put = pb.PutRequest(key=key, value=entry.owner.encode(entry.value), lease=lease)
     queue = nearest(layout.queue(entry.queue), entry.claim.window + 1)
     return pb.TxnRequest(
         compare=[_created(key, 0)],
@@ -69,6 +70,21 @@ def enqueue_all(layout: Layout, entries: Sequence[Entry], lease: int) -> pb.TxnR
     looks = (pb.RangeRequest(key=layout.key(entry)) for entry in entries)
     request.failure.extend(pb.RequestOp(request_range=look) for look in looks)
     return request
+
+
+def publish(me: Contender, value: bytes, version: int) -> pb.TxnRequest:
+    """Set what the contender ``me`` publishes, if it is at ``version``; else read its key."""
+    key = me.key.encode("utf-8", "surrogateescape")
+    data = (me.owner or Owner("", 0)).encode(value)
+    put = pb.PutRequest(key=key, value=data, lease=int(me.session, 16))
+    at_version = pb.Compare(
+        target=pb.Compare.VERSION, result=pb.Compare.EQUAL, key=key, version=version
+    )
+    return pb.TxnRequest(
+        compare=[_created(key, me.order), at_version],
+        success=[pb.RequestOp(request_put=put)],
+        failure=[pb.RequestOp(request_range=pb.RangeRequest(key=key))],
+    )
 
 
 def delete_all(keys: Iterable[bytes]) -> pb.TxnRequest:
@@ -94,15 +110,15 @@ def nearest(
     )
 
 
-def in_the_way(prefix: bytes, me: Contender) -> pb.TxnRequest:
+def in_the_way(prefix: bytes, me: Contender, *, owners: bool = False) -> pb.TxnRequest:
     """Read ``me``, and the keys before it whose markers don't tell that they share with it.
 
-    Modes are told by what keys begin with, so those that share are left out as ranges.
+    Modes are told by what keys begin with, so those that share are left out as ranges. Without
+    ``owners``, the keys alone.
     """
+    mine = in_force(me.claim)
     shared = (
-        [mode.marker for mode in Mode if not me.claim.conflicts(mode)]
-        if isinstance(me.claim, Mode)
-        else []
+        [mode.marker for mode in Mode if not mine.conflicts(mode)] if isinstance(mine, Mode) else []
     )
     # A key is the marker, a dash and the id, whose digits come before the letter g.
     starts, ends = [prefix], []
@@ -111,11 +127,13 @@ def in_the_way(prefix: bytes, me: Contender) -> pb.TxnRequest:
         starts.append(prefix + marker.encode() + b"-g")
     ends.append(prefix_end(prefix))
     ranges = [
-        pb.RangeRequest(key=start, range_end=end, max_create_revision=me.order - 1, keys_only=True)
+        pb.RangeRequest(
+            key=start, range_end=end, max_create_revision=me.order - 1, keys_only=not owners
+        )
         for start, end in zip(starts, ends, strict=True)
     ]
-    mine = pb.RangeRequest(key=me.key.encode("utf-8", "surrogateescape"), keys_only=True)
-    return pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in (mine, *ranges)])
+    itself = pb.RangeRequest(key=me.key.encode("utf-8", "surrogateescape"), keys_only=not owners)
+    return pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in (itself, *ranges)])
 
 
 def behind(prefix: bytes, order: int, revision: int) -> pb.RangeRequest:
@@ -268,6 +286,8 @@ def enqueued(layout: Layout, entry: Entry, found: pb.RangeResponse, revision: in
         token=order,
         session=session(mine.lease),
         owner=entry.owner,
+        value=entry.value,
+        version=1,
     )
     contenders = (*(_contender(layout, entry.queue, kv) for kv in reversed(before)), me)
     return Snapshot(entry.queue, contenders, revision, found.count - len(contenders))
@@ -280,7 +300,8 @@ def session(lease: int) -> str:
 
 
 def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
-    id, claim = layout.contender(queue, kv.key)
+    value = Owner.published(kv.value) if kv.value else None
+    id, claim = layout.contender(queue, kv.key, value)
     order = kv.create_revision
     return Contender(
         id=id,
@@ -290,6 +311,8 @@ def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
         token=order,
         session=session(kv.lease),
         owner=Owner.decode(kv.value) if kv.value else None,
+        value=value,
+        version=kv.version,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from coordlock.model.contender import Contender
+from coordlock_etcd import messages_pb2 as pb
 
 __all__ = ["Callback", "Watch"]
 
@@ -35,6 +36,7 @@ class Watch:
         id: its id on the current stream; 0 while it is on no stream.
         sent: the revision from which it was sent on the current stream.
         callbacks: what to call at the departure; few, so a list is smallest.
+        version: that of the value whose change is told, too; 0 where departures alone are.
     """
 
     contender: Contender
@@ -43,6 +45,7 @@ class Watch:
     id: int = 0
     sent: int = 0
     callbacks: list[Callback] = field(default_factory=list)
+    version: int = 0
 
     @property
     def key(self) -> bytes:
@@ -55,6 +58,16 @@ class Watch:
         return self.contender.order
 
     @property
-    def place(self) -> tuple[str, int]:
-        """What tells contenders apart; a key may have several in turn."""
-        return self.contender.key, self.contender.order
+    def place(self) -> tuple[str, int, int]:
+        """What tells watches apart; a key may have several contenders in turn."""
+        return self.contender.key, self.contender.order, self.version
+
+    def is_over_with(self, event: pb.Event) -> bool:
+        """Whether ``event`` is what it waits for."""
+        return event.type == pb.Event.DELETE or 0 < self.version < event.kv.version
+
+    def stands(self, kvs: Sequence[pb.KeyValue]) -> bool:
+        """Whether ``kvs``, a reading of the key, shows that nothing has happened yet."""
+        if not kvs or kvs[0].create_revision != self.order:
+            return False
+        return self.version in (0, kvs[0].version)

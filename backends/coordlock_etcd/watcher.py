@@ -62,7 +62,7 @@ class Watcher:
         # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._watches: dict[tuple[str, int], Watch] = {}
+        self._watches: dict[tuple[str, int, int], Watch] = {}
         self._by_id: dict[int, Watch] = {}
         self._progress = Progress()
         #: Own watches that are to be replayed, in order, and watches that are being replayed.
@@ -92,13 +92,24 @@ class Watcher:
 
         ``own`` tells that it is this client's own contender. See `Backend.watch`.
         """
+        return self._add(Watch(contender, own, revision + 1), departed, waiters)
+
+    def watch_value(
+        self, contender: Contender, revision: int, changed: Callable[[], None]
+    ) -> Callable[[], None]:
+        """See `PublishedValues.watch_value`."""
+        watch = Watch(contender, False, revision + 1, version=contender.version)
+        return self._add(watch, lambda _: changed(), ())
+
+    def _add(
+        self, wanted: Watch, departed: Callable[[bool], None], waiters: Sequence[Contender]
+    ) -> Callable[[], None]:
         with self._lock:
             if self._closed:
                 return lambda: None
-            place = (contender.key, contender.order)
-            watch = self._watches.get(place)
+            watch = self._watches.get(wanted.place)
             if watch is None:
-                watch = self._watches[place] = Watch(contender, own, revision + 1)
+                watch = self._watches[wanted.place] = wanted
                 self._progress.unsent(watch)
                 self._send(watch)
                 self._changed.notify()
@@ -118,7 +129,7 @@ class Watcher:
     def told_in_order(self, contender: Contender) -> bool:
         """Whether the watch on ``contender``, an own one, is known to have caught up."""
         with self._lock:
-            watch = self._watches.get((contender.key, contender.order))
+            watch = self._watches.get((contender.key, contender.order, 0))
             return watch is not None and watch in self._progress
 
     def recheck_when_due(self) -> None:
@@ -176,7 +187,8 @@ class Watcher:
             watch.id, watch.sent = next(self._ids), watch.start
             self._by_id[watch.id] = watch
             self._progress.sent(watch)
-            self._stream.send(requests.watch(watch.id, watch.key, watch.sent))
+            puts = watch.version > 0
+            self._stream.send(requests.watch(watch.id, watch.key, watch.sent, puts=puts))
 
     def _replay(self, watches: Sequence[Watch]) -> None:
         """Watch anew from the contenders' creation on, which is told when a watch catches up.
@@ -309,7 +321,7 @@ class Watcher:
             raise BackendUnavailable(SERVICE, response.cancel_reason or "the watch was refused")
         if response.created:
             self._mend()
-        deletions = [one.kv for one in response.events if one.type == pb.Event.DELETE]
+        ends: list[pb.Event] = []
         with self._lock:
             if response.created:
                 revision = response.header.revision
@@ -318,7 +330,8 @@ class Watcher:
             watch = self._by_id.get(response.watch_id)
             if watch is None:
                 return  # cancelled meanwhile
-            if response.events and not deletions:  # else it ends, and must prove nothing before
+            ends = [one for one in response.events if watch.is_over_with(one)]
+            if response.events and not ends:  # else it ends, and must prove nothing before
                 self._progress.told(watch)
                 self._replays_no_more(watch)
             if response.canceled:
@@ -329,8 +342,8 @@ class Watcher:
                 stream.send(requests.unwatch(response.watch_id))
         if response.canceled:
             self._recheck([watch])
-        elif deletions:
-            self._connection.cluster.saw(deletions[-1].mod_revision)
+        elif ends:
+            self._connection.cluster.saw(ends[-1].kv.mod_revision)
             self._depart(watch)
 
     def _depart(self, watch: Watch, *, in_order: bool = True) -> None:
@@ -364,8 +377,7 @@ class Watcher:
     def _rechecked(self, batch: Sequence[Watch], reply: pb.TxnResponse) -> None:
         revision = reply.header.revision
         for watch, operation in zip(batch, reply.responses, strict=True):
-            kvs = operation.response_range.kvs
-            if kvs and kvs[0].create_revision == watch.order:
+            if watch.stands(operation.response_range.kvs):
                 self._stays(watch, revision)
             elif revision >= watch.start - 1:  # else the answer is older than the contender
                 self._depart(watch, in_order=False)

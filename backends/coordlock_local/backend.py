@@ -9,12 +9,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar, Final, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
 
 from coordlock.backend import (
     Backend,
     Capabilities,
     EntrySets,
+    PublishedValues,
     ServiceInfo,
     SessionInfo,
     SessionListener,
@@ -28,6 +29,7 @@ from coordlock.errors import (
 )
 from coordlock.log import Log
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Settings
 from coordlock_local.attempts import Attempts, perform
@@ -40,6 +42,11 @@ from coordlock_local.queue import Queue, add, evict, queue_names, sweep, tidy
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Place, leave, stands, tell
 from coordlock_local.watcher import Watcher, notices
+
+if TYPE_CHECKING:
+    from coordlock_local import values
+else:
+    values = Lazily("coordlock_local.values")  # few contenders publish anything
 
 __all__ = ["LocalBackend"]
 
@@ -54,7 +61,7 @@ T = TypeVar("T")
 _backends: Final[weakref.WeakSet[LocalBackend]] = weakref.WeakSet()
 
 
-class LocalBackend(Backend, EntrySets):
+class LocalBackend(Backend, EntrySets, PublishedValues):
     """A client's session in a state directory of this machine.
 
     Requests are file operations of microseconds, done by the calling thread. Only what needs the
@@ -82,6 +89,7 @@ class LocalBackend(Backend, EntrySets):
         self._queues: dict[str, Queue] = {}  # by name; the longest in use comes first
         self._places: dict[str, Place] = {}  # by entry id, where the session's contenders stand
         self._own: dict[str, Contender] = {}  # by key, these contenders
+        self._published: set[str] = set()  # the ids of those that may publish something
         self._closed = False
         _backends.add(self)
 
@@ -140,6 +148,9 @@ class LocalBackend(Backend, EntrySets):
         departed: Callable[[bool], None],
         waiters: Sequence[Contender] = (),
     ) -> Callable[[], None]:
+        return self._watch(lambda watcher: watcher.watch(contender, departed, waiters))
+
+    def _watch(self, add: Callable[[Watcher], Callable[[], None]]) -> Callable[[], None]:
         if self._ended() is not None:  # before the lock, which a forked child may find taken
             return lambda: None
         with self._lock:
@@ -149,9 +160,17 @@ class LocalBackend(Backend, EntrySets):
                 self._watcher = Watcher(self._session)
             watcher = self._watcher
         try:
-            return watcher.watch(contender, departed, waiters)
+            return add(watcher)
         except RuntimeError as error:  # no thread: the interpreter is exiting, or has too many
             raise BackendUnavailable(SERVICE, str(error)) from error
+
+    def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
+        return self._ask(partial(self._publish, contender, value, version))
+
+    def watch_value(
+        self, contender: Contender, revision: int, changed: Callable[[], None]
+    ) -> Callable[[], None]:
+        return self._watch(lambda watcher: watcher.watch_value(contender, changed))
 
     def withdraw(self, entry: Entry) -> Promise[bool]:
         return self._ask(partial(self._withdraw, entry))
@@ -189,6 +208,8 @@ class LocalBackend(Backend, EntrySets):
                 used.add(place.path)
                 with suppress(OSError):  # it is dead with its session
                     _leave(session, id, place)
+                    if id in self._published:
+                        values.remove(session.directory, session.id, id)
             session.end()
             for path in used:
                 _tidy(session, path)
@@ -258,6 +279,7 @@ class LocalBackend(Backend, EntrySets):
                 return tuple([queue.snapshot(queue.contender(at)) for (queue, _), at in pairs])
             for entry in entries:  # a part has gone, so the rest stands in the wrong order
                 self._withdraw(entry)
+        self._published.update(entry.id for entry in entries if entry.value)
         snapshots = add(wanted, session, self._places.__setitem__, self._own)
         if snapshots is None:
             raise self._lose(session)
@@ -282,8 +304,21 @@ class LocalBackend(Backend, EntrySets):
         if watcher is not None:
             watcher.left(place.key)
         self._own.pop(place.key, None)
+        if entry.id in self._published:
+            values.remove(session.directory, session.id, entry.id)
+            self._published.discard(entry.id)
         self._places.pop(entry.id, None)
         return was_there
+
+    def _publish(self, contender: Contender, value: bytes, version: int) -> None:
+        session, watcher = self._session, self._watcher
+        if session is None or not session.is_alive():
+            raise self._lose(session)
+        self._published.add(contender.id)
+        with self._lock:
+            values.publish(session.directory, contender, value, version)
+        if watcher is not None:
+            watcher.changed(contender.key)
 
     def _evict(self, contender: Contender) -> bool:
         directory = self._prepared()

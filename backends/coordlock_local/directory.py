@@ -7,9 +7,10 @@
     <root>/sessions/<session>             locked by a process for as long as it lives (session.py)
     <root>/queues/<name>                  the contenders of one lock (slots.py)
     <root>/watched/<session>-<entry id>   removed when that contender leaves (watcher.py)
+    <root>/values/<session>-<entry id>    what that contender publishes (values.py)
 
-Several contenders enter in one step because the counter is held meanwhile. ``values`` and ``data``
-are kept free for what contenders publish and for data.
+Several contenders enter in one step because the counter is held meanwhile. ``data`` is kept free
+for data.
 
 A private directory (mode 0700, what is created where none is) belongs to one user. One that an
 administrator made writable for a group (mode 2770) is shared by its members.
@@ -82,6 +83,7 @@ class Directory:
         self.sessions: Final = os.path.join(root, "sessions")
         self.queues: Final = os.path.join(root, "queues")
         self.watched: Final = os.path.join(root, "watched")
+        self.values: Final = os.path.join(root, "values")
         self._mode = mode
 
     @classmethod
@@ -111,7 +113,7 @@ class Directory:
             )
         mode = stat.S_IMODE(status.st_mode) & 0o2770 if shared else 0o700
         directory = cls(root, mode)
-        for path in (directory.sessions, directory.queues, directory.watched):
+        for path in (directory.sessions, directory.queues, directory.watched, directory.values):
             directory.make(path)
         if os.path.exists(os.path.join(root, "SESSIONS")):
             return cls(root, mode, folds=True)
@@ -128,6 +130,10 @@ class Directory:
     def watch(self, session: str, id: str) -> str:
         """The file that tells when the contender ``id`` of ``session`` leaves."""
         return f"{self.watched}/{session}-{id}"
+
+    def value(self, session: str, id: str) -> str:
+        """The file with what the contender ``id`` of ``session`` publishes."""
+        return f"{self.values}/{session}-{id}"
 
     def make(self, path: str) -> None:
         """Make a directory, unless it is there."""

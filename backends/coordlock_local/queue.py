@@ -6,15 +6,22 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import BackendError
+from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.lazily import Lazily
 from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.session import LocalSession, has_died, is_alive
 from coordlock_local.slots import EVICTED, Place, Slots, header
+
+if TYPE_CHECKING:
+    from coordlock_local import values
+else:
+    values = Lazily("coordlock_local.values")  # few contenders publish anything
 
 __all__ = ["Queue", "evict", "queue_names", "sweep", "tidy"]
 
@@ -61,8 +68,13 @@ class Queue:
             slot = index.index(0) if 0 in index else len(index)
             place = Place(self.path, slot, token)
             note(entry.id, place)
+            if entry.value:
+                values.write(self._directory, session.id, entry.id, entry.value)
             slots.add(slot, token, entry, session.id)
-            me = Contender(entry.id, place.key, entry.claim, token, token, session.id, entry.owner)
+            me = Contender(
+                *(entry.id, place.key, entry.claim, token, token, session.id, entry.owner),
+                *(entry.value, 1),
+            )
             if not earlier:
                 return Snapshot(self.name, (me,))
             chosen, omitted, dead = self._nearest(slots, earlier, entry.claim.window, own)
@@ -132,6 +144,8 @@ class Queue:
         chosen, omitted, _ = self._nearest(slots, standing, wanted, known, owners=owners)
         if upto is None and not owners:
             self._seen = {one.key: one for one in chosen}
+        if owners:
+            chosen = [values.described(self._directory, one) for one in chosen]
         return Snapshot(self.name, (*chosen, *last), omitted=omitted)
 
     def _nearest(
@@ -163,6 +177,8 @@ class Queue:
                 if not lives[contender.session]:
                     dead.append((place, contender))
                     continue
+            if isinstance(contender.claim, Convertible):
+                contender = values.described(self._directory, contender)
             chosen.append(contender)
         chosen.reverse()
         return chosen, end, dead
@@ -287,12 +303,16 @@ def sweep(directory: Directory, counter: Counter, sessions: Iterable[str]) -> li
     for id in dead:
         with suppress(FileNotFoundError):
             os.unlink(directory.session(id))
-    watched = os.listdir(directory.watched)
-    living = set(os.listdir(directory.sessions)) if watched else ()
-    for name in watched:
+    left = [
+        (place, name)
+        for place in (directory.watched, directory.values)
+        for name in os.listdir(place)
+    ]
+    living = set(os.listdir(directory.sessions)) if left else ()
+    for place, name in left:
         if name.partition("-")[0] not in living:
             with suppress(FileNotFoundError):
-                os.unlink(os.path.join(directory.watched, name))
+                os.unlink(os.path.join(place, name))
     return dead
 
 

@@ -8,13 +8,19 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordlock.log import Log
 from coordlock.model.contender import Contender
+from coordlock.runtime.lazily import Lazily
 from coordlock_local.notices import Notices, Polling
 from coordlock_local.session import LocalSession, is_alive
 from coordlock_local.slots import Place, stands
+
+if TYPE_CHECKING:
+    from coordlock_local import values
+else:
+    values = Lazily("coordlock_local.values")  # few contenders publish anything
 
 __all__ = ["Watcher", "notices"]
 
@@ -53,9 +59,11 @@ _Departed = Callable[[bool], None]
 
 
 class _Watched:
-    def __init__(self, contender: Contender, paths: Sequence[str]) -> None:
+    def __init__(self, contender: Contender, paths: Sequence[str], version: int) -> None:
         self.contender: Final = contender
         self.paths: Final = paths
+        #: That of the value whose change is told, too; 0 where departures alone are.
+        self.version: Final = version
         #: What is called, and the contender on whose behalf.
         self.watchers: dict[object, tuple[_Departed, Sequence[Contender]]] = {}
 
@@ -94,8 +102,24 @@ class Watcher:
 
         Raises RuntimeError where no thread can be started.
         """
+        return self._watch(contender, departed, waiters, 0)
+
+    def watch_value(self, contender: Contender, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call ``changed`` once when ``contender`` has left or its value another version.
+
+        The rest is as for `watch`.
+        """
+        return self._watch(contender, lambda _: changed(), (), contender.version)
+
+    def _watch(
+        self,
+        contender: Contender,
+        departed: _Departed,
+        waiters: Sequence[Contender],
+        version: int,
+    ) -> Callable[[], None]:
         registration = object()
-        key = contender.key
+        key = f"{contender.key}#{version}" if version else contender.key
 
         def cancel() -> None:
             with self._lock:
@@ -114,13 +138,14 @@ class Watcher:
             is_new = watched is None
             if watched is None:
                 self._start()
-                watched = self._watched[key] = _Watched(contender, self._paths(contender))
+                watched = _Watched(contender, self._paths(contender), version)
+                self._watched[key] = watched
                 for path in watched.paths:
                     self._add(path, key)
             watched.watchers[registration] = departed, waiters
         # After the notices are ordered, so that nothing falls between. A later watcher of the same
         # contender is told by them.
-        if is_new and self._has_left(contender, {}):
+        if is_new and self._is_over(watched, {}):
             self._tell(key)
             if contender.session != self._session.id:
                 with suppress(OSError):  # made in vain: no process removes it any more
@@ -131,6 +156,15 @@ class Watcher:
         """Tell that the session's own contender ``key`` has left."""
         if key in self._watched:
             self._tell(key)
+        self.changed(key)
+
+    def changed(self, key: str) -> None:
+        """Tell that the session's own contender ``key`` has published something, or left."""
+        with self._lock:
+            found = [one for one in self._watched if one.startswith(f"{key}#")]
+            over = [one for one in found if self._is_over(self._watched[one], {})]
+        for one in over:
+            self._tell(one)
 
     def close(self) -> None:
         """Call nothing any more, and end the thread."""
@@ -234,12 +268,19 @@ class Watcher:
             keys = set(self._watched)
             if changed is not None:
                 keys &= {key for path in changed for key in self._files.get(path, ())}
-            contenders = [self._watched[key].contender for key in keys]
+            looked_at = {key: self._watched[key] for key in keys}
         lives: dict[str, bool] = {}
-        left = [contender for contender in contenders if self._has_left(contender, lives)]
-        for contender in left:
-            self._tell(contender.key)
-        return len(left) == len(contenders)
+        over = [key for key, watched in looked_at.items() if self._is_over(watched, lives)]
+        for key in over:
+            self._tell(key)
+        return len(over) == len(looked_at)
+
+    def _is_over(self, watched: _Watched, lives: dict[str, bool]) -> bool:
+        """Whether what it waits for has happened. ``lives`` remembers, for one look."""
+        contender, version = watched.contender, watched.version
+        if self._has_left(contender, lives):
+            return True
+        return 0 < version != values.version_of(self._directory, contender)
 
     def _has_left(self, contender: Contender, lives: dict[str, bool]) -> bool:
         """Whether it is gone, or dead. ``lives`` remembers, for one look."""

@@ -174,6 +174,23 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
     def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
         return self._ask("publish", partial(self.service.publish, contender, value, version))
 
+    def watch_value(
+        self, contender: Contender, revision: int, changed: Callable[[], None]
+    ) -> Callable[[], None]:
+        live = True
+
+        def tell() -> None:
+            if live:
+                changed()
+
+        def cancel() -> None:
+            nonlocal live
+            live = False
+            stop()
+
+        stop = self.service.watch_value(contender, lambda: self._deliver(tell))
+        return cancel
+
     def observe(self, queue: str, news: Callable[[], None]) -> Observation[Snapshot]:
         def read() -> Promise[Snapshot]:
             return self._ask("observe", partial(self.service.snapshot, queue))

@@ -10,6 +10,7 @@ from typing import Literal
 
 from coordlock.backend import Expect, Listing, Operation, Put, Stored
 from coordlock.errors import Evicted, SessionLost, VersionMismatch
+from coordlock.model.claim import Convertible, parse_marker
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.clock import SystemTimers, Timer, Timers
@@ -39,6 +40,8 @@ class _State:
     sessions: dict[str, _SessionRecord] = field(default_factory=dict)
     queues: dict[str, dict[str, Contender]] = field(default_factory=dict)
     watches: dict[str, dict[int, Callable[[], None]]] = field(default_factory=dict)
+    #: What to call when a contender publishes another value or leaves.
+    value_watches: dict[str, dict[int, Callable[[], None]]] = field(default_factory=dict)
     data: dict[str, Stored] = field(default_factory=dict)
     #: What to call when a queue, or a key or folder of the data, has changed.
     observers: dict[_Place, dict[int, Callable[[], None]]] = field(default_factory=dict)
@@ -126,7 +129,13 @@ class MemoryService:
             if found.version != version:
                 raise VersionMismatch(contender.key, version)
             self._revision = next(self._revisions)
-            contenders[found.key] = replace(found, value=value, version=version + 1)
+            claim = found.claim
+            if isinstance(claim, Convertible):
+                claim = Convertible.decode(value)
+            contenders[found.key] = replace(found, claim=claim, value=value, version=version + 1)
+            watches = self._state.value_watches.pop(found.key, {})
+        for changed in watches.values():
+            changed()
         self._tell([("queue", queue)])
 
     def snapshot(self, queue: str, upto: Contender | None = None) -> Snapshot:
@@ -158,6 +167,31 @@ class MemoryService:
                 watches.pop(number, None)
                 if not watches:
                     self._state.watches.pop(contender.key, None)
+
+        return cancel
+
+    def watch_value(self, contender: Contender, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call ``changed`` once when the value is not that of ``contender`` any more.
+
+        Or when it has left. Returns what cancels that.
+        """
+        number = next(self._numbers)
+        queue = contender.key.rpartition("/")[0]
+        with self._lock:
+            found = self._state.queues.get(queue, {}).get(contender.key)
+            same = found is not None and found.order == contender.order
+            waits = same and found is not None and found.version == contender.version
+            if waits:
+                self._state.value_watches.setdefault(contender.key, {})[number] = changed
+        if not waits:
+            changed()
+
+        def cancel() -> None:
+            with self._lock:
+                watches = self._state.value_watches.get(contender.key, {})
+                watches.pop(number, None)
+                if not watches:
+                    self._state.value_watches.pop(contender.key, None)
 
         return cancel
 
@@ -305,7 +339,7 @@ class MemoryService:
         made = Contender(
             id=entry.id,
             key=f"{entry.queue}/{entry.claim.marker}-{entry.id}",
-            claim=entry.claim,
+            claim=parse_marker(entry.claim.marker, entry.value),
             order=token,
             token=token,
             session=session,
@@ -325,7 +359,8 @@ class MemoryService:
         if not contenders:
             del self._state.queues[queue]
         self._revision = next(self._revisions)
-        return queue, self._state.watches.pop(contender.key, {})
+        watches = self._state.watches.pop(contender.key, {})
+        return queue, {**watches, **self._state.value_watches.pop(contender.key, {})}
 
     def _take_all(self, contenders: Iterable[Contender | None]) -> list[_Departure]:
         """Remove those that are there; the lock is held."""

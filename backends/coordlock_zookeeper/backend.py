@@ -13,6 +13,7 @@ from coordlock.backend import (
     Capabilities,
     EntrySets,
     Operation,
+    PublishedValues,
     ServiceInfo,
     SessionInfo,
     SessionListener,
@@ -49,7 +50,7 @@ class _Opened(NamedTuple):
     data: GuardedData
 
 
-class ZookeeperBackend(Backend, Transactions, EntrySets):
+class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues):
     """One client of a ZooKeeper ensemble: a kazoo client of its own per session, or a given one."""
 
     scheme: ClassVar[str] = "zookeeper"
@@ -182,6 +183,18 @@ class ZookeeperBackend(Backend, Transactions, EntrySets):
             # A contender that no snapshot has shown may stand there still: the queue must be read.
             waiters = ()
         return current.session.watches.add(contender.key, departed, waiters)
+
+    def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
+        return self._submit(lambda now: now.queues.publish(contender, value, version))
+
+    def watch_value(
+        self, contender: Contender, revision: int, changed: Callable[[], None]
+    ) -> Callable[[], None]:
+        current = self._current
+        if current is None:
+            return lambda: None
+        watches = current.session.watches
+        return watches.add(contender.key, lambda _: changed(), version=contender.version)
 
     def withdraw(self, entry: Entry) -> Promise[bool]:
         return self._submit(lambda now: now.queues.withdraw(entry))

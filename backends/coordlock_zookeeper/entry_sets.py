@@ -84,7 +84,7 @@ class SetQueues(Queues):
         for entry in entries:
             stem = nodes.stem(entry.id, entry.claim, self._style)
             path = f"{self._path(entry.queue)}/{stem}"
-            data = entry.owner.encode()
+            data = entry.owner.encode(entry.value)
             multi.create(path, data, acl=self.acl, ephemeral=True, sequence=True)
         size = sum(len(one.serialize()) + 9 for one in multi.operations) + 17
         if size > LONGEST:

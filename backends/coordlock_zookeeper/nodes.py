@@ -26,6 +26,7 @@ PR                   reader        writers
 CR      ``cr``       reader        writers
 NL      ``nl``       none          none
 permits ``permitN``  writer        all: a semaphore is not a lock
+any     convertible  writer        what the mode of the moment conflicts with
 ======= ============ ============= ===========================================
 
 InterProcessMutex knows no readers, and waits for all but ``nl``. The one gap is kazoo's own: its
@@ -43,7 +44,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, get_args
 
-from coordlock.model.claim import Claim, Mode, Permit, parse_marker
+from coordlock.model.claim import AnyClaim, Mode, parse_marker
 from coordlock.model.contender import Contender
 from coordlock.model.names import escape, unescape
 
@@ -78,7 +79,7 @@ _MODES: Final = {marker: mode for mode, marker in _MARKERS.items()}
 
 # Curator's "protected" names begin so; the marker's words are joined by "-". For its read and write
 # locks the last word is one of these instead.
-_CURATOR: Final = re.compile(r"_c_(.+?)-((?:(?:cr|cw|pw|permit[0-9]+)-)?r?lock|nl)-")
+_CURATOR: Final = re.compile(r"_c_(.+?)-((?:(?:cr|cw|pw|permit[0-9]+|convertible)-)?r?lock|nl)-")
 _READ_WRITE: Final = {"-rlock-": "-__READ__", "-lock-": "-__WRIT__"}
 _PLAIN: Final = {theirs: plain for plain, theirs in _READ_WRITE.items()}
 # Curator's GUIDs have dashes, coordlock's have none.
@@ -109,9 +110,9 @@ def name_of(child: str, *, at_top: bool = False) -> str | None:
     return unescape(child)
 
 
-def stem(id: str, claim: Claim, style: Style = "kazoo") -> str:
+def stem(id: str, claim: AnyClaim, style: Style = "kazoo") -> str:
     """The name of a contender's znode, less the sequence that the server appends."""
-    marker = f"{claim.marker}__lock" if isinstance(claim, Permit) else _MARKERS[claim]
+    marker = _MARKERS[claim] if isinstance(claim, Mode) else f"{claim.marker}__lock"
     if style == "kazoo":
         return f"{id}__{marker}__"
     name = f"_c_{id}-{marker.replace('__', '-')}-"
@@ -200,7 +201,7 @@ def part(
     return tuple(listed), omitted
 
 
-def _read(stem: str) -> tuple[str, Claim | None]:
+def _read(stem: str) -> tuple[str, AnyClaim | None]:
     """The id and the claim that a stem of any style tells; without a claim, it has neither."""
     if curators := _CURATOR.fullmatch(_replace_end(stem, _PLAIN)):
         return curators[1], _claim(curators[2].replace("-", "__"))
@@ -215,11 +216,11 @@ def _replace_end(text: str, ends: Mapping[str, str]) -> str:
     return text
 
 
-def _claim(marker: str) -> Claim | None:
-    if marker.startswith("permit"):
-        claim = parse_marker(marker.removesuffix("__lock"))
-        return claim if isinstance(claim, Permit) and marker.endswith("__lock") else None
-    return _MODES.get(marker)
+def _claim(marker: str) -> AnyClaim | None:
+    if marker in _MODES:
+        return _MODES[marker]
+    claim = parse_marker(marker.removesuffix("__lock"))
+    return None if isinstance(claim, Mode) or not marker.endswith("__lock") else claim
 
 
 def _match(child: str) -> re.Match[str] | None:

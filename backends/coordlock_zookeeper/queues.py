@@ -9,16 +9,30 @@ from typing import Any, Final, Literal
 
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from coordlock.errors import BackendError, BackendUnavailable, SessionLost
+from coordlock.errors import (
+    BackendError,
+    BackendUnavailable,
+    Evicted,
+    SessionLost,
+    VersionMismatch,
+)
 from coordlock.log import Log
-from coordlock.model.contender import Contender, Entry, Owner, Snapshot
+from coordlock.model.claim import Convertible
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_known, is_known
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, settled
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.child_lists import ChildList, ChildLists
 from coordlock_zookeeper.container import CreateContainer
-from coordlock_zookeeper.errors import SERVICE, NodeExists, NoNode, NotEmpty, Unsupported
+from coordlock_zookeeper.errors import (
+    SERVICE,
+    BadVersion,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Unsupported,
+)
 from coordlock_zookeeper.session import ZookeeperSession, session_name
 
 __all__ = ["ATTEMPTS", "Queues"]
@@ -104,7 +118,7 @@ class Queues:
         created = promise_of(
             self._client.create_async(
                 f"{parent}/{nodes.stem(entry.id, entry.claim, self._style)}",
-                entry.owner.encode(),
+                entry.owner.encode(entry.value),
                 acl=self.acl,
                 ephemeral=True,
                 sequence=True,
@@ -153,11 +167,16 @@ class Queues:
             nodes.contender(parent, own),
             id=entry.id,  # this and the path are the same again, and kept once
             key=path,
+            claim=entry.claim,
             token=self._token(own, stat),
             session=session_name(stat.ephemeralOwner),
             owner=entry.owner,
+            value=entry.value,
+            version=1,
         )
         contenders, omitted = nodes.part(parent, child_list.places, me)
+        if not are_known(contenders):
+            contenders = yield from self._described(contenders, unknown=True)
         return Snapshot(entry.queue, contenders, child_list.zxid, omitted)
 
     def _adopt(self, entry: Entry, parent: str, again: bool) -> Steps[Snapshot | None]:
@@ -226,27 +245,57 @@ class Queues:
         except NoNode:
             return Snapshot(queue, ())
         contenders, omitted = nodes.part(parent, child_list.places, upto)
-        if owners:
-            contenders = yield from self._with_owners(contenders)
+        if owners or not are_known(contenders):
+            contenders = yield from self._described(contenders, unknown=not owners)
         return Snapshot(queue, contenders, child_list.zxid, omitted)
 
-    def _with_owners(self, contenders: Sequence[Contender]) -> Steps[tuple[Contender, ...]]:
-        answers = [promise_of(self._client.get_async(one.key)) for one in contenders]
+    def _described(
+        self, contenders: Sequence[Contender], *, unknown: bool
+    ) -> Steps[tuple[Contender, ...]]:
+        """``contenders`` with what their nodes tell, less those that have left since.
+
+        Where only the ``unknown`` matters: of convertible ones what they claim.
+        """
+        answers = [
+            None if unknown and is_known(one) else promise_of(self._client.get_async(one.key))
+            for one in contenders
+        ]
         complete = []
         for one, answer in zip(contenders, answers, strict=True):
+            if answer is None:
+                complete.append(one)
+                continue
             try:
                 data, stat = yield answer
             except NoNode:
-                continue  # it has left since
+                continue
+            value = Owner.published(data or b"")
+            is_convertible = isinstance(one.claim, Convertible)
             complete.append(
                 replace(
                     one,
+                    claim=Convertible.decode(value) if is_convertible else one.claim,
                     token=self._token(one.key, stat),
                     session=session_name(stat.ephemeralOwner),
                     owner=Owner.decode(data or b""),
+                    value=value,
+                    version=stat.version + 1,
                 )
             )
         return tuple(complete)
+
+    def publish(self, me: Contender, value: bytes, version: int) -> Steps[None]:
+        """See `PublishedValues.publish`."""
+        data = (me.owner or Owner("", 0)).encode(value)
+        try:
+            try:
+                yield promise_of(self._client.set_async(me.key, data, version - 1))
+            except BadVersion:
+                found, stat = yield promise_of(self._client.get_async(me.key))
+                if (found, stat.version) != (data, version):
+                    raise VersionMismatch(me.key, version) from None
+        except NoNode:
+            raise Evicted(me.key.rpartition("/")[0]) from None
 
     def withdraw(self, entry: Entry) -> Steps[bool]:
         """See `Backend.withdraw`. One request where the contender is known."""

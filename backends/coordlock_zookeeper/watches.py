@@ -25,13 +25,17 @@ log = Log("coordlock.zookeeper")
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """A callback for a departure, and the contenders that wait for it. Calling this cancels it."""
+    """A callback for a departure, and the contenders that wait for it. Calling this cancels it.
+
+    ``version`` is that of the value whose change is told, too; 0 where departures alone are.
+    """
 
     path: str
     watched: _Watched
     departed: Callable[[bool], None]
     waiters: Sequence[Contender]
     cancel: Callable[[_Waiting], None]
+    version: int = 0
 
     def __call__(self) -> None:
         self.cancel(self)
@@ -85,11 +89,16 @@ class Watches:
         self._cancelled = self._cancel  # one bound method for all
 
     def add(
-        self, path: str, departed: Callable[[bool], None], waiters: Sequence[Contender] = ()
+        self,
+        path: str,
+        departed: Callable[[bool], None],
+        waiters: Sequence[Contender] = (),
+        version: int = 0,
     ) -> Callable[[], None]:
         """Call ``departed`` once ``path`` has gone, soon if it has; returns what cancels that.
 
-        It is told whether those of ``waiters`` would have been told of before: see `certain`.
+        It is told whether those of ``waiters`` would have been told of before: see `certain`. With
+        a ``version``, 1 for what was created, it is called also when the value has another.
         """
         with self._lock:
             if self._closed:
@@ -97,10 +106,10 @@ class Watches:
             watched = self._table.get(path)
             if watched is None:
                 watched = self._table[path] = _Watched()
-            waiting = _Waiting(path, watched, departed, waiters, self._cancelled)
+            waiting = _Waiting(path, watched, departed, waiters, self._cancelled, version)
             watched.waiting.append(waiting)
             # Without a connection `rearm` will ask.
-            asking = not watched.armed and self._client.connected
+            asking = (version > 0 or not watched.armed) and self._client.connected
             watched.armed = watched.armed or asking
         if asking:
             try:
@@ -163,8 +172,12 @@ class Watches:
     def _answered(self, path: str, watched: _Watched, number: int, answer: Promise[Any]) -> None:
         error = answer.exception()
         if error is None:
+            _, stat = answer.result()
             with self._lock:
                 watched.certain = watched.certain or watched.asked == number
+                others = any(0 < one.version != stat.version + 1 for one in watched.waiting)
+            if others:
+                self._soon(self._change, path, stat.version + 1)
         elif isinstance(error, NoNode):
             self._gone(path)
         elif isinstance(error, AuthenticationFailed):
@@ -177,7 +190,20 @@ class Watches:
 
     def _gone(self, path: str) -> None:
         # In the thread for events, behind those that have come.
-        self._client.handler.dispatch_callback(Callback("watch", self._depart, (path,)))
+        self._soon(self._depart, path)
+
+    def _soon(self, action: Callable[..., None], *arguments: object) -> None:
+        self._client.handler.dispatch_callback(Callback("watch", action, arguments))
+
+    def _change(self, path: str, version: int) -> None:
+        """The value of ``path`` has this version."""
+        with self._lock:
+            watched = self._table.get(path)
+            waiting = [] if watched is None else watched.waiting
+            told = [one for one in waiting if 0 < one.version != version]
+        for one in told:
+            one()
+            _call(one.departed, False)
 
     def _fired(self, event: Any) -> None:
         # After a disconnect kazoo calls with EventType.NONE and no path.
@@ -194,12 +220,16 @@ class Watches:
             watched = self._table.pop(path, None)
             waiting = [] if watched is None else watched.waiting.copy()
         for one in waiting:
-            try:
-                # Asked now: when the waiters wake, the watches may be on another server.
-                told_before = all(self.certain(waiter.key) for waiter in one.waiters)
-                one.departed(bool(one.waiters) and told_before)
-            except Exception:
-                log.exception("a callback for a departure failed")
+            # Asked now: when the waiters wake, the watches may be on another server.
+            told_before = all(self.certain(waiter.key) for waiter in one.waiters)
+            _call(one.departed, bool(one.waiters) and told_before)
+
+
+def _call(departed: Callable[[bool], None], in_order: bool) -> None:
+    try:
+        departed(in_order)
+    except Exception:
+        log.exception("a callback for a departure failed")
 
 
 def _nothing() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
+from coordlock.backend.contract import Backend
+from coordlock.errors import Unsupported
 from coordlock.model.contender import Contender
 from coordlock.runtime.promise import Promise
 
-__all__ = ["PublishedValues"]
+__all__ = ["PublishedValues", "of"]
 
 
 class PublishedValues(ABC):
@@ -16,6 +19,9 @@ class PublishedValues(ABC):
     The rules of `coordlock.backend` hold. `Backend.enqueue` then publishes ``entry.value`` in the
     same step as it adds the contender. Snapshots with owners, and those of observations, carry
     ``value`` and ``version``. A value leaves with its contender.
+
+    The claim of a convertible contender is what it publishes. So snapshots of every kind carry that
+    of each one that they list, with its version, as it was at that moment or later.
     """
 
     @abstractmethod
@@ -33,3 +39,22 @@ class PublishedValues(ABC):
         key is the contender's, for another version, and with `BackendError` for a value that is too
         large. Then nothing was changed. The kernel repeats it after `BackendUnavailable`.
         """
+
+    @abstractmethod
+    def watch_value(
+        self, contender: Contender, revision: int, changed: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Call ``changed`` once, when ``contender`` has left or another value been published.
+
+        Another than that at ``contender.version``, after ``revision``; at once, when that has
+        happened already, and otherwise never. The rest is as for `Backend.watch`.
+        """
+
+
+def of(backend: Backend) -> PublishedValues:
+    """``backend``, whose contenders can publish. Raises `Unsupported` for another."""
+    if isinstance(backend, PublishedValues):
+        return backend
+    raise Unsupported(
+        f"the {backend.scheme} backend cannot convert locks: release, and acquire in the other mode"
+    )

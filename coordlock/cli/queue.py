@@ -381,6 +381,7 @@ def _document(one: QueueMember) -> dict[str, Any]:
         "holding": one.holding,
         "mode": None if isinstance(one.claim, Permit) else one.claim.name,
         "permits": one.claim.of if isinstance(one.claim, Permit) else None,
+        "converting_to": None if one.converting_to is None else one.converting_to.name,
         "token": one.token,
         "owner": dataclasses.asdict(one.owner) if one.owner else None,
         "age": one.age,
@@ -390,7 +391,10 @@ def _document(one: QueueMember) -> dict[str, Any]:
 
 
 def _mode(one: QueueMember) -> str:
-    return f"1 of {one.claim.of}" if isinstance(one.claim, Permit) else one.claim.name
+    if isinstance(one.claim, Permit):
+        return f"1 of {one.claim.of}"
+    target = one.converting_to
+    return one.claim.name if target is None else f"{one.claim.name} to {target.name}"
 
 
 def _short(session: str) -> str:

@@ -20,7 +20,7 @@ from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.log import Log
 from coordlock.model.admission import blockers, mismatch, next_in_line
-from coordlock.model.claim import Claim
+from coordlock.model.claim import AnyClaim
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
@@ -52,7 +52,7 @@ class _Acquisition:
     def __init__(
         self,
         engine: Engine,
-        claims: Mapping[str, Claim],
+        claims: Mapping[str, AnyClaim],
         caller: Caller | None,
         label: str | None,
         report: Report,
@@ -247,6 +247,8 @@ class _Acquisition:
             # An attempt that arrived late may have made another one of the same entry.
             if not any(are_same(one, me) for one in snapshot.contenders):
                 raise Evicted(snapshot.queue)
+            if ticket.departures is not None:
+                ticket.departures.stand_again(snapshot.contenders)
             queues[number] = snapshot
 
 
@@ -263,7 +265,7 @@ def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -
 
 def acquisition(
     engine: Engine,
-    claims: Mapping[str, Claim],
+    claims: Mapping[str, AnyClaim],
     timeout: float | None = None,
     caller: Caller | None = None,
     label: str | None = None,

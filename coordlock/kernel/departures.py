@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordlock.backend import Backend
+from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise
+
+if TYPE_CHECKING:
+    from coordlock.backend import values as published_values
+else:
+    published_values = Lazily("coordlock.backend.values")  # few locks are convertible
 
 __all__ = ["Departures"]
 
@@ -22,7 +29,7 @@ class Departures:
     __slots__ = ("_backend", "_lock", "_waiters", "_waiting", "_watches", "in_doubt", "seen")
 
     def __init__(self, backend: Backend, waiters: Sequence[Contender]) -> None:
-        #: Those that were waited for and have departed.
+        #: Those that were waited for and have departed; of convertible ones, that have changed.
         self.seen = _NONE
         #: Whether one of those may have been told before an earlier departure of a waiter itself.
         self.in_doubt = False
@@ -54,6 +61,21 @@ class Departures:
             waiting.resolve(None)
         return waiting
 
+    def stand_again(self, contenders: Iterable[Contender]) -> None:
+        """Those ``contenders`` have not departed, as a later reading shows, but some have changed.
+
+        They are watched anew.
+        """
+        places = {(c.key, c.order) for c in contenders if isinstance(c.claim, Convertible)}
+        if not places:
+            return
+        with self._lock:
+            changed = {one for one in self.seen if (one.key, one.order) in places}
+            self.seen -= changed
+            watches = self._watches or {}
+            for one in changed:
+                watches.pop(one, None)
+
     def stop(self) -> None:
         """Watch none of them any longer, nor later. Idempotent."""
         with self._lock:
@@ -63,7 +85,11 @@ class Departures:
 
     def _watch(self, contender: Contender, revision: int) -> None:
         departed = partial(Departures._depart, self, contender)  # smaller than with a bound method
-        cancel = self._backend.watch(contender, revision, departed, self._waiters)
+        if isinstance(contender.claim, Convertible):
+            values = published_values.of(self._backend)
+            cancel = values.watch_value(contender, revision, partial(departed, False))
+        else:
+            cancel = self._backend.watch(contender, revision, departed, self._waiters)
         with self._lock:
             has_stopped = self._watches is None
             if self._watches is not None:

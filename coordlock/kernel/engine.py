@@ -29,7 +29,7 @@ from coordlock.kernel.session import Session
 from coordlock.kernel.sessions import Sessions
 from coordlock.kernel.ticket import Stage, Ticket
 from coordlock.log import Log
-from coordlock.model.claim import Claim
+from coordlock.model.claim import AnyClaim, Convertible
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.caller import Caller
@@ -130,7 +130,7 @@ class Engine:
         return (yield from self.sessions.live())
 
     def ticket(
-        self, session: Session, claims: Mapping[str, Claim], label: str | None = None
+        self, session: Session, claims: Mapping[str, AnyClaim], label: str | None = None
     ) -> Ticket:
         """A new ticket in ``session`` for the queues in ``claims``; nothing is sent yet.
 
@@ -139,7 +139,10 @@ class Engine:
         label = self.settings.label if label is None else label
         owner = Owner(self._host, self._pid, label, time.time())
         entries = tuple(
-            [Entry(queue, next(self._ids), claim, owner) for queue, claim in claims.items()]
+            [
+                Entry(queue, next(self._ids), claim, owner, _value(claim))
+                for queue, claim in claims.items()
+            ]
         )
         ticket = Ticket(self.backend, self.timers, session, entries, self.recovery, self._forget)
         with self.lock:
@@ -218,6 +221,8 @@ class Engine:
         return replace(snapshot, contenders=tuple(map(self._known, snapshot.contenders)))
 
     def _known(self, contender: Contender) -> Contender:
+        if isinstance(contender.claim, Convertible):
+            return contender  # as it is in the queue: its client may be further, or not so far
         ticket = self.own(contender)
         return contender if ticket is None else ticket.own(contender) or contender
 
@@ -378,6 +383,11 @@ class Engine:
             for ticket in self._everybody()
         )
         return _NOTICE if is_held else 0.0
+
+
+def _value(claim: AnyClaim) -> bytes:
+    """What a contender with ``claim`` publishes."""
+    return claim.encode() if isinstance(claim, Convertible) else b""
 
 
 def _withdraw(tickets: Iterable[Ticket]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordlock.model.claim import Claim
+from coordlock.model.claim import AnyClaim
 
 __all__ = [
     "ContenderEvent",
@@ -67,7 +67,7 @@ class ContenderEvent(Event):
 
     id: str
     name: str
-    claim: Claim
+    claim: AnyClaim
 
 
 @dataclass(frozen=True, slots=True)

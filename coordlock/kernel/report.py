@@ -12,7 +12,7 @@ from coordlock.errors import AcquireTimeout, AcquireUnavailable, BackendUnavaila
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.log import Log
-from coordlock.model.claim import Claim, Permit
+from coordlock.model.claim import AnyClaim, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller, described
@@ -54,7 +54,7 @@ class Report:
     def __init__(
         self,
         engine: Engine,
-        claims: Mapping[str, Claim],
+        claims: Mapping[str, AnyClaim],
         caller: Caller | None,
         deadline: Deadline | None,
     ) -> None:

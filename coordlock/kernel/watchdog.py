@@ -12,7 +12,7 @@ youngest one that waits gives up; no other contender is touched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from coordlock.errors import CoordlockError, DeadlockDetected
@@ -42,7 +42,16 @@ _LONGEST: Final = 8.0
 class Watchdog:
     """Looks for a deadlock while ``ticket`` waits, from ``delay`` seconds on."""
 
-    def __init__(self, engine: Engine, ticket: Ticket, caller: Caller, delay: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        ticket: Ticket,
+        caller: Caller,
+        delay: float,
+        give_up: Callable[[CoordlockError], None] | None = None,
+    ) -> None:
+        """``give_up`` ends the wait with an error, where that is not the ticket's for its turn."""
+        self._give_up = give_up or ticket.give_up
         self._engine = engine
         self._ticket = ticket
         self._caller = caller
@@ -75,7 +84,7 @@ class Watchdog:
                 if mine is not None and mine == (yield from self._own(wait)):
                     log.warning("lock %r: deadlock: %s", ticket.name, mine)
                     name, steps = mine.steps[0].name, tuple(map(str, mine.steps))
-                    ticket.give_up(DeadlockDetected(name, steps))
+                    self._give_up(DeadlockDetected(name, steps))
                     return
                 yield sleep(self._engine.timers, pause)
                 pause = min(2 * pause, _LONGEST)

@@ -8,8 +8,9 @@ waiters of a lock, never the herd.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
-from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 
 __all__ = ["blockers", "holders", "mismatch", "next_in_line", "obstacles"]
@@ -27,13 +28,10 @@ def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
     """
     if not (earlier := snapshot.before(me)):
         return ()
-    match me.claim:
-        case Permit(of=permits):
-            return earlier[-permits:] if len(earlier) >= permits else ()
-        case Mode():
-            conflicts = (one for one in reversed(earlier) if _conflict(me.claim, one.claim))
-            nearest = next(conflicts, None)
-            return () if nearest is None else (nearest,)
+    if isinstance(me.claim, Permit):
+        return earlier[-me.claim.of :] if len(earlier) >= me.claim.of else ()
+    nearest = next((one for one in reversed(earlier) if _keeps_out(one, me)), None)
+    return () if nearest is None else (nearest,)
 
 
 def obstacles(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:
@@ -44,8 +42,7 @@ def obstacles(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...],
     earlier = snapshot.before(me)
     if isinstance(me.claim, Permit):
         return earlier, me.claim.of
-    mode = me.claim
-    return tuple(one for one in earlier if _conflict(mode, one.claim)), 1
+    return tuple(one for one in earlier if _keeps_out(one, me)), 1
 
 
 def next_in_line(
@@ -66,31 +63,50 @@ def next_in_line(
       Then all that stands before it is out of the way, the contenders that are not listed too. For
       a mode: what conflicts with ``me`` conflicted with it. For a permit of n: fewer than n stood
       before it when it was admitted, so fewer than n stand before ``me`` when it has gone.
+
+    It proves nothing where a convertible contender stands before ``me``, which may have come to be
+    in the way since. None that is not listed stands before one that was admitted as exclusive.
     """
+    if any(isinstance(one.claim, Convertible) for one in snapshot.before(me)):
+        return None
     left = snapshot.without(departed)
-    if handed_over is not None:
+    if handed_over is not None and (me.claim not in _SHARED or not left.omitted):
         left = left.behind(handed_over)
     return None if left.omitted or blockers(left, me) else left
 
 
-def _conflict(mine: Mode, other: Claim) -> bool:
-    # A permit on a lock's queue is a mismatch, refused by `mismatch`; until then it excludes.
-    return isinstance(other, Permit) or mine.conflicts(other)
+#: Modes that a convertible contender may hold together with.
+_SHARED: Final = frozenset(Mode) - {Mode.EX}
+
+
+def _keeps_out(other: Contender, me: Contender) -> bool:
+    """Whether ``me``, which asks for a mode, must wait for ``other``, which stands before it."""
+    mine, theirs = me.claim, other.claim
+    if isinstance(mine, Mode) and isinstance(theirs, Mode):
+        return mine.conflicts(theirs)
+    if isinstance(theirs, Permit) or isinstance(mine, Permit):
+        return True  # a mismatch, refused by `mismatch`; until then it excludes
+    update = isinstance(mine, Convertible) and mine.update
+    mode = mine.mode if isinstance(mine, Convertible) else mine
+    if isinstance(theirs, Convertible):
+        return theirs.excludes(mode, me.order, update=update)
+    return mode.conflicts(theirs)
 
 
 def holders(snapshot: Snapshot) -> frozenset[str]:
     """The ids of the contenders that the rule admits now. The snapshot must omit none."""
     admitted: set[str] = set()
-    earlier: set[Claim] = set()
+    earlier: dict[AnyClaim, Contender] = {}  # one of each claim is enough
     for position, one in enumerate(snapshot.contenders):
         mine = one.claim
         if isinstance(mine, Permit):
             free = position < mine.of
         else:
-            free = not any(_conflict(mine, other) for other in earlier)
+            is_converting = isinstance(mine, Convertible) and mine.target is not None
+            free = is_converting or not any(_keeps_out(other, one) for other in earlier.values())
         if free:
             admitted.add(one.id)
-        earlier.add(mine)
+        earlier[mine] = one
     return frozenset(admitted)
 
 
@@ -101,9 +117,9 @@ def mismatch(snapshot: Snapshot, me: Contender) -> Contender | None:
     depend on who asks. Each contender checks those before it, so a queue in use stays of one kind.
     """
     for one in snapshot.before(me):
-        same = (
-            one.claim == me.claim if isinstance(me.claim, Permit) else isinstance(one.claim, Mode)
-        )
-        if not same:
+        if isinstance(me.claim, Permit):
+            if one.claim != me.claim:
+                return one
+        elif isinstance(one.claim, Permit):
             return one
     return None

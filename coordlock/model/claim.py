@@ -1,4 +1,4 @@
-"""What a contender asks for: a mode of the lock, or one permit of a semaphore.
+"""What a contender asks for: a mode of the lock, for good or convertible, or a semaphore's permit.
 
 The six modes and their compatibility are those of the VMS distributed lock manager, which most
 lock managers since have kept (Snaman and Thiel, "The VAX/VMS Distributed Lock Manager", 1987).
@@ -6,12 +6,22 @@ lock managers since have kept (Snaman and Thiel, "The VAX/VMS Distributed Lock M
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
-__all__ = ["MAX_PERMITS", "Claim", "Mode", "Permit", "parse_marker"]
+__all__ = [
+    "MAX_PERMITS",
+    "AnyClaim",
+    "Claim",
+    "Convertible",
+    "Mode",
+    "Permit",
+    "in_force",
+    "parse_marker",
+]
 
 MAX_PERMITS: Final = 10_000
 
@@ -91,11 +101,89 @@ class Permit:
         return f"a semaphore of {self.of}"
 
 
+@dataclass(frozen=True, slots=True)
+class Convertible:
+    """A mode that may be exchanged for another one while its contender keeps its place.
+
+    The marker tells no mode. So programs that do not know it take it for an exclusive lock, and the
+    contender publishes the rest as its value. See `coordlock.model.conversion`.
+
+    Attributes:
+        mode: what it holds, or asks for.
+        target: what it is to hold in place of that; None while it is to hold nothing else.
+        yields_to: the contenders behind it that go before its conversion, by their orders, as
+            ranges: (first, last). None until that is decided.
+        update: whether it excludes all others that are convertible with ``update``.
+    """
+
+    mode: Mode
+    target: Mode | None = None
+    yields_to: tuple[tuple[int, int], ...] | None = None
+    update: bool = False
+
+    marker: ClassVar[str] = "convertible"
+    #: What is usually enough for a mode; the mode itself may change.
+    window: ClassVar[int] = 8
+
+    def excludes(self, mode: Mode, order: int, *, update: bool = False) -> bool:
+        """Whether a contender at ``order``, behind this one, must wait with ``mode``."""
+        if self.mode.conflicts(mode) or (update and self.update):
+            return True
+        converts = self.target is not None and self.target.conflicts(mode)
+        return converts and not self.lets_pass(order)
+
+    def lets_pass(self, order: int) -> bool:
+        """Whether its conversion is known to wait for the contender behind it at ``order``."""
+        return any(first <= order <= last for first, last in self.yields_to or ())
+
+    def encode(self) -> bytes:
+        """The value to publish."""
+        fields: dict[str, object] = {"mode": self.mode.name}
+        if self.target is not None:
+            fields |= {"target": self.target.name, "yields_to": self.yields_to}
+        if self.update:
+            fields["update"] = True
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Convertible:
+        """What ``value`` says; an exclusive lock where that is not known."""
+        try:
+            fields = json.loads(value or b"")
+            target, ranges = fields.get("target"), fields.get("yields_to")
+            return cls(
+                Mode[fields["mode"]],
+                None if target is None else Mode[target],
+                None if ranges is None else tuple((int(one), int(two)) for one, two in ranges),
+                fields.get("update") is True,
+            )
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return cls(Mode.EX)
+
+    def __str__(self) -> str:
+        if self.target is None:
+            return f"{self.mode}, convertible"
+        return f"{self.mode}, to be {self.target.name}"
+
+
+#: What locks and grants are of.
 Claim = Mode | Permit
+#: What contenders are of, in their queues.
+AnyClaim = Claim | Convertible
 
 
-def parse_marker(marker: str) -> Claim:
-    """The claim that ``marker`` stands for; an unknown one counts as exclusive."""
+def in_force(claim: AnyClaim) -> Claim:
+    """``claim``, or the mode of a convertible one."""
+    return claim.mode if isinstance(claim, Convertible) else claim
+
+
+def parse_marker(marker: str, value: bytes | None = None) -> AnyClaim:
+    """The claim that ``marker`` stands for, with what its contender publishes, where it is known.
+
+    An unknown one counts as exclusive.
+    """
+    if marker == Convertible.marker:
+        return Convertible.decode(value)
     permits = re.fullmatch(r"permit([1-9]\d{0,4})", marker, re.ASCII)
     if permits and int(permits[1]) <= MAX_PERMITS:
         return Permit(int(permits[1]))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from coordlock.model.claim import Claim
+from coordlock.model.claim import AnyClaim, Convertible
 
-__all__ = ["Contender", "Entry", "Owner", "Snapshot", "are_same"]
+__all__ = ["Contender", "Entry", "Owner", "Snapshot", "are_known", "are_same", "is_known"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,12 @@ class Owner:
     label: str = ""
     since: float = 0.0
 
-    def encode(self) -> bytes:
-        """The bytes that a backend stores with the contender."""
-        return f'{_beginning(self.host, self.pid, self.label)}, "since": {self.since!r}}}'.encode()
+    def encode(self, value: bytes = b"") -> bytes:
+        """The bytes that a backend stores with the contender, which publishes ``value``."""
+        text = f'{_beginning(self.host, self.pid, self.label)}, "since": {self.since!r}}}'
+        if value:  # programs of other releases read the rest
+            text = f'{text[:-1]}, "value": "{base64.b64encode(value).decode()}"}}'
+        return text.encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Owner | None:
@@ -42,6 +46,14 @@ class Owner:
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             label = data.decode("utf-8", "replace").strip()
             return cls(host="", pid=0, label=label) if label else None
+
+    @staticmethod
+    def published(data: bytes) -> bytes:
+        """The value in ``data``, which `encode` has given; none in other programs' data."""
+        try:
+            return base64.b64decode(json.loads(data)["value"], validate=True)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return b""
 
     def __str__(self) -> str:
         who = f"{self.host}:{self.pid}" if self.host else ""
@@ -65,7 +77,7 @@ class Entry:
 
     queue: str
     id: str
-    claim: Claim
+    claim: AnyClaim
     owner: Owner
     value: bytes = b""
 
@@ -91,7 +103,7 @@ class Contender:
 
     id: str
     key: str
-    claim: Claim
+    claim: AnyClaim
     order: int
     token: int | None = None
     session: str = ""
@@ -143,6 +155,16 @@ class Snapshot:
         """This snapshot when ``contender`` and all before it do not matter any more."""
         left = tuple(one for one in self.contenders if one.order > contender.order)
         return replace(self, contenders=left, omitted=0)
+
+
+def is_known(contender: Contender) -> bool:
+    """Whether it is known what ``contender`` claims: of a convertible one its value tells that."""
+    return contender.value is not None or not isinstance(contender.claim, Convertible)
+
+
+def are_known(contenders: Iterable[Contender]) -> bool:
+    """Whether it is known what all of ``contenders`` claim."""
+    return all(map(is_known, contenders))
 
 
 def are_same(one: Contender, other: Contender) -> bool:

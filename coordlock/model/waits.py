@@ -14,7 +14,9 @@ from datetime import datetime
 from itertools import pairwise
 
 from coordlock.model.admission import holders, obstacles
+from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.conversion import waited_for
 
 __all__ = ["Deadlock", "DeadlockStep", "Wait", "deadlocks", "needed"]
 
@@ -131,16 +133,21 @@ class _Graph:
                 self._queue_of[one.id] = queue
                 if one.id not in admitted:
                     ahead, most = obstacles(snapshot, one)
-                    self._behind[one.id] = [other.id for other in ahead], most
-        by_id, waiting = _by_id(waits), set(self._behind)
-        for id in self._admitted & by_id.keys():
+                elif isinstance(one.claim, Convertible) and one.claim.target is not None:
+                    ahead, most = waited_for(snapshot, one), 1  # it holds, and waits for more
+                else:
+                    continue
+                self._behind[one.id] = [other.id for other in ahead], most
+        waiting = self._waiting = set(self._behind)
+        by_id = _by_id(waits)
+        for id in (self._admitted - waiting) & by_id.keys():
             stuck = (place for wait in by_id[id] if id in wait.holds for _, place in wait.waits)
             self._behind[id] = [one for one in stuck if one in waiting], 1
         self._free()
         #: The places with which actors wait that keep others.
         self.candidates = {
-            id for wait in waits for _, id in wait.waits if id in self._behind
-        } - self._admitted
+            id for wait in waits for _, id in wait.waits if id in self._behind and id in waiting
+        }
 
     def _free(self) -> None:
         """Forget who can go on, or will: its blockers can."""
@@ -180,7 +187,7 @@ class _Graph:
             path.append(before[path[-1]])
         path = [start, *reversed(path)]
         for one, other in pairwise(path):
-            if one not in self._admitted:
+            if one in self._waiting:
                 waiter, blocker = self.contenders[one], self.contenders[other]
                 yield DeadlockStep(self._queue_of[one], waiter, blocker, other in self._admitted)
 

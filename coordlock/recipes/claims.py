@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coordlock.errors import InvalidName
-from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.names import check_name
 
 __all__ = ["merged", "of_path"]
 
 
-def merged(wanted: Iterable[tuple[str, Claim]]) -> dict[str, Claim]:
+def merged(wanted: Iterable[tuple[str, AnyClaim]]) -> dict[str, AnyClaim]:
     """The claim of each name, in the order of their first mention.
 
     A name that is given in several modes is claimed in the weakest that contains them all. Raises
     `InvalidName`, and ValueError for no names, for a semaphore that is given twice, and for one
     that is given as a lock, too.
     """
-    claims: dict[str, Claim] = {}
+    claims: dict[str, AnyClaim] = {}
     for name, claim in wanted:
+        if isinstance(claim, Convertible):
+            raise ValueError(
+                f"the lock {name!r} is convertible, and several locks at once are not: acquire it "
+                "alone, or give its name with the strongest mode that is needed"
+            )
         before = claims.get(check_name(name))
         if before is None:
             claims[name] = claim
@@ -40,7 +45,7 @@ def merged(wanted: Iterable[tuple[str, Claim]]) -> dict[str, Claim]:
     return claims
 
 
-def of_path(path: str, mode: Mode) -> dict[str, Claim]:
+def of_path(path: str, mode: Mode) -> dict[str, AnyClaim]:
     """The claims of a tree lock: ``mode`` on the node at ``path``, intentions on its ancestors.
 
     Those are CR for a mode that reads below them, CW for one that writes, and NL for NL: Gray's IS

@@ -10,7 +10,7 @@ from coordlock.errors import Unfenceable
 from coordlock.grant import AsyncGrant, BaseGrant, Grant
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.claim import Claim
+from coordlock.model.claim import Claim, in_force
 
 __all__ = ["AsyncMultiGrant", "GrantPart", "MultiGrant"]
 
@@ -54,7 +54,8 @@ class _Several(BaseGrant, shown="MultiGrant"):
     @property
     def claims(self) -> Mapping[str, Claim]:
         """The mode, or the permit, that was granted of each name."""
-        return MappingProxyType({entry.queue: entry.claim for entry in self._ticket.entries})
+        entries = self._ticket.entries
+        return MappingProxyType({entry.queue: in_force(entry.claim) for entry in entries})
 
     @property
     def tokens(self) -> Mapping[str, int]:
@@ -70,8 +71,8 @@ class _Several(BaseGrant, shown="MultiGrant"):
         """
         if self._node is not None:
             return self.claims[self._node]
-        first = self._ticket.entries[0].claim
-        if any(entry.claim != first for entry in self._ticket.entries):
+        first, *others = self.claims.values()
+        if any(claim != first for claim in others):
             raise self._differing("modes")
         return first
 

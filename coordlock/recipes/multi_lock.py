@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from coordlock.access import Access
 from coordlock.awaiting_lock import AwaitingLock
 from coordlock.backend import entries
-from coordlock.base_lock import DEFAULT, BaseLock, Timeout
+from coordlock.base_lock import BaseLock
 from coordlock.blocking_lock import BlockingLock
 from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.claim import Claim, Mode
+from coordlock.model.claim import AnyClaim, Mode
 from coordlock.model.names import joined
 from coordlock.queue_view import QueueMember, queue_view
 from coordlock.recipes.claims import merged
@@ -20,13 +20,16 @@ from coordlock.recipes.multi_grant import AsyncMultiGrant, MultiGrant
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
+from coordlock.settings import DEFAULT, Timeout
 
 __all__ = ["AsyncMultiLock", "MultiLock", "claims_of"]
 
 G = TypeVar("G", bound=Grant | AsyncGrant)
 
 
-def claims_of(access: Access, locks: Iterable[str | BaseLock[Any]], mode: Mode) -> dict[str, Claim]:
+def claims_of(
+    access: Access, locks: Iterable[str | BaseLock[Any]], mode: Mode
+) -> dict[str, AnyClaim]:
     """The claims of ``locks``: of names in ``mode``, of lock objects in their own.
 
     Raises what `merged` does, TypeError for what is neither a name nor a lock object, and
@@ -37,7 +40,7 @@ def claims_of(access: Access, locks: Iterable[str | BaseLock[Any]], mode: Mode) 
     return merged(wanted for one in locks for wanted in _wanted(access, one, mode))
 
 
-def _wanted(access: Access, lock: object, mode: Mode) -> Iterable[tuple[str, Claim]]:
+def _wanted(access: Access, lock: object, mode: Mode) -> Iterable[tuple[str, AnyClaim]]:
     if isinstance(lock, str):
         return [(lock, mode)]
     if not isinstance(lock, BaseLock):
@@ -58,7 +61,7 @@ class _MultiLock(BaseLock[G], shown="MultiLock"):
     def __init__(
         self,
         access: Access,
-        claims: Mapping[str, Claim],
+        claims: Mapping[str, AnyClaim],
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
@@ -78,7 +81,7 @@ class _MultiLock(BaseLock[G], shown="MultiLock"):
         return tuple(self._claims)
 
     @property
-    def claims(self) -> Mapping[str, Claim]:
+    def claims(self) -> Mapping[str, AnyClaim]:
         """The mode, or the permit, that it asks for of each name."""
         return dict(self._claims)
 

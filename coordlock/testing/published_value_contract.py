@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
+from dataclasses import replace
 
 import pytest
 
-from coordlock.backend import PublishedValues
+from coordlock.backend import EntrySets, PublishedValues
 from coordlock.errors import BackendUnavailable, Evicted, VersionMismatch
-from coordlock.model.claim import Mode
+from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.disturbed_suite import DisturbedSuite
+from coordlock.testing.waiting import eventually
 
 __all__ = ["PublishedValueContract"]
 
@@ -22,9 +25,9 @@ def values_of(party: Party) -> PublishedValues:
     return party.backend
 
 
-def enqueue(party: Party, value: bytes, queue: str = "q") -> Contender:
+def enqueue(party: Party, value: bytes, queue: str = "q", claim: AnyClaim = Mode.NL) -> Contender:
     """A new contender with that value."""
-    entry = Entry(queue, uuid.uuid4().hex, Mode.NL, OWNER, value)
+    entry = Entry(queue, uuid.uuid4().hex, claim, OWNER, value)
     contender = party.backend.enqueue(entry).result(BOUND).find(entry.id)
     assert contender is not None
     return contender
@@ -87,7 +90,7 @@ class PublishedValueContract(DisturbedSuite):
         with pytest.raises(BackendUnavailable):
             values_of(one).publish(mine, b"b", 1).result(BOUND)
         for _ in range(2):
-            values_of(one).publish(mine, b"b", 1).result(BOUND)
+            self.repeated(lambda: values_of(one).publish(mine, b"b", 1))
         assert seen(one) == [(b"b", 2)]
 
     def test_enqueueing_again_keeps_the_value_of_now(self, one: Party) -> None:
@@ -97,3 +100,115 @@ class PublishedValueContract(DisturbedSuite):
         values_of(one).publish(mine, b"b", 1).result(BOUND)
         one.backend.enqueue(entry).result(BOUND)
         assert seen(one) == [(b"b", 2)]
+
+    # Watching
+
+    def test_a_change_is_told_to_who_watches_the_value(self, one: Party, two: Party) -> None:
+        mine = enqueue(one, b"a")
+        snapshot = two.backend.snapshot("q", owners=True).result(BOUND)
+        [seen_by_two] = snapshot.contenders
+        told = threading.Event()
+        values_of(two).watch_value(seen_by_two, snapshot.revision, told.set)
+        values_of(one).publish(mine, b"b", 1).result(BOUND)
+        assert told.wait(BOUND)
+
+    def test_the_own_session_is_told_too(self, one: Party) -> None:
+        mine = enqueue(one, b"a")
+        revision = one.backend.snapshot("q").result(BOUND).revision
+        for version in (1, 2):
+            told = threading.Event()
+            watched = replace(mine, version=version)
+            values_of(one).watch_value(watched, revision, told.set)
+            assert not told.is_set()
+            values_of(one).publish(mine, b"b%d" % version, version).result(BOUND)
+            assert told.wait(BOUND)
+
+    def test_a_departure_is_told_to_who_watches_the_value(self, one: Party, two: Party) -> None:
+        mine = enqueue(one, b"a")
+        revision = two.backend.snapshot("q").result(BOUND).revision
+        told = threading.Event()
+        values_of(two).watch_value(mine, revision, told.set)
+        two.backend.evict(mine).result(BOUND)
+        assert told.wait(BOUND)
+
+    def test_a_change_before_the_watch_is_told_at_once(self, one: Party, two: Party) -> None:
+        mine = enqueue(one, b"a")
+        revision = two.backend.snapshot("q").result(BOUND).revision
+        values_of(one).publish(mine, b"b", 1).result(BOUND)
+        told = threading.Event()
+        values_of(two).watch_value(mine, revision, told.set)
+        assert told.wait(BOUND)
+
+    def test_what_is_unchanged_is_not_told(self, one: Party, two: Party) -> None:
+        mine = enqueue(one, b"a")
+        other = enqueue(one, b"x")
+        revision = two.backend.snapshot("q").result(BOUND).revision
+        told: list[str] = []
+        values_of(two).watch_value(mine, revision, lambda: told.append("mine"))
+        cancel = values_of(two).watch_value(other, revision, lambda: told.append("cancelled"))
+        values_of(two).watch_value(other, revision, lambda: told.append("other"))
+        two.backend.watch(other, revision, lambda _: told.append("departure"))
+        cancel()
+        values_of(one).publish(other, b"y", 1).result(BOUND)
+        eventually(lambda: told)
+        two.backend.heartbeat().result(BOUND)
+        assert told == ["other"]
+        two.backend.evict(other).result(BOUND)  # who watches for departures alone is told of it
+        eventually(lambda: told == ["other", "departure"])
+
+    def test_every_watcher_of_a_value_is_told_once(self, one: Party, two: Party) -> None:
+        mine = enqueue(one, b"a")
+        revision = two.backend.snapshot("q").result(BOUND).revision
+        told = [threading.Event() for _ in range(20)]
+        for event in told:
+            values_of(two).watch_value(mine, revision, event.set)
+        values_of(one).publish(mine, b"b", 1).result(BOUND)
+        assert all(event.wait(BOUND) for event in told)
+
+    # Convertible contenders, whose claims are what they publish
+
+    def test_every_snapshot_tells_what_a_convertible_contender_claims(
+        self, one: Party, two: Party
+    ) -> None:
+        first, then = Convertible(Mode.PR), Convertible(Mode.PR, Mode.EX, ((3, 7),))
+        mine = enqueue(one, first.encode(), claim=first)
+        assert (mine.claim, mine.version) == (first, 1)
+        entry = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
+        snapshot = two.backend.enqueue(entry).result(BOUND)
+        waiter = snapshot.find(entry.id)
+        assert waiter is not None
+        assert [one.claim for one in snapshot.contenders] == [first, Mode.EX]
+        values_of(one).publish(mine, then.encode(), 1).result(BOUND)
+        for party in (one, two):
+            readings = [
+                party.backend.snapshot("q"),
+                party.backend.snapshot("q", owners=True),
+                party.backend.snapshot("q", waiter),
+                party.backend.snapshot("q", waiter, owners=True),
+                party.backend.snapshot("q", waiter, conflicting=True),
+            ]
+            for reading in readings:
+                [seen_mine, _] = reading.result(BOUND).contenders
+                assert (seen_mine.claim, seen_mine.version) == (then, 2)
+        later = Entry("q", uuid.uuid4().hex, Mode.NL, OWNER)
+        listed = two.backend.enqueue(later).result(BOUND).contenders
+        assert then in [one.claim for one in listed]
+
+    def test_a_set_of_contenders_is_told_the_claims_before_it(self, one: Party, two: Party) -> None:
+        if not isinstance(two.backend, EntrySets):
+            pytest.skip("it makes no sets")
+        claim = Convertible(Mode.CR)
+        enqueue(one, claim.encode(), claim=claim)
+        entries = [Entry(queue, uuid.uuid4().hex, Mode.PR, OWNER) for queue in ("q", "r")]
+        queues = two.backend.enqueue_all(entries).result(BOUND)
+        assert [[one.claim for one in snapshot.contenders] for snapshot in queues] == [
+            [claim, Mode.PR],
+            [Mode.PR],
+        ]
+
+    def test_who_does_not_know_the_marker_takes_it_for_exclusive(self, one: Party) -> None:
+        claim = Convertible(Mode.CR)
+        mine = enqueue(one, b"", claim=claim)  # as if its value were not known
+        [seen_again] = one.backend.snapshot("q", owners=True).result(BOUND).contenders
+        assert seen_again.key == mine.key
+        assert seen_again.claim == Convertible(Mode.EX)

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 from coordlock_etcd.keys import Layout
 
+from coordlock.model.claim import in_force
 from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
@@ -194,7 +195,8 @@ class EtcdObserver(Observer):
             claim = self._layout.contender(lock, key.encode("utf-8", "surrogateescape"))[1]
             lease = kv.get("lease", 0)
             session = f"{lease:016x}" if lease else ""
-            self._journal.log(ContenderAppeared, lock, key, revision, claim, session, revision)
+            held = in_force(claim)
+            self._journal.log(ContenderAppeared, lock, key, revision, held, session, revision)
 
     def _lock_of(self, key: str) -> str | None:
         """The name of the lock that ``key`` contends for; None for a key that is no contender."""

@@ -15,6 +15,7 @@ from coordlock_zookeeper.session import session_name
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
+from coordlock.model.claim import in_force
 from coordlock.model.names import unescape
 from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared
 from coordlock.testing.faults.journal import Journal
@@ -266,7 +267,7 @@ class ZooKeeperObserver(Observer):
             lock=_lock(path),
             key=path,
             token=one.zxid,
-            claim=contender(parent, child).claim,
+            claim=in_force(contender(parent, child).claim),
             session=session_name(owner),
             revision=one.zxid,
         )

@@ -9,6 +9,7 @@ from coordlock_etcd import EtcdBackend
 from coordlock.config import configure
 from coordlock.testing.backend_contract import BOUND, BackendContract, Party
 from coordlock.testing.connection import Connection
+from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
@@ -18,6 +19,7 @@ from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
 from testbed.servers.etcd import Etcd
 
@@ -36,6 +38,10 @@ class TestLocks(LockContract):
 
 
 class TestMultiLocks(MultiLockContract):
+    backend = EtcdBackend
+
+
+class TestConversions(ConversionContract):
     backend = EtcdBackend
 
 
@@ -87,4 +93,8 @@ class TestObservations(Disturbed, ObservationContract):
 
 
 class TestData(Disturbed, DataContract):
+    backend = EtcdBackend
+
+
+class TestPublishedValues(Disturbed, PublishedValueContract):
     backend = EtcdBackend

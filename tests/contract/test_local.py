@@ -9,10 +9,13 @@ from coordlock_local import LocalBackend
 from coordlock.errors import BackendUnavailable
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.deadlock_contract import DeadlockContract
+from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
+from coordlock.testing.published_value_contract import PublishedValueContract
 
 
 @pytest.fixture
@@ -32,13 +35,15 @@ class TestMultiLocks(MultiLockContract):
     backend = LocalBackend
 
 
+class TestConversions(ConversionContract):
+    backend = LocalBackend
+
+
 class TestDeadlocks(DeadlockContract):
     backend = LocalBackend
 
 
-class TestEntrySets(EntrySetContract):
-    backend = LocalBackend
-
+class Disturbed(DisturbedSuite):
     def lose_reply(self, party: Party, method: str) -> None:
         """There is no network: the answer is thrown away."""
         request = getattr(party.backend, method)
@@ -49,3 +54,11 @@ class TestEntrySets(EntrySetContract):
             return failed(BackendUnavailable("local", "the reply was lost"))
 
         setattr(party.backend, method, lost)
+
+
+class TestEntrySets(Disturbed, EntrySetContract):
+    backend = LocalBackend
+
+
+class TestPublishedValues(Disturbed, PublishedValueContract):
+    backend = LocalBackend

@@ -21,6 +21,7 @@ from coordlock.client import AsyncClient
 from coordlock.registry import backend_for_scheme, schemes
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.client_suite import DRIVERS
+from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.entry_set_contract import EntrySetContract
@@ -35,7 +36,7 @@ from coordlock.testing.transaction_contract import TransactionContract
 ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
     Transactions: (TransactionContract, {"etcd", "zookeeper", "memory"}),
     EntrySets: (EntrySetContract, {"etcd", "local", "memory", "zookeeper"}),
-    PublishedValues: (PublishedValueContract, {"memory"}),
+    PublishedValues: (PublishedValueContract, {"etcd", "local", "memory", "zookeeper"}),
     ObservableQueues: (ObservationContract, {"etcd", "memory"}),
     Data: (DataContract, {"etcd", "memory"}),
 }
@@ -63,6 +64,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         BackendContract,
         LockContract,
         MultiLockContract,
+        ConversionContract,
         DeadlockContract,
         *(suite for suite, _ in ADDITIONS.values()),
     ],
@@ -86,8 +88,9 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         if not name.startswith("_") and not inspect.iscoroutinefunction(value)
     }
     locks = {"lock", "read_lock", "write_lock", "semaphore"}
-    assert primitives == {*locks, "multi_lock", "tree_lock"}
-    source = inspect.getsource(LockContract) + inspect.getsource(MultiLockContract)
+    assert primitives == {*locks, "upgradeable_lock", "multi_lock", "tree_lock"}
+    suites = LockContract, MultiLockContract, ConversionContract
+    source = "".join(map(inspect.getsource, suites))
     assert all(f".{primitive}(" in source for primitive in primitives)
     assert DRIVERS == ("sync", "async")
 

@@ -7,6 +7,7 @@ import pytest
 from coordlock_memory import Fault, MemoryBackend
 
 from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
@@ -45,6 +46,10 @@ class TestLocks(LockContract):
 
 
 class TestMultiLocks(MultiLockContract):
+    backend = MemoryBackend
+
+
+class TestConversions(ConversionContract):
     backend = MemoryBackend
 
 

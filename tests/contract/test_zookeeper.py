@@ -7,11 +7,13 @@ from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.connection import Connection
+from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.zookeeper import ZooKeeper
@@ -34,6 +36,10 @@ class TestMultiLocks(MultiLockContract):
     backend = ZookeeperBackend
 
 
+class TestConversions(ConversionContract):
+    backend = ZookeeperBackend
+
+
 class TestDeadlocks(DeadlockContract):
     backend = ZookeeperBackend
 
@@ -52,3 +58,15 @@ class TestEntrySets(EntrySetContract):
 
     def lose_reply(self, party: Party, method: str) -> None:
         self.proxy.on_request("multi", Connection.lose_reply)
+
+
+class TestPublishedValues(PublishedValueContract):
+    backend = ZookeeperBackend
+
+    @pytest.fixture
+    def url(self, zookeeper: ZooKeeper, root: str) -> Iterator[str]:
+        with FaultProxy(zookeeper.host, zookeeper.port, ZooKeeperFrames) as self.proxy:
+            yield f"zookeeper://127.0.0.1:{self.proxy.port}{root}"
+
+    def lose_reply(self, party: Party, method: str) -> None:
+        self.proxy.on_request("setData", Connection.lose_reply)

@@ -13,7 +13,7 @@ from hypothesis.stateful import rule
 from coordlock.grant import Grant, GrantState
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.claim import Claim, Mode, Permit, in_force
 from coordlock.runtime.deadline import Cancelled
 from tests.simulation.bad_day import HONEST, PARTIES, BadDay, delays, indices
 from tests.simulation.turns import Turns, may_hold_together
@@ -167,7 +167,7 @@ class Contention(BadDay):
         running = [grant for party, grant in self.held if not party.paused and trusts(grant)]
         for queue in self.queues:
             claims = [
-                entry.claim
+                in_force(entry.claim)
                 for grant in running
                 if grant.token not in self.removed
                 for entry in grant._ticket.entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.claim import Claim, Mode, Permit, in_force
 from coordlock.model.contender import Contender
 
 __all__ = ["Turns", "may_hold_together"]
@@ -58,4 +58,4 @@ class Turns:
 def _may_enter(me: Contender, earlier: tuple[Contender, ...]) -> bool:
     if isinstance(me.claim, Permit):
         return len(earlier) < me.claim.of
-    return all(may_hold_together([me.claim, one.claim]) for one in earlier)
+    return all(may_hold_together([in_force(me.claim), in_force(one.claim)]) for one in earlier)

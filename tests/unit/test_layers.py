@@ -37,6 +37,7 @@ LAYERS: Final = {
         "grant",
         "held",
         "lock",
+        "loss_signal",
         "queue_view",
         "recipes",
         "signals",

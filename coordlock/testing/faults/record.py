@@ -10,7 +10,7 @@ from select import PIPE_BUF
 from sys import intern
 from typing import Any, Final, get_type_hints
 
-from coordlock.model.claim import Claim, Mode, Permit, parse_marker
+from coordlock.model.claim import Claim, Convertible, Mode, Permit, parse_marker
 from coordlock.testing.faults import events
 from coordlock.testing.faults.events import Event, Kind, Reach
 
@@ -85,7 +85,7 @@ def _truth(value: Any) -> bool:
 
 def _claim(value: Any) -> Claim:
     claim = parse_marker(_text(value))
-    if claim.marker != value:
+    if claim.marker != value or isinstance(claim, Convertible):
         raise ValueError(f"no claim: {value!r}")
     return claim
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlock.model.admission import blockers, holders, mismatch, next_in_line
-from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.claim import AnyClaim, Claim, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 
 #: Row: held, column: asked for; the published table of the VMS lock manager.
@@ -29,7 +29,7 @@ COMPATIBLE = {
 }
 
 
-def contender(order: int, claim: Claim) -> Contender:
+def contender(order: int, claim: AnyClaim) -> Contender:
     return Contender(id=f"id{order}", key=f"q/{order}", claim=claim, order=order, token=order)
 
 
@@ -43,7 +43,8 @@ def truly_admitted(snapshot: Snapshot, me: Contender) -> bool:
     if isinstance(me.claim, Permit):
         return len(earlier) < me.claim.of
     for one in earlier:
-        if isinstance(one.claim, Permit) or not COMPATIBLE[one.claim, me.claim]:
+        assert isinstance(me.claim, Mode)
+        if not isinstance(one.claim, Mode) or not COMPATIBLE[one.claim, me.claim]:
             return False
     return True
 
@@ -81,6 +82,7 @@ def test_holders_never_conflict(claims: list[Claim]) -> None:
             assert len(holding) <= one.claim.of
             continue
         for other in holding[number + 1 :]:
+            assert isinstance(one.claim, Mode)
             assert isinstance(other.claim, Mode)
             assert COMPATIBLE[one.claim, other.claim]
 

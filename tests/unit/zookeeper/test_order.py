@@ -32,7 +32,7 @@ class Result:
     """kazoo's, as far as it is used; it calls back in a thread for answers."""
 
     def __init__(self, completions: deque[Callable[[], object]]) -> None:
-        self.value: Any = None
+        self.value: Any = (b"", SimpleNamespace(version=0))
         self.exception: Exception | None = None
         self._completions = completions
         self._callback: Callable[[Any], object] = lambda _: None

@@ -1,0 +1,75 @@
+"""What contenders publish: one file for each that publishes something.
+
+A file is replaced as a whole, so it is read as it was at one moment. Only the contender's own
+process writes it, and removes it once the contender has left; what dead processes leave is swept
+with their sessions. A contender without a file publishes nothing, in the first version.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+
+from coordlock.errors import Evicted, VersionMismatch
+from coordlock.model.claim import Convertible
+from coordlock.model.contender import Contender
+from coordlock_local.directory import Directory
+from coordlock_local.slots import Place, stands
+
+__all__ = ["described", "publish", "remove", "version_of", "write"]
+
+
+def write(directory: Directory, session: str, id: str, value: bytes, version: int = 1) -> None:
+    """Let the contender ``id`` of ``session`` publish ``value``."""
+    path = directory.value(session, id)
+    new = f"{path}.new"
+    descriptor = directory.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    with open(descriptor, "wb") as file:
+        file.write(b"%d\n" % version)
+        file.write(value)
+    os.replace(new, path)
+
+
+def described(directory: Directory, contender: Contender) -> Contender:
+    """``contender`` with what it publishes now, and claims therefore."""
+    value, version = _read(directory, contender)
+    claim = contender.claim
+    if isinstance(claim, Convertible):
+        claim = Convertible.decode(value)
+    return replace(contender, claim=claim, value=value, version=version)
+
+
+def version_of(directory: Directory, contender: Contender) -> int:
+    """The version of what ``contender`` publishes now."""
+    return _read(directory, contender)[1]
+
+
+def publish(directory: Directory, contender: Contender, value: bytes, version: int) -> None:
+    """See `PublishedValues.publish`; of this process's own contenders, one call at a time."""
+    if not stands(directory, Place.of(contender)):
+        raise Evicted(contender.key)
+    found = _read(directory, contender)
+    if found == (value, version + 1):
+        return
+    if found[1] != version:
+        raise VersionMismatch(contender.key, version)
+    write(directory, contender.session, contender.id, value, version + 1)
+    with suppress(FileNotFoundError):  # so that those who watch it look
+        os.close(directory.open(directory.watch(contender.session, contender.id), os.O_WRONLY))
+
+
+def remove(directory: Directory, session: str, id: str) -> None:
+    """Forget what the contender ``id`` of ``session`` has published; it has left."""
+    with suppress(FileNotFoundError):
+        os.unlink(directory.value(session, id))
+
+
+def _read(directory: Directory, contender: Contender) -> tuple[bytes, int]:
+    try:
+        descriptor = directory.open(directory.value(contender.session, contender.id), os.O_RDONLY)
+    except FileNotFoundError:
+        return b"", 1
+    with open(descriptor, "rb") as file:
+        version, _, value = file.read().partition(b"\n")
+    return value, int(version)

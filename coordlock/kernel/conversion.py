@@ -1,0 +1,222 @@
+"""Converting a grant in its place: the protocol around `coordlock.model.conversion`.
+
+What a contender claims is published by one request after the other. A request goes on until it is
+answered, whoever waits for it: until then nobody knows what the contender claims. So whatever ends
+a conversion, it is taken back by one more request behind it. A grant counts as weaker before the
+service hears of it, and as stronger only when the service has said so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from coordlock.backend import values
+from coordlock.errors import (
+    AcquireCancelled,
+    ClientClosed,
+    ConversionDeadlock,
+    ConversionTimeout,
+    CoordlockError,
+    Evicted,
+)
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.retry import retried
+from coordlock.kernel.ticket import Ticket
+from coordlock.kernel.watchdog import Watchdog
+from coordlock.model import conversion
+from coordlock.model.claim import Convertible, Mode
+from coordlock.model.contender import Contender, Snapshot, are_same
+from coordlock.model.conversion import Deadlock, Publish
+from coordlock.runtime.cancellation import ENDING
+from coordlock.runtime.clock import sleep
+from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.promise import Promise, failed, resolved, settled
+
+__all__ = ["Conversions"]
+
+#: Seconds after which a reading is repeated that shows less than is known.
+_PAUSE: Final = 0.1
+
+
+class Conversions:
+    """The conversions of one granted ticket, one at a time."""
+
+    def __init__(self, engine: Engine, ticket: Ticket, check: Callable[[], None]) -> None:
+        """``check`` raises why the grant has ended, if it has."""
+        claim = ticket.entries[0].claim
+        assert isinstance(claim, Convertible)
+        #: The mode that was acquired.
+        self.acquired: Final = claim.mode
+        #: The mode that the holder may count on.
+        self.mode = claim.mode
+        self._engine = engine
+        self._ticket = ticket
+        self._check = check
+        self._values = values.of(engine.backend)
+        self._lock = threading.Lock()
+        self._is_busy = False
+        #: The last request to publish something.
+        self._last: Promise[None] = resolved(None)
+        #: What the conversion that is under way waits for, and those in its way.
+        self._news: Promise[None] = resolved(None)
+        self._in_the_way: Sequence[Contender] = ()
+        ticket.end.add_done_callback(lambda _: self._news.resolve(None))
+
+    def convert(self, target: Mode, seconds: float | None) -> Steps[None]:
+        """Hold the mode ``target`` in place of the one of now, within ``seconds``."""
+        with self._lock:
+            if self._is_busy:
+                raise RuntimeError(f"the grant of {self._ticket.name!r} is being converted already")
+            self._is_busy = True
+        started = self._engine.clock.now()
+        try:
+            deadline = self._engine.deadline(seconds)
+            if ENDING.waits is not None:
+                deadline = Deadline.at_latest(deadline, self._engine.clock, (ENDING.waits,))
+            yield deadline
+            yield from self._convert(target)
+        except Cancelled as cancelled:
+            raise AcquireCancelled(self._ticket.name, str(cancelled)) from cancelled.__cause__
+        except DeadlineReached as late:
+            if not self._in_the_way or self._ticket.session.suspicion is not None:
+                raise self._engine.silent(late) from late.__cause__
+            waited = self._engine.clock.now() - started
+            raise self._in_vain(target, waited) from None
+        finally:
+            self._in_the_way = ()
+            self._publish(self._settled)
+            self._is_busy = False
+
+    def _convert(self, target: Mode) -> Steps[None]:
+        # What is neither stronger nor weaker is reached by way of what is stronger, so that each
+        # step can be taken back: nobody who holds the first mode is kept out by that.
+        stronger = self.mode.joined(target)
+        if stronger is not self.mode:
+            yield from self._strengthen(stronger)
+        if target is not self.mode:
+            self._check()
+            self.mode = target
+            yield settled(self._last)
+            yield self._publish(self._settled)
+
+    def _strengthen(self, target: Mode) -> Steps[None]:
+        watchdog: Watchdog | None = None
+        try:
+            yield settled(self._last)
+            while True:
+                self._check()
+                snapshot = yield from self._read()
+                step = conversion.next_step(snapshot, self._mine(), target)
+                if isinstance(step, Deadlock):
+                    name, other = self._ticket.name, str(step.other)
+                    raise ConversionDeadlock(name, self.mode.name, target.name, other)
+                if isinstance(step, Publish):
+                    claim = step.claim
+                    yield self._publish(partial(_always, claim))
+                    if claim.mode is target:
+                        self.mode = target
+                        return
+                else:
+                    self._in_the_way = step.contenders
+                    watchdog = watchdog or self._watchdog()
+                    yield from self._wait(step.contenders, snapshot.revision)
+        finally:
+            if watchdog is not None:
+                watchdog.stop()
+
+    def _mine(self) -> Contender:
+        return self._ticket.contenders[0]
+
+    def _settled(self, claim: Convertible) -> Convertible:
+        """What to publish while no conversion is under way."""
+        return Convertible(self.mode, update=claim.update)
+
+    def _publish(self, make: Callable[[Convertible], Convertible]) -> Promise[None]:
+        """Publish what ``make`` gives for the claim that was published before."""
+        self._last = run_in_background(self._publishing(self._last, make))
+        return self._last
+
+    def _publishing(
+        self, before: Promise[None], make: Callable[[Convertible], Convertible]
+    ) -> Steps[None]:
+        yield settled(before)
+        ticket, me = self._ticket, self._mine()
+        assert isinstance(me.claim, Convertible)
+        claim = make(me.claim)
+        if claim == me.claim or ticket.is_leaving:
+            return
+        value = claim.encode()
+
+        def publish() -> Promise[None]:
+            if self._engine.closed:
+                return failed(ClientClosed())
+            if ticket.is_leaving:  # it takes what it has published along
+                return resolved(None)
+            ticket.check()
+            return self._values.publish(me, value, me.version)
+
+        yield from retried(publish, self._engine.timers)
+        changed = replace(me, claim=claim, value=value, version=me.version + 1)
+        ticket.contenders = (changed,)
+
+    def _read(self) -> Steps[Snapshot]:
+        backend, ticket = self._engine.backend, self._ticket
+        queue = ticket.entries[0].queue
+
+        def ask() -> Promise[Snapshot]:
+            return ticket.unless_lost(backend.snapshot(queue, owners=True))
+
+        while True:
+            snapshot = yield from retried(ask, self._engine.timers)
+            found = next((one for one in snapshot.contenders if are_same(one, self._mine())), None)
+            if found is None:
+                raise Evicted(queue)
+            if found.version >= self._mine().version:
+                return snapshot
+            yield sleep(self._engine.timers, _PAUSE)  # some servers show the past after a pause
+
+    def _wait(self, contenders: Sequence[Contender], revision: int) -> Steps[None]:
+        """Wait until one of ``contenders`` has left or changed, or the grant has ended."""
+        news = self._news = Promise[None]()
+        if self._ticket.end.done():
+            news.resolve(None)  # it has told the promise before
+        cancels: list[Callable[[], None]] = []
+        try:
+            for one in contenders:
+                tell = partial(_tell, news)
+                if isinstance(one.claim, Convertible):
+                    cancels.append(self._values.watch_value(one, revision, tell))
+                else:
+                    cancels.append(self._engine.backend.watch(one, revision, tell))
+            yield news
+        finally:
+            for cancel in cancels:
+                cancel()
+
+    def _watchdog(self) -> Watchdog | None:
+        delay, caller = self._engine.settings.deadlock_delay, self._ticket.caller
+        if delay is None or caller is None or len(self._engine.held_by(caller)) < 2:
+            return None
+        return Watchdog(self._engine, self._ticket, caller, delay, self._give_up)
+
+    def _give_up(self, error: CoordlockError) -> None:
+        self._news.fail(error)
+
+    def _in_vain(self, target: Mode, waited: float) -> ConversionTimeout:
+        count, holder = len(self._in_the_way), str(self._in_the_way[-1])
+        return ConversionTimeout(
+            self._ticket.name, waited, count, holder, mode=self.mode.name, target=target.name
+        )
+
+
+def _always(claim: Convertible, _: Convertible) -> Convertible:
+    return claim
+
+
+def _tell(news: Promise[None], *_: bool) -> None:
+    news.resolve(None)

@@ -1,0 +1,200 @@
+"""Exchanging the mode of a contender that is granted, in its place: what to do next. No I/O.
+
+A contender that converts publishes what it does: first its target, then which of those behind it go
+first, at last the new mode. In between it reads its queue. Why no two that conflict are granted:
+
+* A contender behind it reads the queue after it has come, and so sees the target, unless it came
+  before that was published. Then the converting one sees it, when it reads the queue after that.
+* If what is seen then may have been granted, the conversion waits for it, and says so. Else it
+  learns from that very answer that it has to wait, whatever leaves meanwhile. Without the answer
+  both would wait for each other, or none.
+* Who stands before it never waits for it. So it waits for all of those that conflict, granted or
+  not: they need nothing that it holds.
+* Two that convert read the queue after both have published, at least one of them. If each waits for
+  the other's mode, one gives up. If one does, it goes second. If none does and their targets
+  conflict, one takes its target back until the other has ended: the one that has decided nothing,
+  else the one behind.
+* An exchange for a mode that conflicts with less asks nobody. A contender that it lets in reads the
+  queue anew, and waits for all that conflict and stand before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from coordlock.model.admission import holders, obstacles
+from coordlock.model.claim import Convertible, Mode, Permit
+from coordlock.model.contender import Contender, Snapshot
+
+__all__ = ["Deadlock", "Publish", "Step", "Wait", "is_weaker", "next_step", "waited_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Publish ``claim``, then read the queue, unless that ends the conversion."""
+
+    claim: Convertible
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until one of ``contenders`` has left or published something else, then read again."""
+
+    contenders: tuple[Contender, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """Give up: ``other`` converts, too, and each waits for what the other has."""
+
+    other: Contender
+
+
+Step = Publish | Wait | Deadlock
+
+
+def is_weaker(target: Mode, mode: Mode) -> bool:
+    """Whether ``target`` conflicts with nothing that ``mode`` does not conflict with."""
+    return mode.joined(target) is mode
+
+
+def next_step(snapshot: Snapshot, me: Contender, target: Mode) -> Step:
+    """What brings ``me``, which is granted and claims what it last published, closer to ``target``.
+
+    The snapshot must omit none, and have been read after that was published.
+    """
+    mine = me.claim
+    assert isinstance(mine, Convertible)
+    done = Publish(Convertible(target, update=mine.update))
+    if is_weaker(target, mine.mode):
+        return done
+    others = [one for one in snapshot.contenders if one.key != me.key]
+    gives_up: set[str] = set()
+    for other, theirs, wanted in _converting(others):
+        waits_for_it = target.conflicts(theirs.mode)
+        it_waits = wanted.conflicts(mine.mode)
+        if waits_for_it and it_waits:
+            if mine.target is None or other.order < me.order:
+                return Deadlock(other)
+            gives_up.add(other.key)  # when it sees this one
+        settled = waits_for_it or it_waits or not target.conflicts(wanted)
+        if settled or mine.yields_to is not None:
+            continue
+        if mine.target is None and _is_stuck_behind(snapshot, (other,), me, gives_up):
+            return Deadlock(other)
+        if mine.target is None or (theirs.yields_to is None and me.order < other.order):
+            return Wait((other,))
+        return Publish(replace(mine, target=None))
+    if mine.target is None:
+        return Publish(replace(mine, target=target))
+    if mine.yields_to is None:
+        in_the_way = waited_for(snapshot, me)
+        if not in_the_way:
+            return done
+        rivals = [one for one, _, _ in _converting(others) if one.key not in gives_up]
+        if rivals and _is_stuck_behind(snapshot, in_the_way, me, gives_up):
+            return Deadlock(rivals[0])
+        return Publish(replace(mine, yields_to=tuple(_ranges(snapshot, in_the_way, me))))
+    left = waited_for(snapshot, me)
+    if not left:
+        return done
+    # One of those that must all leave is enough, and any that may come to convert against it.
+    watched = [one for one in left[:-1] if isinstance(one.claim, Convertible)]
+    return Wait((*watched, left[-1]))
+
+
+def waited_for(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
+    """Those that must leave, or claim less, before the conversion of ``me`` is done."""
+    mine = me.claim
+    assert isinstance(mine, Convertible)
+    assert mine.target is not None
+    others = (one for one in snapshot.contenders if one.key != me.key)
+    if mine.yields_to is None:
+        return tuple(one for one in others if _is_in_the_way(snapshot, one, me, mine.target))
+    return tuple(
+        one
+        for one in others
+        if _mode_of(one).conflicts(mine.target)
+        and (one.order < me.order or mine.lets_pass(one.order))
+    )
+
+
+def _is_stuck_behind(
+    snapshot: Snapshot, ahead: Iterable[Contender], me: Contender, gives_up: set[str]
+) -> bool:
+    """Whether one of ``ahead`` waits for ``me`` in the end, so that ``me`` must not wait for it.
+
+    But for those that ``gives_up`` has the keys of.
+    """
+    admitted = holders(snapshot)
+    seen = set(gives_up)
+    left = list(ahead)
+    while left:
+        one = left.pop()
+        if one.key == me.key:
+            return True
+        if one.key in seen:
+            continue
+        seen.add(one.key)
+        if isinstance(one.claim, Convertible) and one.claim.target is not None:
+            left += waited_for(snapshot, one)
+        elif one.id not in admitted:
+            left += obstacles(snapshot, one)[0]
+    return False
+
+
+def _converting(others: Sequence[Contender]) -> Iterator[tuple[Contender, Convertible, Mode]]:
+    """Those that convert, with what they claim and their targets."""
+    for one in others:
+        if isinstance(one.claim, Convertible) and one.claim.target is not None:
+            yield one, one.claim, one.claim.target
+
+
+def _is_in_the_way(snapshot: Snapshot, one: Contender, me: Contender, target: Mode) -> bool:
+    """Whether a conversion of ``me`` to ``target`` has to wait for ``one``."""
+    if not _mode_of(one).conflicts(target):
+        return False
+    return one.order < me.order or _may_be_granted(snapshot, one)
+
+
+def _may_be_granted(snapshot: Snapshot, one: Contender) -> bool:
+    """Whether ``one`` is granted, or would be but for conversions that have decided nothing."""
+    claim = one.claim
+    if isinstance(claim, Convertible) and claim.target is not None:
+        return True
+    update = isinstance(claim, Convertible) and claim.update
+    mode = _mode_of(one)
+    for other in snapshot.before(one):
+        theirs = other.claim
+        if isinstance(theirs, Convertible):
+            decided = theirs if theirs.yields_to is not None else replace(theirs, target=None)
+            if decided.excludes(mode, one.order, update=update):
+                return False
+        elif _mode_of(other).conflicts(mode):
+            return False
+    return True
+
+
+def _ranges(
+    snapshot: Snapshot, in_the_way: Sequence[Contender], me: Contender
+) -> Iterator[tuple[int, int]]:
+    """The orders of those ``in_the_way`` behind ``me``; no other contender is in between."""
+    wanted = {one.key for one in in_the_way}
+    first = last = 0
+    for one in snapshot.contenders:
+        if one.order > me.order and one.key in wanted:
+            first, last = first or one.order, one.order
+        elif first:
+            yield first, last
+            first = 0
+    if first:
+        yield first, last
+
+
+def _mode_of(one: Contender) -> Mode:
+    """What it excludes by now, but for a target."""
+    claim = one.claim
+    if isinstance(claim, Convertible):
+        return claim.mode
+    return Mode.EX if isinstance(claim, Permit) else claim

@@ -1,0 +1,364 @@
+"""What converting a grant promises on every backend, sync and async.
+
+Subclass `ConversionContract` as `coordlock.testing.lock_contract.LockContract`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+import pytest
+
+import coordlock
+from coordlock import (
+    AcquireTimeout,
+    ConversionDeadlock,
+    ConversionTimeout,
+    Convertible,
+    LockLost,
+    Mode,
+    Unfenceable,
+)
+from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.waiting import eventually
+
+__all__ = ["ConversionContract"]
+
+#: No answer takes longer on a healthy service, however loaded the machine is.
+BOUND: Final = 60.0
+
+Start = Callable[..., Future[Any]]
+
+
+def is_converting(client: Any, name: str) -> bool:
+    """Whether a holder waits for its conversion, and has decided who goes first."""
+    claims = (one.contender.claim for one in client.contenders(name))
+    return any(isinstance(one, Convertible) and one.yields_to is not None for one in claims)
+
+
+def waiters(client: Any, name: str) -> int:
+    """How many wait for the lock."""
+    return sum(not one.holding for one in client.contenders(name))
+
+
+class ConversionContract(ClientSuite):
+    """The suite. Every test runs with a sync and with an async client."""
+
+    @pytest.mark.parametrize("target", [one for one in Mode if one is not Mode.NL])
+    @pytest.mark.parametrize("mode", [one for one in Mode if one is not Mode.NL])
+    def test_a_grant_alone_is_converted_to_every_mode(
+        self, client: Any, other: Any, mode: Mode, target: Mode
+    ) -> None:
+        with client.lock("a", mode=mode, convertible=True) as grant:
+            assert grant.claim is mode
+            (before,) = other.contenders("a")
+            grant.convert(target)
+            assert grant.claim is target
+            (member,) = other.contenders("a")
+            assert (member.claim, member.converting_to) == (target, None)
+            assert (member.holding, member.token) == (True, before.token)
+            grant.check()
+            for wanted in Mode:
+                found = other.lock("a", mode=wanted).try_acquire()
+                assert (found is None) == wanted.conflicts(target)
+                if found is not None:
+                    found.release()
+        assert client.contenders("a") == ()
+
+    def test_an_upgrade_waits_for_readers_that_hold(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        with other.read_lock("a").acquire() as reader:
+            mine = client.upgradeable_lock("a").acquire()
+            upgrade = start(mine.upgrade)
+            eventually(lambda: is_converting(other, "a"))
+            assert not upgrade.done()
+            assert mine.claim.name == "PR"
+            assert reader.state is coordlock.GrantState.HELD
+        upgrade.result(BOUND)
+        assert mine.claim.name == "EX"
+        assert other.read_lock("a").try_acquire() is None
+        mine.release()
+
+    def test_readers_that_come_later_wait_for_an_upgrade(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        reader = other.read_lock("a").acquire()
+        mine = client.upgradeable_lock("a").acquire()
+        upgrade = start(mine.upgrade)
+        eventually(lambda: is_converting(other, "a"))
+        late = start(other.read_lock("a").acquire)
+        eventually(lambda: waiters(other, "a") == 1)
+        reader.release()
+        upgrade.result(BOUND)
+        assert not late.done()
+        mine.release()
+        late.result(BOUND).release()
+
+    def test_an_upgrade_does_not_wait_for_a_writer_behind_it_nor_for_readers_behind_that(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        """It stands at its old place: at the end of the queue it would wait for ever."""
+        mine = client.upgradeable_lock("a").acquire()
+        writer = start(other.lock("a").acquire)
+        eventually(lambda: waiters(other, "a") == 1)
+        reader = start(other.read_lock("a").acquire)
+        eventually(lambda: waiters(other, "a") == 2)
+        mine.upgrade(timeout=BOUND)
+        assert not writer.done()
+        mine.release()
+        writer.result(BOUND).release()
+        reader.result(BOUND).release()
+
+    def test_a_reader_is_not_let_in_when_a_writer_before_it_gives_up(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        """The one that converts has not waited for that reader."""
+        reader = other.read_lock("a").acquire()
+        mine = client.upgradeable_lock("a").acquire()
+        giving_up = coordlock.Cancellation()
+        writer = start(other.lock("a", cancellation=giving_up).acquire)
+        eventually(lambda: waiters(other, "a") == 1)
+        late = start(other.read_lock("a").acquire)
+        eventually(lambda: waiters(other, "a") == 2)
+        upgrade = start(mine.upgrade)
+        eventually(lambda: is_converting(other, "a"))
+        giving_up.cancel("enough")
+        with pytest.raises(coordlock.AcquireCancelled):
+            writer.result(BOUND)
+        reader.release()
+        upgrade.result(BOUND)
+        assert not late.done()
+        assert waiters(other, "a") == 1
+        mine.release()
+        late.result(BOUND).release()
+
+    def test_a_downgrade_lets_in_readers_up_to_the_next_writer(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        mine = client.lock("a", convertible=True).acquire()
+        reader = start(other.read_lock("a").acquire)
+        eventually(lambda: waiters(other, "a") == 1)
+        writer = start(other.lock("a").acquire)
+        eventually(lambda: waiters(other, "a") == 2)
+        late = start(other.read_lock("a").acquire)
+        eventually(lambda: waiters(other, "a") == 3)
+        mine.downgrade()
+        assert mine.claim is Mode.PR
+        reader.result(BOUND).release()
+        assert not writer.done()
+        assert not late.done()
+        mine.release()
+        writer.result(BOUND).release()
+        late.result(BOUND).release()
+
+    def test_a_grant_goes_up_and_down_as_often_as_it_likes(self, client: Any, other: Any) -> None:
+        with client.upgradeable_lock("a") as grant:
+            for _ in range(5):
+                assert other.lock("a").try_acquire() is None
+                grant.upgrade()
+                assert other.read_lock("a").try_acquire() is None
+                grant.downgrade()
+                with other.read_lock("a"):
+                    pass
+
+    def test_upgradeable_locks_exclude_each_other_and_writers_and_not_readers(
+        self, client: Any, other: Any
+    ) -> None:
+        with client.upgradeable_lock("a"):
+            assert other.upgradeable_lock("a").try_acquire() is None
+            assert other.write_lock("a").try_acquire() is None
+            with other.read_lock("a"):
+                pass
+        with other.read_lock("a"), client.upgradeable_lock("a"):
+            pass
+        with other.write_lock("a"):
+            assert client.upgradeable_lock("a").try_acquire() is None
+
+    def test_of_two_that_convert_against_each_other_the_later_fails_at_once(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        mine = client.lock("a", mode=Mode.PR, convertible=True).acquire()
+        theirs = other.lock("a", mode=Mode.PR, convertible=True).acquire()
+        first = start(mine.upgrade)
+        eventually(lambda: is_converting(other, "a"))
+        with pytest.raises(ConversionDeadlock, match="upgradeable_lock") as caught:
+            theirs.upgrade()
+        assert (caught.value.name, caught.value.mode, caught.value.target) == ("a", "PR", "EX")
+        assert theirs.claim is Mode.PR
+        theirs.check()
+        theirs.release()
+        first.result(BOUND)
+        mine.release()
+
+    def test_of_two_that_convert_at_once_exactly_one_fails(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        for _ in range(5):
+            grants = [
+                one.lock("a", mode=Mode.PR, convertible=True).acquire() for one in (client, other)
+            ]
+            together = threading.Barrier(2)
+
+            def upgrade(grant: Any, together: threading.Barrier = together) -> str:
+                together.wait(BOUND)
+                try:
+                    grant.upgrade()
+                except ConversionDeadlock:
+                    grant.release()
+                    return "deadlock"
+                grant.release()
+                return "converted"
+
+            calls = [start(upgrade, grant) for grant in grants]
+            outcomes = sorted(call.result(BOUND) for call in calls)
+            assert outcomes == ["converted", "deadlock"]
+
+    def test_a_conversion_that_times_out_leaves_the_grant_and_keeps_nobody_out(
+        self, client: Any, other: Any
+    ) -> None:
+        with other.read_lock("a"), client.upgradeable_lock("a") as mine:
+            with pytest.raises(ConversionTimeout, match="still held in mode PR") as caught:
+                mine.upgrade(timeout=0.2)
+            assert isinstance(caught.value, AcquireTimeout)
+            assert caught.value.holder
+            assert mine.claim is Mode.PR
+            mine.check()
+            eventually(lambda: not any(one.converting_to for one in other.contenders("a")))
+            with other.read_lock("a"):
+                pass
+        with client.lock("a"):
+            pass
+
+    def test_who_is_released_or_lost_while_it_converts_is_told(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        with other.read_lock("a"):
+            mine = client.upgradeable_lock("a").acquire()
+            upgrade = start(mine.upgrade)
+            eventually(lambda: is_converting(other, "a"))
+            mine.release()
+            with pytest.raises(LockLost, match="released"):
+                upgrade.result(BOUND)
+            mine = client.upgradeable_lock("a").acquire()
+            upgrade = start(mine.upgrade)
+            eventually(lambda: is_converting(other, "a"))
+            [member] = [one for one in other.contenders("a") if one.converting_to]
+            other.evict(member)
+            with pytest.raises(LockLost, match="evicted"):
+                upgrade.result(BOUND)
+            with pytest.raises(LockLost):
+                mine.downgrade()
+            mine.release()
+        assert client.contenders("a") == ()
+
+    def test_a_holder_that_dies_while_it_converts_keeps_nobody_out(
+        self, client: Any, connect: Callable[..., Any], start: Start
+    ) -> None:
+        dying = connect()
+        with client.read_lock("a"):
+            mine = dying.upgradeable_lock("a").acquire()
+            upgrade = start(mine.upgrade)
+            eventually(lambda: is_converting(client, "a"))
+            late = start(client.read_lock("a").acquire)
+            dying.close()
+            with pytest.raises((LockLost, coordlock.ClientClosed)):
+                upgrade.result(BOUND)
+            late.result(BOUND).release()
+
+    def test_a_grant_converts_one_at_a_time(self, client: Any, other: Any, start: Start) -> None:
+        with other.read_lock("a") as reader:
+            mine = client.upgradeable_lock("a").acquire()
+            upgrade = start(mine.upgrade)
+            eventually(lambda: is_converting(other, "a"))
+            with pytest.raises(RuntimeError, match="is being converted already"):
+                mine.upgrade()
+            reader.release()
+            upgrade.result(BOUND)
+            mine.release()
+
+    def test_the_token_of_a_grant_that_became_stronger_is_no_fencing_token(
+        self, client: Any
+    ) -> None:
+        with client.lock("a", mode=Mode.PR, convertible=True) as grant:
+            token = grant.token
+            grant.upgrade()
+            with pytest.raises(Unfenceable, match="transaction"):
+                _ = grant.token
+            grant.downgrade()
+            assert grant.token == token
+        with client.lock("a", convertible=True) as grant:
+            token = grant.token
+            grant.downgrade()
+            assert grant.token == token > 0
+
+    def test_many_readers_give_way_to_one_upgrade_after_the_other(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        """Three hundred holds of readers and of writers that were readers before."""
+        inside: set[str] = set()
+        lock = threading.Lock()
+
+        def enter(who: str, alone: bool) -> None:
+            with lock:
+                assert not (alone and inside)
+                assert "writer" not in inside
+                inside.add("writer" if alone else who)
+
+        def leave(who: str, alone: bool) -> None:
+            with lock:
+                inside.discard("writer" if alone else who)
+
+        def read(number: int) -> None:
+            for turn in range(20):
+                with (client, other)[turn % 2].read_lock("a"):
+                    enter(f"reader {number}", False)
+                    leave(f"reader {number}", False)
+
+        def write(number: int) -> None:
+            for turn in range(15):
+                with (client, other)[turn % 2].upgradeable_lock("a") as grant:
+                    enter(f"upgradeable {number}", False)
+                    leave(f"upgradeable {number}", False)
+                    grant.upgrade()
+                    enter("", True)
+                    leave("", True)
+
+        calls = [start(work, number) for number in range(4) for work in (read, write)]
+        for call in calls:
+            call.result(2 * BOUND)
+        assert client.contenders("a") == ()
+
+    # Bad input
+
+    def test_what_cannot_be_converted_says_what_to_write(self, client: Any) -> None:
+        with (
+            client.lock("a", mode=Mode.PR) as plain,
+            pytest.raises(ValueError, match=r"convertible=True.*upgradeable_lock"),
+        ):
+            plain.upgrade()
+        with client.semaphore("s", 2) as permit, pytest.raises(ValueError, match="semaphore"):
+            permit.convert(Mode.EX)
+        with client.multi_lock(["a", "b"]) as both, pytest.raises(ValueError, match="several"):
+            both.downgrade()
+        with client.lock("a", convertible=True) as grant:
+            for wrong in (Mode.NL, "EX", None):
+                with pytest.raises(ValueError, match="mode must be one of"):
+                    grant.convert(wrong)
+        with pytest.raises(LockLost, match="released"):
+            grant.convert(Mode.PR)
+        with (
+            client.lock("a", mode=Mode.PR, convertible=True) as grant,
+            pytest.raises(ValueError, match="convert"),
+        ):
+            grant.downgrade(Mode.EX)
+        with pytest.raises(ValueError, match="not both"):
+            client.lock("a", convertible=True, reentrant=True)
+        with pytest.raises(ValueError, match="NL"):
+            client.lock("a", mode=Mode.NL, convertible=True)
+        with pytest.raises(ValueError, match="acquire it alone"):
+            client.multi_lock([client.upgradeable_lock("a"), "b"])
+        assert client.contenders("a") == client.contenders("b") == ()
