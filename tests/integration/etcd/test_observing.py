@@ -14,8 +14,9 @@ from coordlock_etcd import EtcdBackend
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.places import Place
 
-from coordlock.backend import Delete, Listing, Observation, Put
+from coordlock.backend import Delete, Expect, Listing, Observation, Put
 from coordlock.config import configure
+from coordlock.errors import BackendError, VersionMismatch
 from coordlock.log import flush
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.backend_contract import BOUND, Party
@@ -25,7 +26,7 @@ from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
-from tests.integration.etcd.conftest import Join
+from tests.integration.etcd.conftest import EtcdClient, Join
 
 #: With this time-to-live a client looks once in a second.
 QUICK = "3s"
@@ -489,8 +490,30 @@ def test_keys_without_a_leading_slash_are_those_of_the_same_paths(
     eventually(lambda: values(observed) == {"a": b"1", "b": b"2"})
     eventually(lambda: values(single) == {"b": b"2"})
     assert list(backend.read(folder).result(BOUND).values) == [folder + "a", folder + "b"]
-    backend.write([Delete(folder + "a")]).result(BOUND)
+    with pytest.raises(VersionMismatch) as caught:
+        backend.write([Expect(folder + "a", 7), Put(folder + "b", b"")]).result(BOUND)
+    assert caught.value.key == folder + "a"
+    backend.write([Expect(folder + "a", 1), Delete(folder + "a")]).result(BOUND)
     eventually(lambda: values(observed) == {"b": b"2"})
+
+
+def test_conditions_alone_are_compared_and_change_nothing(other: EtcdBackend, folder: str) -> None:
+    other.write([Put(folder + "a", b"1")]).result(BOUND)
+    before = other.read(folder).result(BOUND)
+    met = other.write([Expect(folder + "a", 1), Expect(folder + "b", 0)]).result(BOUND)
+    assert met >= before.revision
+    with pytest.raises(VersionMismatch):
+        other.write([Expect(folder + "a", 2)]).result(BOUND)
+    assert other.write([]).result(BOUND) >= met
+    assert other.read(folder).result(BOUND).values == before.values
+
+
+def test_a_write_that_is_too_large_is_refused_and_not_done(other: EtcdBackend, folder: str) -> None:
+    with pytest.raises(BackendError, match="max-request-bytes"):
+        other.write([Put(folder + "a", b"x" * 2_000_000)]).result(BOUND)
+    with pytest.raises(BackendError, match="max-txn-ops"):
+        other.write([Put(f"{folder}{number}", b"") for number in range(129)]).result(BOUND)
+    assert other.read(folder).result(BOUND).values == {}
 
 
 def test_other_programs_contenders_are_observed(etcd: Etcd, other: EtcdBackend, root: str) -> None:
@@ -516,6 +539,19 @@ def test_an_observation_needs_no_session(
     assert observed.view.ended is not None
     late = backend.follow(folder, lambda: None)
     assert late.view.ended is not None
+
+
+def test_a_given_clients_channel_carries_observations_and_is_not_closed(
+    etcd: Etcd, other: EtcdBackend, root: str, folder: str, no_leaks: None
+) -> None:
+    client = EtcdClient(etcd.host, etcd.port)
+    for number in range(2):
+        backend = EtcdBackend.configure(configure(f"etcd://ignored{root}"), client)
+        observed = follow(backend, folder)
+        put(other, a=str(number))(folder)
+        eventually(lambda: values(observed) == {"a": b"%d" % number})  # noqa: B023
+        backend.close().result(BOUND)
+    client.channel.close()
 
 
 def test_a_callback_that_raises_disturbs_no_other(
