@@ -343,7 +343,7 @@ class BaseGrant(Resident, shown="Grant"):
         """What the service keeps under ``key``, an absolute path, or None.
 
         It was so at a moment at which the lock was held, and shows all that was written under it
-        before. Only where the service keeps data: etcd and ZooKeeper. Raises `LockLost`,
+        before. Only where the service keeps data. Raises `LockLost`,
         `InvalidKey`, `Unsupported`, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
         """
         service, (me, *others) = self._guard(), self._ticket.contenders

@@ -48,8 +48,9 @@ def check_key(key: str, root: str, queues: Iterable[str]) -> str:
         raise InvalidKey(key[:40] + "…", f"is longer than {_MAX_KEY_BYTES} bytes in UTF-8")
     if parts[0] == "zookeeper":
         raise InvalidKey(key, "lies under '/zookeeper', which belongs to ZooKeeper itself")
-    at_top = root == "/"
-    for refused in (f"/{escape(queue)}" for queue in queues) if at_top else (root,):
+    at_top = root in ("/", "")
+    places = (f"/{escape(queue)}" for queue in queues) if root == "/" else (root,) if root else ()
+    for refused in places:
         if (key + "/").startswith(refused + "/"):
             problem = f"lies under {refused!r}, where every key is a contender for a lock"
             raise InvalidKey(key, problem)

@@ -51,11 +51,16 @@ class Attempts:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def run(self, action: Callable[[], T], timeout: float) -> Promise[T]:
-        """The outcome of ``action``, repeated for up to ``timeout`` seconds while it is `Busy`."""
+    def run(self, action: Callable[[], T], timeout: float, *, at_once: bool = True) -> Promise[T]:
+        """The outcome of ``action``, repeated for up to ``timeout`` seconds while it is `Busy`.
+
+        The calling thread tries first, if ``at_once``: for what takes microseconds.
+        """
         started = time.monotonic()
         pause = _FIRST
-        while self._thread is None:  # else it takes its turn behind those that wait already
+        while (
+            at_once and self._thread is None
+        ):  # else it takes its turn behind those that wait already
             try:
                 return perform(action)
             except Busy:

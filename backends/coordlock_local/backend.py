@@ -11,15 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
 
-from coordlock.backend import (
-    Backend,
-    Capabilities,
-    EntrySets,
-    PublishedValues,
-    ServiceInfo,
-    SessionInfo,
-    SessionListener,
-)
+from coordlock.backend import Backend, Capabilities, ServiceInfo, SessionInfo, SessionListener
 from coordlock.errors import (
     BackendUnavailable,
     ConfigurationError,
@@ -44,8 +36,14 @@ from coordlock_local.slots import Place, leave, stands, tell
 from coordlock_local.watcher import Watcher, notices
 
 if TYPE_CHECKING:
-    from coordlock_local import values
+    from coordlock.backend import Listing, Observation, Operation, Stored
+    from coordlock_local import data as data_file
+    from coordlock_local import followers, values
+    from coordlock_local.data import DataFile
+    from coordlock_local.followers import Followers
 else:
+    data_file = Lazily("coordlock_local.data")  # SQLite takes a while to import
+    followers = Lazily("coordlock_local.followers")
     values = Lazily("coordlock_local.values")  # few contenders publish anything
 
 __all__ = ["LocalBackend"]
@@ -61,8 +59,10 @@ T = TypeVar("T")
 _backends: Final[weakref.WeakSet[LocalBackend]] = weakref.WeakSet()
 
 
-class LocalBackend(Backend, EntrySets, PublishedValues):
+class LocalBackend(Backend):
     """A client's session in a state directory of this machine.
+
+    Besides, it has what `EntrySets`, `PublishedValues`, `Transactions` and `Data` ask for.
 
     Requests are file operations of microseconds, done by the calling thread. Only what needs the
     counter, as adding a contender does, can find others in its way; then a thread goes on
@@ -83,6 +83,9 @@ class LocalBackend(Backend, EntrySets, PublishedValues):
         self._lock = threading.RLock()
         self._directory: Directory | None = None
         self._attempts = Attempts(os.path.join(root, "counter"))
+        #: Of what waits for the data, or for the disk.
+        self._uses = Attempts(os.path.join(root, "data.lock"))
+        self._followers: Followers | None = None
         self._listener: SessionListener | None = None
         self._session: LocalSession | None = None
         self._watcher: Watcher | None = None
@@ -184,6 +187,49 @@ class LocalBackend(Backend, EntrySets, PublishedValues):
     def evict(self, contender: Contender) -> Promise[bool]:
         return self._ask(partial(self._evict, contender), self._request_timeout)
 
+    def fetch(self, contender: Contender, key: str) -> Promise[Stored | None]:
+        return self._use(lambda data: data.fetch(contender, key))
+
+    def commit(
+        self,
+        contender: Contender,
+        operations: Sequence[Operation],
+        others: Sequence[Contender] = (),
+    ) -> Promise[None]:
+        def write(data: DataFile) -> None:
+            data.write(operations, (contender, *others))
+
+        return self._use(write)
+
+    def read(self, where: str) -> Promise[Listing]:
+        return self._use(lambda data: data.read(where))
+
+    def write(
+        self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
+    ) -> Promise[int]:
+        return self._use(lambda data: data.write(operations, guards))
+
+    def follow(self, where: str, news: Callable[[], None]) -> Observation[Listing]:
+        with self._lock:
+            if self._followers is None:
+                directory = self._prepared()
+                self._followers = followers.Followers(directory, data_file.DataFile(directory))
+                if self._closed:
+                    self._followers.close()
+        return self._followers.follow(where, news)
+
+    def _use(self, action: Callable[[DataFile], T]) -> Promise[T]:
+        """The outcome of ``action`` on the data, which may wait for the disk."""
+        ended = self._ended()
+        if ended is not None:
+            return failed(ended)
+        use = partial(self._used, action)
+        # Before the caller's own time is up, so that it is told which process is at work.
+        return self._uses.run(use, 0.8 * self._request_timeout, at_once=False)
+
+    def _used(self, action: Callable[[DataFile], T]) -> T:
+        return action(data_file.DataFile(self._prepared()))
+
     def verify(self, contender: Contender) -> Promise[None]:
         return self._ask(partial(self._verify, contender))
 
@@ -198,6 +244,9 @@ class LocalBackend(Backend, EntrySets, PublishedValues):
                 return resolved(None)
             self._closed = True
         self._attempts.close()
+        self._uses.close()
+        if self._followers is not None:
+            self._followers.close()
         if self._watcher is not None:
             self._watcher.close()
         with self._lock:
@@ -217,6 +266,8 @@ class LocalBackend(Backend, EntrySets, PublishedValues):
 
     def forget(self) -> None:
         """In a forked child: give back what was copied, and leave the parent's session alone."""
+        if self._followers is not None:
+            self._followers.forget()
         if self._watcher is not None:
             self._watcher.forget()
 

@@ -8,9 +8,11 @@
     <root>/queues/<name>                  the contenders of one lock (slots.py)
     <root>/watched/<session>-<entry id>   removed when that contender leaves (watcher.py)
     <root>/values/<session>-<entry id>    what that contender publishes (values.py)
+    <root>/data                           what applications keep, in SQLite (data.py), with
+    <root>/data.lock                      locked by whoever reads or writes it
+    <root>/data.changes                   closed by whoever has written it (followers.py)
 
-Several contenders enter in one step because the counter is held meanwhile. ``data`` is kept free
-for data.
+Several contenders enter in one step because the counter is held meanwhile.
 
 A private directory (mode 0700, what is created where none is) belongs to one user. One that an
 administrator made writable for a group (mode 2770) is shared by its members.
@@ -80,6 +82,9 @@ class Directory:
         self.shared: Final = bool(mode & 0o070)
         self.layout: Final = os.path.join(root, "layout")
         self.counter: Final = os.path.join(root, "counter")
+        self.data: Final = os.path.join(root, "data")
+        self.data_lock: Final = os.path.join(root, "data.lock")
+        self.changes: Final = os.path.join(root, "data.changes")
         self.sessions: Final = os.path.join(root, "sessions")
         self.queues: Final = os.path.join(root, "queues")
         self.watched: Final = os.path.join(root, "watched")

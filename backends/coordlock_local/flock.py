@@ -8,11 +8,43 @@ a forked child inherits the lock, so every child closes its copies (`os.register
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Final
+
+from coordlock.runtime.shared_file import no_fork
 
 if os.name == "posix":  # elsewhere `LocalBackend.configure` refuses before anything is called
     import fcntl
 
-__all__ = ["holder", "is_locked", "try_lock", "unlock"]
+__all__ = [
+    "close_in_children",
+    "holder",
+    "is_locked",
+    "keep_from_children",
+    "try_lock",
+    "unlock",
+]
+
+#: Descriptors of files that may be locked for longer than a fork can wait.
+close_in_children: Final[set[int]] = set()
+
+
+def keep_from_children(open_file: Callable[[], int]) -> int:
+    """A descriptor that ``open_file`` gives, and that forked children close at once."""
+    with no_fork:
+        descriptor = open_file()
+        close_in_children.add(descriptor)
+        return descriptor
+
+
+def _close_all() -> None:
+    for descriptor in close_in_children:
+        os.close(descriptor)
+    close_in_children.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_all)
 
 
 def try_lock(descriptor: int) -> bool:

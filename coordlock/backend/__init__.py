@@ -14,9 +14,9 @@ Rules for every method that returns a future:
 * It may stay pending while the service is silent; the kernel bounds every wait. A request that
   can no longer be answered must fail, so that nothing leaks.
 
-What some services can do besides is stated in contracts of their own, from which a backend derives
-when its service can do it: `Transactions`, `EntrySets`, `PublishedValues`, `ObservableQueues` and
-`Data`. A backend that lacks one is not an instance of it.
+What some services can do besides is stated in contracts of their own: `Transactions`, `EntrySets`,
+`PublishedValues`, `ObservableQueues` and `Data`. A backend derives from one when its service can do
+it, or has all its methods. A backend that lacks one is not an instance of it.
 """
 
 from coordlock.runtime.lazily import names_of

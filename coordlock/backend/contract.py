@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from coordlock.backend.capabilities import Capabilities
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.promise import Promise
 from coordlock.settings import Option, Settings
 
-__all__ = ["Backend", "ServiceInfo", "SessionInfo", "SessionListener"]
+__all__ = ["Addition", "Backend", "ServiceInfo", "SessionInfo", "SessionListener"]
+
+
+class Addition(metaclass=ABCMeta):
+    """What some backends can do besides: a backend derives from it, or just has its methods.
+
+    The latter where it is used by few: then its module is not imported before that.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> Any:
+        wanted: frozenset[str] = getattr(cls, "__abstractmethods__", frozenset())
+        if not wanted:
+            return NotImplemented
+        return all(any(name in vars(base) for base in kind.__mro__) for name in wanted)
 
 
 @dataclass(frozen=True, slots=True)

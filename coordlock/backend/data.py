@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from coordlock.backend.contract import Addition
 from coordlock.backend.observation import Observation
 from coordlock.model.contender import Contender
 from coordlock.runtime.promise import Promise
@@ -61,7 +62,7 @@ class Expect:
 Operation = Put | Delete | Expect
 
 
-class Transactions(ABC):
+class Transactions(Addition):
     """What a backend adds to the contract when its service can guard writes by a contender.
 
     The rules of `coordlock.backend` hold. Both fail with `Evicted` when the contender is not in its
@@ -108,7 +109,7 @@ class Listing:
     revision: int
 
 
-class Data(ABC):
+class Data(Addition):
     """What a backend adds to the contract when its service keeps values, also without a lock.
 
     The rules of `coordlock.backend` hold. Keys are absolute paths, which the caller has checked.

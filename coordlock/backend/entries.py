@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 
-from coordlock.backend.contract import Backend
+from coordlock.backend.contract import Addition, Backend
 from coordlock.errors import Unsupported
 from coordlock.model.contender import Entry, Snapshot
 from coordlock.runtime.promise import Promise
@@ -13,7 +13,7 @@ from coordlock.runtime.promise import Promise
 __all__ = ["EntrySets", "of"]
 
 
-class EntrySets(ABC):
+class EntrySets(Addition):
     """What a backend adds to the contract when its service changes several queues in one step.
 
     The rules of `coordlock.backend` hold. A set has one entry or more, and no two of one queue.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
+from coordlock.backend.contract import Addition
 from coordlock.errors import CoordlockError
 from coordlock.model.contender import Snapshot
 
@@ -121,7 +122,7 @@ class Observation(Generic[S]):
         self._news()
 
 
-class ObservableQueues(ABC):
+class ObservableQueues(Addition):
     """What a backend adds to the contract when it can follow a queue.
 
     The rules of `coordlock.backend` hold.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 
-from coordlock.backend.contract import Backend
+from coordlock.backend.contract import Addition, Backend
 from coordlock.errors import Unsupported
 from coordlock.model.contender import Contender
 from coordlock.runtime.promise import Promise
@@ -13,7 +13,7 @@ from coordlock.runtime.promise import Promise
 __all__ = ["PublishedValues", "of"]
 
 
-class PublishedValues(ABC):
+class PublishedValues(Addition):
     """What a backend adds to the contract when its contenders can carry a value.
 
     The rules of `coordlock.backend` hold. `Backend.enqueue` then publishes ``entry.value`` in the

@@ -111,6 +111,34 @@ class DeadlockContract:
         grant: coordlock.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
         assert grant.release()
 
+    def test_a_conversion_and_a_wait_for_another_lock_may_meet_in_a_circle(
+        self, connect: Connect, start: Start
+    ) -> None:
+        one, two = connect(), connect()
+        both_hold = threading.Barrier(2)
+
+        def converts() -> str:
+            with one.lock("b"), one.upgradeable_lock("a") as grant:
+                both_hold.wait(BOUND)
+                try:
+                    grant.upgrade()
+                except DeadlockDetected:
+                    return "victim"
+                return "both"
+
+        def waits() -> str:
+            with two.read_lock("a"):
+                both_hold.wait(BOUND)
+                try:
+                    with two.lock("b"):
+                        return "both"
+                except DeadlockDetected:
+                    return "victim"
+
+        calls = [start(converts), start(waits)]
+        assert sorted(call.result(BOUND) for call in calls) == ["both", "victim"]
+        assert one.contenders("a") == one.contenders("b") == ()
+
     def test_a_full_semaphore_is_part_of_a_circle_if_all_its_holders_are(
         self, connect: Connect, start: Start
     ) -> None:

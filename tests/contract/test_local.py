@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from coordlock_local import LocalBackend
@@ -10,17 +15,43 @@ from coordlock.errors import BackendUnavailable
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.conversion_contract import ConversionContract
+from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.published_value_contract import PublishedValueContract
+from coordlock.testing.transaction_contract import TransactionContract
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"local://{tmp_path}/state"
+
+
+class Disturbed(DisturbedSuite):
+    def lose_reply(self, party: Party, method: str) -> None:
+        """There is no network: the answer is thrown away."""
+        request = getattr(party.backend, method)
+
+        def lost(*arguments: Any) -> Promise[Any]:
+            request(*arguments).result(30)
+            delattr(party.backend, method)
+            return failed(BackendUnavailable("local", "the reply was lost"))
+
+        setattr(party.backend, method, lost)
+
+    @contextmanager
+    def cut_off(self, party: Party) -> Iterator[None]:
+        """There is no network: what is followed cannot be read for a while."""
+        assert isinstance(party.backend, LocalBackend)
+        assert party.backend._followers is not None
+        data = party.backend._followers._data
+        data.read = MagicMock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))  # type: ignore[method-assign]
+        party.backend._followers._notices.wake()
+        yield
+        del data.read
 
 
 class TestBackend(BackendContract):
@@ -43,22 +74,17 @@ class TestDeadlocks(DeadlockContract):
     backend = LocalBackend
 
 
-class Disturbed(DisturbedSuite):
-    def lose_reply(self, party: Party, method: str) -> None:
-        """There is no network: the answer is thrown away."""
-        request = getattr(party.backend, method)
-
-        def lost(*arguments: Any) -> Promise[Any]:
-            request(*arguments).result(30)
-            delattr(party.backend, method)
-            return failed(BackendUnavailable("local", "the reply was lost"))
-
-        setattr(party.backend, method, lost)
-
-
 class TestEntrySets(Disturbed, EntrySetContract):
     backend = LocalBackend
 
 
 class TestPublishedValues(Disturbed, PublishedValueContract):
+    backend = LocalBackend
+
+
+class TestTransactions(TransactionContract):
+    backend = LocalBackend
+
+
+class TestData(Disturbed, DataContract):
     backend = LocalBackend

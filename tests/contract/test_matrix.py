@@ -34,11 +34,11 @@ from coordlock.testing.transaction_contract import TransactionContract
 #: What a backend may add to the contract, with its suite, and the backends that have it. The other
 #: backends follow with the recipes that need it.
 ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
-    Transactions: (TransactionContract, {"etcd", "zookeeper", "memory"}),
+    Transactions: (TransactionContract, {"etcd", "local", "zookeeper", "memory"}),
     EntrySets: (EntrySetContract, {"etcd", "local", "memory", "zookeeper"}),
     PublishedValues: (PublishedValueContract, {"etcd", "local", "memory", "zookeeper"}),
     ObservableQueues: (ObservationContract, {"etcd", "memory"}),
-    Data: (DataContract, {"etcd", "memory"}),
+    Data: (DataContract, {"etcd", "local", "memory"}),
 }
 ALL: Final = {scheme: backend_for_scheme(scheme) for scheme in schemes()}
 

@@ -120,6 +120,20 @@ def test_ten_locks_at_once_are_one_round_trip_and_their_release_is_one(
     assert 0.5 <= min(release for _, release in waited) < 1.0
 
 
+def test_an_upgrade_asks_four_times_and_a_downgrade_once(
+    wire: Wire, client: coordlock.Client
+) -> None:
+    with client.upgradeable_lock("orders") as grant:
+        upgrading = wire.requests(grant.upgrade)
+        downgrading = wire.requests(grant.downgrade)
+        written = {"Txn", "setData"}
+        assert sum(n for kind, n in upgrading.items() if kind in written) == 2, upgrading
+        # On ZooKeeper what the nodes tell follows the list of their names.
+        reads = upgrading["Range"] + upgrading["getChildren2"]
+        assert reads == 2, upgrading
+        assert sum(downgrading.values()) == 1, downgrading
+
+
 def test_ten_locks_are_handed_over_without_a_read(wire: Wire, client: coordlock.Client) -> None:
     names = [f"n{number}" for number in range(10)]
     with coordlock.connect(wire.direct) as other, ThreadPoolExecutor(1) as pool:

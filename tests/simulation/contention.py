@@ -13,13 +13,13 @@ from hypothesis.stateful import rule
 from coordlock.grant import Grant, GrantState
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.claim import Claim, Mode, Permit, in_force
+from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.runtime.deadline import Cancelled
 from tests.simulation.bad_day import HONEST, PARTIES, BadDay, delays, indices
 from tests.simulation.turns import Turns, may_hold_together
 from tests.simulation.world import TTL, Call, Party, believes
 
-__all__ = ["KINDS", "Contention"]
+__all__ = ["KINDS", "Contention", "trusts"]
 
 #: Seconds that one who gives up may still wait for answers that are nice to have.
 PATIENCE = 1.1
@@ -35,7 +35,7 @@ class Contention(BadDay):
     In the end: everybody was answered, whoever believes to hold does, and nothing is left.
     """
 
-    claims: ClassVar[list[Claim]] = [Mode.EX]
+    claims: ClassVar[list[AnyClaim]] = [Mode.EX]
     queues: ClassVar[list[str]] = ["q"]
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Contention(BadDay):
                 self.world.settle()
         self.check()
 
-    def wanted(self, what: int) -> dict[str, Claim]:
+    def wanted(self, what: int) -> dict[str, AnyClaim]:
         """What one call asks for."""
         return {"q": self.claims[what % len(self.claims)]}
 
@@ -167,9 +167,9 @@ class Contention(BadDay):
         running = [grant for party, grant in self.held if not party.paused and trusts(grant)]
         for queue in self.queues:
             claims = [
-                in_force(entry.claim)
+                grant.claim if isinstance(entry.claim, Convertible) else entry.claim
                 for grant in running
-                if grant.token not in self.removed
+                if grant._first_token not in self.removed
                 for entry in grant._ticket.entries
                 if entry.queue == queue
             ]
@@ -228,7 +228,7 @@ class Contention(BadDay):
         for _, grant in self.held:
             for entry in grant._ticket.entries:
                 there = {one.token for one in self.world.queue(entry.queue)}
-                assert grant.token in there, "it was removed, and its holder was not told"
+                assert grant._first_token in there, "it was removed, and its holder was not told"
         for _ in range(30):
             for party, grant in list(self.unreleased):
                 self.let_go(party, grant)
@@ -257,31 +257,31 @@ def trusts(grant: Grant) -> bool:
 class Modes(Contention):
     """All modes at once."""
 
-    claims: ClassVar[list[Claim]] = list(Mode)
+    claims: ClassVar[list[AnyClaim]] = list(Mode)
 
 
 class Readers(Contention):
     """Shared and exclusive."""
 
-    claims: ClassVar[list[Claim]] = [Mode.PR, Mode.PR, Mode.EX]
+    claims: ClassVar[list[AnyClaim]] = [Mode.PR, Mode.PR, Mode.EX]
 
 
 class OnePermit(Contention):
     """A semaphore that is a lock."""
 
-    claims: ClassVar[list[Claim]] = [Permit(1)]
+    claims: ClassVar[list[AnyClaim]] = [Permit(1)]
 
 
 class TwoPermits(Contention):
     """A semaphore."""
 
-    claims: ClassVar[list[Claim]] = [Permit(2)]
+    claims: ClassVar[list[AnyClaim]] = [Permit(2)]
 
 
 class ThreePermits(Contention):
     """A semaphore that has room for almost everybody."""
 
-    claims: ClassVar[list[Claim]] = [Permit(3)]
+    claims: ClassVar[list[AnyClaim]] = [Permit(3)]
 
 
 class Several(Contention):
@@ -300,7 +300,7 @@ class Several(Contention):
         #: The tokens of those whose turn has come in all queues, while they stood in all.
         self.come: set[int] = set()
 
-    def wanted(self, what: int) -> dict[str, Claim]:
+    def wanted(self, what: int) -> dict[str, AnyClaim]:
         names = self.sets[what % len(self.sets)]
         claims = (self.claims[(what // 7 + place) % len(self.claims)] for place in range(3))
         return dict(zip(names, claims, strict=False))
@@ -330,7 +330,7 @@ class Several(Contention):
 class SeveralModes(Several):
     """Some of three locks at once, in all modes."""
 
-    claims: ClassVar[list[Claim]] = list(Mode)
+    claims: ClassVar[list[AnyClaim]] = list(Mode)
 
 
 #: The kinds of locks.

@@ -10,9 +10,12 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.simulation.contention import KINDS, Contention
+from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "kind", [*KINDS, ConvertingReaders, ConvertingIntentions], ids=lambda one: one.__name__
+)
 def test_no_fault_lets_conflicting_grants_overlap_or_a_contender_stay(
     kind: type[Contention],
 ) -> None:

@@ -16,7 +16,7 @@ from coordlock.grant import Grant, GrantState
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.claim import Claim, Mode
+from coordlock.model.claim import AnyClaim, Claim, Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Step, Steps
@@ -168,7 +168,7 @@ class Party:
         return self.acquire_all({queue: claim}, timeout)
 
     def acquire_all(
-        self, claims: Mapping[str, Claim], timeout: float | None = None
+        self, claims: Mapping[str, AnyClaim], timeout: float | None = None
     ) -> Call[Ticket]:
         """Start to acquire several at once."""
         return self.run(acquisition(self.engine, claims, timeout))
@@ -216,7 +216,9 @@ class World:
 
     def watches(self) -> int:
         """How many watches the service keeps."""
-        return sum(len(watches) for watches in self.service._state.watches.values())
+        state = self.service._state
+        kept = (*state.watches.values(), *state.value_watches.values())
+        return sum(len(watches) for watches in kept)
 
 
 def believes(grant: Grant) -> bool:

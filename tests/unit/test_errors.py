@@ -60,7 +60,7 @@ EXAMPLES: list[CoordlockError] = [
     VersionMismatch("/app/config", 2),
     VersionMismatch("/app/config", 0),
     InvalidKey("app", "must be an absolute path"),
-    Unsupported("the local backend keeps no data"),
+    Unsupported("the redlock backend keeps no data"),
     ClientClosed(),
     ForkedClient(4711),
     BackendError("etcd", "no leader"),

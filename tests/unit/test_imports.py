@@ -90,11 +90,7 @@ RUN = USED | {
 }
 #: And what of coordlock these backends load.
 OF_BACKENDS = {
-    "local": {
-        "coordlock.backend.entries",
-        "coordlock.backend.values",
-        "coordlock.runtime.shared_file",
-    },
+    "local": {"coordlock.runtime.shared_file"},
     "etcd": {f"coordlock.backend.{name}" for name in ("data", "entries", "observation", "values")},
 }
 #: Slow to import, and not needed for a lock on this machine.

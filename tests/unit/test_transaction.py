@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -367,11 +367,17 @@ def test_a_transaction_under_way_does_not_see_what_is_added_to_it(client: Client
     assert seen == [[Put("/a", b"1")]]
 
 
-def test_a_backend_without_data_says_so_before_anything_else(tmp_path: Path) -> None:
-    with coordlock.connect(f"local://{tmp_path}/state") as client:
+def test_a_backend_without_data_says_so_before_anything_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class OfAnother:
+        """What the backend does not have."""
+
+    monkeypatch.setattr("coordlock.grant.data", SimpleNamespace(Transactions=OfAnother))
+    with coordlock.connect("memory://nodata") as client:
         grant = client.lock("q").acquire()
         grant.release()
-        with pytest.raises(Unsupported, match="local backend"):
+        with pytest.raises(Unsupported, match="memory backend"):
             grant.transaction()
         for key in ("/k", "no path"):
             with pytest.raises(Unsupported, match=r"coordlock\.fencing\.files\.FileFence"):

@@ -392,3 +392,50 @@ def test_what_is_published_is_read_again() -> None:
 )
 def test_what_cannot_be_read_counts_as_exclusive(value: bytes | None) -> None:
     assert Convertible.decode(value) == Convertible(Mode.EX)
+
+
+# The model can fail: each of these rules is needed
+
+
+def _nobody(*_: object, **__: object) -> bool:
+    return False
+
+
+def _everybody(*_: object, **__: object) -> bool:
+    return True
+
+
+def _by_mode_alone(self: Convertible, mode: Mode, order: int, *, update: bool = False) -> bool:
+    return self.mode.conflicts(mode) or (update and self.update)
+
+
+def _nothing(others: object) -> Iterator[object]:
+    return iter(())
+
+
+WRONG = {
+    "none behind is waited for": ("coordlock.model.conversion._may_be_granted", _nobody),
+    "all behind are waited for": ("coordlock.model.conversion._may_be_granted", _everybody),
+    "targets exclude nobody": ("coordlock.model.claim.Convertible.excludes", _by_mode_alone),
+    "those that go first are not let pass": (
+        "coordlock.model.claim.Convertible.lets_pass",
+        _nobody,
+    ),
+    "all may pass": ("coordlock.model.claim.Convertible.lets_pass", _everybody),
+    "nobody looks at others that convert": ("coordlock.model.conversion._converting", _nothing),
+    "nobody looks for circles": ("coordlock.model.conversion._is_stuck_behind", _nobody),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_model_finds_what_is_wrong(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*WRONG[wrong])
+    for seed in range(6000):
+        for modes in ([Mode.CR, Mode.CR, Mode.CW, Mode.PR], list(Mode)):
+            world = World(seed, modes, updates=seed % 2 == 1)
+            try:
+                world.run(comings=14)
+                world.end()
+            except AssertionError:
+                return
+    pytest.fail("it was not found")

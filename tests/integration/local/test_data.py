@@ -1,0 +1,242 @@
+"""Data in a state directory: processes that are killed, stopped, evicted and forked in a write."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coordlock_local import LocalBackend
+from coordlock_local import data as data_file
+
+import coordlock
+from coordlock import BackendError, BackendUnavailable, LockLost
+from coordlock.backend import Put
+from coordlock.config import configure
+from coordlock.testing.waiting import eventually
+
+BOUND = 60.0
+KEYS = [f"/app/{name}" for name in "abc"]
+
+#: Writes three keys at a time, for ever.
+WRITER = """
+import sys, coordlock
+with coordlock.connect(sys.argv[1]) as client:
+    with client.lock("data", timeout=60) as grant:
+        number = 0 if (found := grant.read("/app/a")) is None else int(found.data)
+        print("writes", flush=True)
+        while True:
+            number += 1
+            transaction = grant.transaction()
+            for name in "abc":
+                transaction.put(f"/app/{name}", b"%d" % number)
+            transaction.commit()
+"""
+#: Stops, in the middle of a write, until it is told to go on.
+SLOW = """
+import sys, coordlock
+from coordlock_local import data
+write = data._write
+def slow(kept, operations):
+    print("inside", flush=True)
+    sys.stdin.readline()
+    return write(kept, operations)
+data._write = slow
+with coordlock.connect(sys.argv[1], request_timeout=60) as client:
+    with client.lock("data") as grant:
+        grant.transaction().put("/app/a", b"slow").commit()
+        print("written", flush=True)
+"""
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"local://{tmp_path}/state"
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[coordlock.Client]:
+    with coordlock.connect(url) as client:
+        yield client
+
+
+def started(program: str, url: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    return process.stdout.readline().strip()
+
+
+def test_a_write_of_several_keys_is_whole_wherever_its_process_is_killed(
+    client: coordlock.Client, url: str
+) -> None:
+    dice, numbers = random.Random(18), [0]
+    for _ in range(12):
+        with started(WRITER, url) as writer:
+            assert line(writer) == "writes"
+            time.sleep(dice.random() / 20)
+            writer.kill()
+        with client.lock("data", timeout=BOUND) as grant:
+            values = {found.data for key in KEYS if (found := grant.read(key))}
+        assert len(values) <= 1
+        numbers += [int(value) for value in values]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] > 0
+
+
+def test_a_writer_that_is_stopped_keeps_others_waiting_for_a_while_and_is_named(
+    url: str,
+) -> None:
+    with started(SLOW, url) as slow, coordlock.connect(url, request_timeout=0.5) as client:
+        assert line(slow) == "inside"
+        slow.send_signal(signal.SIGSTOP)
+        try:
+            with client.lock("other") as grant:  # locks are not held up
+                begun = time.monotonic()
+                with pytest.raises(BackendUnavailable, match=f"process {slow.pid}"):
+                    grant.transaction().put("/app/b", b"1").commit()
+                assert time.monotonic() - begun < BOUND
+        finally:
+            slow.send_signal(signal.SIGCONT)
+        print(file=slow.stdin, flush=True)
+        assert line(slow) == "written"
+        with client.lock("other") as grant:
+            assert grant.read("/app/a") == coordlock.Stored(b"slow", 1)
+
+
+def test_what_an_evicted_holder_was_writing_comes_before_what_the_next_one_writes(
+    client: coordlock.Client, url: str
+) -> None:
+    with started(SLOW, url) as slow, ThreadPoolExecutor(1) as pool:
+        assert line(slow) == "inside"
+        assert client.evict_all("data")
+
+        def write() -> bytes:
+            with client.lock("data", timeout=BOUND) as grant:
+                transaction = grant.transaction().put("/app/a", b"next")
+                found = None
+                while found is None:
+                    try:
+                        found = grant.read("/app/a")
+                    except BackendUnavailable:  # the other one is still writing
+                        continue
+                transaction.commit()
+                return found.data
+
+        writing = pool.submit(write)
+        eventually(lambda: any(one.holding for one in client.contenders("data")))
+        print(file=slow.stdin, flush=True)
+        assert writing.result(BOUND) == b"slow"
+    with client.lock("data") as grant:
+        assert grant.read("/app/a") == coordlock.Stored(b"next", 2)
+
+
+def test_an_evicted_holder_that_comes_later_writes_nothing(
+    client: coordlock.Client, url: str
+) -> None:
+    with coordlock.connect(url) as other:
+        late = other.lock("data").acquire()
+        client.evict_all("data")
+        with client.lock("data") as grant:
+            grant.transaction().put("/app/a", b"1").commit()
+        with pytest.raises(LockLost):
+            late.transaction().put("/app/a", b"late").commit()
+        late.release()
+    with client.lock("data") as grant:
+        assert grant.read("/app/a") == coordlock.Stored(b"1", 1)
+
+
+def test_a_foreign_open_and_close_of_the_files_changes_nothing(
+    client: coordlock.Client, url: str, tmp_path: Path
+) -> None:
+    """As a program does that copies its own home: it would take POSIX locks away."""
+    stop = threading.Event()
+
+    def copy() -> None:
+        while not stop.is_set():
+            for name in ("data", "data.lock", "data.changes", "data-journal"):
+                file = tmp_path / "state" / name
+                if file.exists():
+                    with suppress(FileNotFoundError):
+                        file.read_bytes()
+
+    def add(client: coordlock.Client, number: int) -> None:
+        for _ in range(20):
+            with client.lock("number", timeout=BOUND) as grant:
+                found = grant.read("/app/n")
+                value = int(found.data) if found else 0
+                grant.transaction().put("/app/n", b"%d" % (value + 1)).commit()
+
+    with coordlock.connect(url) as other, ThreadPoolExecutor(3) as pool:
+        copying = pool.submit(copy)
+        try:
+            adding = [pool.submit(add, one, 0) for one in (client, other)]
+            for call in adding:
+                call.result(BOUND)
+        finally:
+            stop.set()
+        copying.result(BOUND)
+    with client.lock("number") as grant:
+        assert grant.read("/app/n") == coordlock.Stored(b"40", 40)
+
+
+def test_a_child_that_is_forked_during_a_write_does_not_keep_the_data_locked(
+    client: coordlock.Client, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+    write = data_file._write
+
+    def slow(kept: Any, operations: Any) -> int:
+        inside.set()
+        go_on.wait(BOUND)
+        return write(kept, operations)
+
+    monkeypatch.setattr(data_file, "_write", slow)
+    with client.lock("data") as grant, ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(grant.transaction().put("/app/a", b"1").commit)
+        assert inside.wait(BOUND)
+        child = os.fork()
+        if child == 0:
+            time.sleep(BOUND)
+            os._exit(0)
+        try:
+            go_on.set()
+            writing.result(BOUND)
+            assert grant.read("/app/a") == coordlock.Stored(b"1", 1)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def test_a_file_that_is_none_of_coordlocks_is_named(url: str, tmp_path: Path) -> None:
+    with coordlock.connect(url) as client, client.lock("data") as grant:
+        (tmp_path / "state" / "data").write_bytes(b"something else" * 100)
+        with pytest.raises(BackendError, match="damaged, or no file of coordlock's"):
+            grant.read("/app/a")
+
+
+def test_followers_end_with_their_client_and_leave_no_thread(url: str, no_leaks: None) -> None:
+    settings = configure(url)
+    backend = LocalBackend.configure(settings)
+    observation = backend.follow("/app/", lambda: None)
+    backend.write([Put("/app/a", b"1")]).result(BOUND)
+    eventually(lambda: observation.view.state is not None and observation.view.state.values)
+    backend.close().result(BOUND)
+    assert observation.view.ended is not None

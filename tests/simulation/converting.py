@@ -1,0 +1,121 @@
+"""Processes that convert what they hold on a bad day, against a lock manager without time."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from coordlock_memory import Fault
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from coordlock.errors import ConversionDeadlock, LockLost
+from coordlock.grant import Grant
+from coordlock.model.claim import AnyClaim, Convertible, Mode
+from tests.simulation.bad_day import HONEST, indices
+from tests.simulation.contention import Contention, trusts
+from tests.simulation.turns import may_hold_together
+from tests.simulation.world import Call, Party
+
+__all__ = ["ConvertingIntentions", "ConvertingReaders"]
+
+
+class ConvertingReaders(Contention):
+    """Readers, writers, and those that go from the one to the other.
+
+    Besides: what holders believe to hold, converted or not, may be held together after every event,
+    and of the locks that exclude each other for that there is never more than one. Who is done with
+    a conversion holds what it asked for, else what it held. In the end nobody is left who converts.
+    """
+
+    claims: ClassVar[list[AnyClaim]] = [
+        Mode.PR,
+        Mode.EX,
+        Convertible(Mode.PR),
+        Convertible(Mode.PR, update=True),
+        Convertible(Mode.EX),
+    ]
+    targets: ClassVar[list[Mode]] = [Mode.PR, Mode.EX, Mode.EX]
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: What converts, from what to what.
+        self.conversions: dict[Grant, tuple[Party, Call[None], Mode, Mode]] = {}
+
+    @rule(
+        which=indices,
+        what=indices,
+        timeout=st.sampled_from([None, None, None, 0.0, 0.5, 30.0]),
+    )
+    def convert(self, which: int, what: int, timeout: float | None) -> None:
+        able = [
+            (party, grant)
+            for party, grant in self.unreleased
+            if isinstance(grant._ticket.entries[0].claim, Convertible)
+            and grant not in self.conversions
+            and not party.paused
+        ]
+        if able:
+            party, grant = able[which % len(able)]
+            target, held = self.targets[what % len(self.targets)], grant.claim
+            assert isinstance(held, Mode)
+            call = party.run(grant._convert(target, timeout))
+            self.conversions[grant] = party, call, held, target
+        self.check()
+
+    @rule(which=indices, how=st.sampled_from(["cancel", "fault"]), fault=st.sampled_from(Fault))
+    def disturb(self, which: int, how: str, fault: Fault) -> None:
+        """Somebody gives up a conversion, or what it publishes gets lost."""
+        if how == "fault":
+            self.pick(which).network.faults.inject("publish", fault, 1 + which % 3)
+        elif self.conversions:
+            party, call, _, _ = list(self.conversions.values())[which % len(self.conversions)]
+            if not party.paused:
+                call.cancel()
+        self.check()
+
+    def check(self) -> None:
+        super().check()
+        for grant, (_, call, before, target) in list(self.conversions.items()):
+            if call.done:
+                del self.conversions[grant]
+                # What is weaker counts at once, however the call ends.
+                weaker = before.joined(target) is before
+                if call.error is None:
+                    assert grant.claim is target
+                else:
+                    assert isinstance(call.error, (*HONEST, ConversionDeadlock, LockLost))
+                    assert grant.claim is (target if weaker else before) or self.by_way_of(
+                        grant, before, target
+                    )
+        running = [grant for party, grant in self.held if not party.paused and trusts(grant)]
+        there = [grant for grant in running if grant._first_token not in self.removed]
+        claims = [grant.claim for grant in there]
+        assert may_hold_together(claims), "conflicting modes are held together"
+        updating = [grant for grant in there if _updates(grant)]
+        assert len(updating) <= 1, "two upgradeable locks are held together"
+
+    @staticmethod
+    def by_way_of(grant: Grant, before: Mode, target: Mode) -> bool:
+        """Whether the first of two steps was done."""
+        return grant.claim is before.joined(target)
+
+    def get_over(self) -> None:
+        super().get_over()
+        assert not self.conversions, "somebody converts for ever"
+
+
+def _updates(grant: Grant) -> bool:
+    claim = grant._ticket.entries[0].claim
+    return isinstance(claim, Convertible) and claim.update
+
+
+class ConvertingIntentions(ConvertingReaders):
+    """All modes, and from every one to every other."""
+
+    claims: ClassVar[list[AnyClaim]] = [
+        *Mode,
+        *(Convertible(mode) for mode in Mode if mode is not Mode.NL),
+        Convertible(Mode.CR),
+        Convertible(Mode.CW),
+    ]
+    targets: ClassVar[list[Mode]] = [mode for mode in Mode if mode is not Mode.NL]
