@@ -316,7 +316,8 @@ class Observations:
                 self._is_ticking = False
                 return
             self._later(self._interval / _TICKS, self._tick)
-            stream, some = self._stream, next(iter(self._followings.values()))
+            # Of a place that was read the right to read it is known.
+            stream, some = self._stream, max(self._followings.values(), key=lambda one: one.is_live)
         if stream is not None and self._looks.go_on(stream, some.place.key):
             self._read_again()
 

@@ -528,6 +528,28 @@ def test_other_programs_contenders_are_observed(etcd: Etcd, other: EtcdBackend, 
     assert contender == other.snapshot("q", owners=True).result(BOUND).contenders[0]
 
 
+def test_an_observation_outlives_a_session(
+    party: Party, observer: EtcdBackend, other: EtcdBackend, folder: str
+) -> None:
+    observed = follow(observer, folder)
+    observer.open(party.listener).result(BOUND)
+    assert is_fresh(observed)
+    put(other, a="1")(folder)
+    eventually(lambda: values(observed) == {"a": b"1"})
+
+
+def test_a_thousand_places_are_read_anew_after_a_reconnect(
+    observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    places = [observer.follow(f"{folder}{number}/", lambda: None) for number in range(1_000)]
+    eventually(lambda: all(map(is_fresh, places)))
+    proxy.drop_connections()
+    for start in range(0, 1_000, 100):
+        keys = [f"{folder}{number}/a" for number in range(start, start + 100)]
+        other.write([Put(key, b"1") for key in keys]).result(BOUND)
+    eventually(lambda: all(values(one) == {"a": b"1"} and is_fresh(one) for one in places))
+
+
 def test_an_observation_needs_no_session(
     etcd: Etcd, other: EtcdBackend, root: str, folder: str, no_leaks: None
 ) -> None:
