@@ -33,6 +33,9 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
 
     _instead = "pass its name on, and make it anew with a client there"
 
+    #: Whether its grants have a value.
+    _keeps_value = False
+
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
         for name in ("__exit__", "__aexit__"):
@@ -116,7 +119,10 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         try:
             if self.max_hold is not None:
                 self._access.engine.limit(ticket, self.max_hold)
-            return self._make(ticket)
+            grant = self._make(ticket)
+            if self._keeps_value:
+                yield from grant._open_value()
+            return grant
         except BaseException:
             ticket.withdraw()  # Ctrl-C: the caller never gets the grant
             raise

@@ -160,6 +160,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         reentrant: bool = False,
         owner: Hashable | None = None,
         convertible: bool = False,
+        keeps_value: bool = False,
     ) -> L:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
 
@@ -177,13 +178,22 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         `Grant.convert`. Programs with an older release, or with kazoo's or Curator's recipes, take
         it for an exclusive one. It is not reentrant, and not one of several at once.
 
+        With ``keeps_value`` a small value belongs to the lock: `Grant.value`. It takes a reading
+        and a write more to acquire, and a write more to release. All clients that hold the lock in
+        mode EX or PW must ask for it. Such a lock is neither reentrant nor convertible, and not one
+        of several at once. To acquire it raises `Unsupported` where the backend keeps no data.
+
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
         claim: AnyClaim = _mode(mode)
         if convertible:
             claim = _convertible(mode, reentrant)
+        if keeps_value and (reentrant or convertible):
+            raise ValueError("a lock that keeps a value is neither reentrant nor convertible")
         return self._make(
-            name, claim, timeout, label, max_hold, cancellation, _reentrance(reentrant, owner)
+            *(name, claim, timeout, label, max_hold, cancellation),
+            _reentrance(reentrant, owner),
+            keeps_value=keeps_value,
         )
 
     def upgradeable_lock(
@@ -309,9 +319,13 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         max_hold: Timeout,
         cancellation: Cancellation | None,
         reentrance: Reentrance | None = None,
+        *,
+        keeps_value: bool = False,
     ) -> L:
         made: L = self._lock_kind(
-            self._access, name, claim, timeout, label, max_hold, cancellation, reentrance
+            self._access,
+            *(name, claim, timeout, label, max_hold, cancellation, reentrance),
+            keeps_value=keeps_value,
         )
         return made
 

@@ -41,11 +41,14 @@ if TYPE_CHECKING:
     from coordlock.kernel import conversion
     from coordlock.kernel.conversion import Conversions
     from coordlock.loss_signal import AsyncLossSignal, GrantEnd, LossSignal
+    from coordlock.recipes import kept_value
+    from coordlock.recipes.kept_value import KeptValue
     from coordlock.transaction import AsyncTransaction, Transaction
 else:
     asyncio = Lazily("asyncio")
     conversion = Lazily("coordlock.kernel.conversion")
     data = Lazily("coordlock.backend.data")
+    kept_value = Lazily("coordlock.recipes.kept_value")
     loss_signal = Lazily("coordlock.loss_signal")
     transaction = Lazily("coordlock.transaction")
 
@@ -69,6 +72,8 @@ class BaseGrant(Resident, shown="Grant"):
     _instead = "pass its token on"
     #: Of a grant that was converted.
     _conversions: Conversions | None = None
+    #: Of a lock that keeps one.
+    _kept: KeptValue | None = None
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         #: The lock's name; of several locks, their names.
@@ -112,6 +117,48 @@ class BaseGrant(Resident, shown="Grant"):
         token = self._ticket.contenders[0].token
         assert token is not None
         return token
+
+    @property
+    def value(self) -> bytes | None:
+        """The small value that belongs to the lock, where that was made with ``keeps_value=True``.
+
+        What the last holder in mode EX or PW had set when it released; None where there was none,
+        and where it was lost, or its process died, before that. A holder in one of those modes sets
+        it, and the release writes it. Up to 65,536 bytes. Raises ValueError where the lock keeps no
+        value, and at setting in another mode.
+        """
+        return self._value_kept().value
+
+    @value.setter
+    def value(self, value: bytes | None) -> None:
+        kept = self._value_kept()
+        if not kept.is_writable:
+            raise ValueError(f"the value of {self.name!r} is set by holders in mode EX or PW alone")
+        if value is not None and not isinstance(value, bytes):
+            raise TypeError(f"value must be bytes or None, not {type(value).__name__}")
+        if value is not None and len(value) > kept_value.LONGEST:
+            raise ValueError(
+                f"a lock's value has up to {kept_value.LONGEST} bytes, not {len(value)}: keep what "
+                "is larger elsewhere, and its address here"
+            )
+        kept.value = value
+
+    def _value_kept(self) -> KeptValue:
+        if self._kept is None:
+            raise ValueError(
+                f"the lock {self.name!r} keeps no value: make it with "
+                f"client.lock({self.name!r}, keeps_value=True)"
+            )
+        return self._kept
+
+    def _open_value(self) -> Steps[None]:
+        """Read the value of the lock, and note that it is open."""
+        kept = kept_value.KeptValue(self._engine, self._ticket)
+        try:
+            yield from self._guarded(kept.open())
+        except DeadlineReached as late:
+            raise self._engine.silent(late) from late.__cause__
+        self._kept = kept
 
     @property
     def label(self) -> str:
@@ -228,6 +275,9 @@ class BaseGrant(Resident, shown="Grant"):
     def _release(self, timeout: Duration | None = None) -> Steps[bool]:
         """Release the lock; whether it was still held.
 
+        The value of a lock that keeps one is written first; where that gets no answer in time, the
+        lock is released and `BackendUnavailable` raised.
+
         Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
         ``request_timeout``); the removal goes on in the background until it is certain, also when
         Ctrl-C or a cancellation ends this call. Called again, it repeats its answer. Raises
@@ -241,6 +291,8 @@ class BaseGrant(Resident, shown="Grant"):
         if not self._frees():
             self._released = True
             return self.state is GrantState.RELEASED
+        if self._kept is not None and not self._ticket.is_leaving:
+            yield from self._close_value(self._kept, seconds)
         if not self._ticket.is_leaving:
             held = self._ticket.lost is None
             removal = self._ticket.withdraw()
@@ -248,6 +300,26 @@ class BaseGrant(Resident, shown="Grant"):
             yield within(self._engine.timers, removal, seconds if held else 0.0)
         self._released = True
         return self.state is GrantState.RELEASED
+
+    def _close_value(self, kept: KeptValue, seconds: float) -> Steps[None]:
+        """Write the value before the lock is released; release it if that fails."""
+        is_written = False
+        try:
+            yield self._engine.deadline(seconds)
+            if self._ticket.lost is None:
+                yield from self._guarded(kept.close())
+            is_written = True
+        except LockLost:
+            is_written = True  # as the release will tell
+        except DeadlineReached as late:
+            silent = self._engine.silent(late)
+            reason = f"{silent.reason}; the lock is released, and its value may not be written"
+            raise BackendUnavailable(silent.service, reason) from late.__cause__
+        finally:
+            if not is_written:
+                self._released = True
+                self._ticket.withdraw()
+        yield None
 
     def _verify(self) -> Steps[None]:
         """Ask the service whether the lock is held; raise `LockLost` if not.
@@ -362,7 +434,9 @@ class BaseGrant(Resident, shown="Grant"):
     @property
     def _writable(self) -> tuple[str, list[str]]:
         """The root and the queues, where transactions must not write."""
-        return self._engine.settings.root, [entry.queue for entry in self._ticket.entries]
+        engine = self._engine
+        root = engine.settings.root if engine.backend.shares_keys else ""
+        return root, [entry.queue for entry in self._ticket.entries]
 
     def _commit(self, operations: Sequence[Operation]) -> Steps[None]:
         service, (me, *others) = self._guard(), self._ticket.contenders

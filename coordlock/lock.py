@@ -43,9 +43,11 @@ class _OneLock(BaseLock[G], shown="Lock"):
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
         reentrance: Reentrance | None = None,
+        keeps_value: bool = False,
     ) -> None:
         """``reentrance`` tells who may acquire it again; None for nobody."""
         self._reentrance = reentrance
+        self._keeps_value = keeps_value
         claims = {check_name(name): claim}
         super().__init__(access, name, claims, timeout, label, max_hold, cancellation)
 
@@ -54,6 +56,11 @@ class _OneLock(BaseLock[G], shown="Lock"):
         """The mode, or the permit, that it asks for."""
         claim = self._claims[self.name]
         return claim.mode if isinstance(claim, Convertible) else claim
+
+    @property
+    def keeps_value(self) -> bool:
+        """Whether its grants have a `Grant.value`."""
+        return self._keeps_value
 
     @property
     def convertible(self) -> bool:

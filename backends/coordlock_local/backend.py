@@ -74,6 +74,7 @@ class LocalBackend(Backend):
         reach="machine", leased=False, durable=True, ordered=True, fenced=True
     )
     default_root: ClassVar[str] = ""
+    shares_keys: ClassVar[bool] = False
 
     def __init__(self, root: str, connect_timeout: float = 10.0, request_timeout: float = 5.0):
         self.root: Final = root

@@ -15,7 +15,7 @@ from coordlock.settings import Option, Settings
 __all__ = ["Addition", "Backend", "ServiceInfo", "SessionInfo", "SessionListener"]
 
 
-class Addition(metaclass=ABCMeta):
+class Addition(metaclass=ABCMeta):  # noqa: B024 - its subclasses have abstract methods
     """What some backends can do besides: a backend derives from it, or just has its methods.
 
     The latter where it is used by few: then its module is not imported before that.
@@ -76,6 +76,8 @@ class Backend(ABC):
     options: ClassVar[Sequence[Option]] = ()
     #: The root where the URL has no path.
     default_root: ClassVar[str] = "/coordlock"
+    #: Whether contenders are keys below the root, among the keys of data.
+    shares_keys: ClassVar[bool] = True
     #: The port of hosts that name none; 0 where hosts have no ports.
     default_port: ClassVar[int] = 0
     #: What a program is told that forks with an open connection, where a child may not survive it.

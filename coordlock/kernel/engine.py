@@ -108,6 +108,11 @@ class Engine:
         """Whether this is the child of a fork, and the engine its parent's."""
         return os.getpid() != self._pid
 
+    @property
+    def data_root(self) -> str:
+        """Below which keys of data are coordlock's own, without a slash at its end."""
+        return self.settings.root.rstrip("/") if self.backend.shares_keys else ""
+
     def check(self) -> None:
         """Raise `ForkedClient` or `ClientClosed` where the engine can no longer be used."""
         if self.inherited:

@@ -52,6 +52,10 @@ def _wanted(access: Access, lock: object, mode: Mode) -> Iterable[tuple[str, Any
             f"{lock!r} is reentrant, and several locks at once are not: give its name, and acquire "
             "nothing of them twice"
         )
+    if lock._keeps_value:
+        raise ValueError(
+            f"{lock!r} keeps a value, and several locks at once keep none: acquire it alone"
+        )
     return lock._claims.items()
 
 

@@ -86,6 +86,12 @@ class _Front:
 
         return call
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._target, name, value)
+
     def __getitem__(self, key: Any) -> Any:
         return self._target[key]
 

@@ -39,7 +39,15 @@ class AttemptLog:
         told: set when the waiting thread was woken, by a loss or a release.
     """
 
-    def __init__(self, journal: Journal, name: str, lock: str, claim: Claim) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        name: str,
+        lock: str,
+        claim: Claim,
+        together: str = "",
+        actor: str = "",
+    ) -> None:
         self.name: Final = name
         self.lock: Final = lock
         self.claim: Final = claim
@@ -50,7 +58,8 @@ class AttemptLog:
         # Between a release and a loss, whichever is written down first is the end.
         self._gate = threading.Lock()
         self._over = False
-        journal.log(AcquireInvoked, name, lock, claim)
+        self._token: int | None = None
+        journal.log(AcquireInvoked, name, lock, claim, together, actor)
 
     @property
     def grant(self) -> Grant | AsyncGrant:
@@ -61,7 +70,7 @@ class AttemptLog:
     @property
     def token(self) -> int:
         """The fencing token."""
-        return self.grant.token
+        return self.grant.token if self._token is None else self._token
 
     @property
     def shared(self) -> bool:
@@ -82,11 +91,11 @@ class AttemptLog:
         self._journal.log(Withdrawn, self.name)
         self.withdrawn = True
 
-    def granted(self, grant: Grant | AsyncGrant) -> None:
-        """Acquire has returned ``grant``."""
-        self._grant = grant
+    def granted(self, grant: Grant | AsyncGrant, token: int | None = None) -> None:
+        """Acquire has returned ``grant``; of several locks, this one has the ``token``."""
+        self._grant, self._token = grant, token
         deadline = self._journal.moment(SYSTEM_CLOCK.now() + grant.remaining())
-        self._journal.log(Granted, self.name, grant.token, deadline)
+        self._journal.log(Granted, self.name, self.token, deadline)
         threading.Thread(target=self._await_loss, name=f"{THREADS}-loss", daemon=True).start()
 
     def releasing(self, patience: float | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from coordlock.model.claim import Claim
@@ -32,9 +33,15 @@ class Scribe:
         self._operations = itertools.count(1)
         self._values = itertools.count(int(digits[0]) * _SPAN)
 
-    def attempt(self, lock: str, claim: Claim) -> AttemptLog:
+    def attempt(self, lock: str, claim: Claim, together: str = "", actor: str = "") -> AttemptLog:
         """A new attempt, which is invoked at once."""
-        return AttemptLog(self.journal, f"{self.name}-{next(self._attempts)}", lock, claim)
+        name = f"{self.name}-{next(self._attempts)}"
+        return AttemptLog(self.journal, name, lock, claim, together, actor)
+
+    def attempts(self, claims: Mapping[str, Claim], actor: str) -> list[AttemptLog]:
+        """New attempts for several locks, which are asked for by one call."""
+        together = f"{self.name}-s{next(self._attempts)}"
+        return [self.attempt(lock, claim, together, actor) for lock, claim in claims.items()]
 
     def operation(self) -> str:
         """A name for an operation."""

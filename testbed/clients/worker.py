@@ -6,7 +6,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -15,11 +15,14 @@ from coordlock.client import AsyncClient, Client
 from coordlock.errors import (
     AcquireTimeout,
     BackendUnavailable,
+    DeadlockDetected,
     Evicted,
     LockLost,
     SessionLost,
 )
-from coordlock.model.claim import Claim, Permit
+from coordlock.lock import AsyncLock, Lock
+from coordlock.model.claim import Claim, Mode, Permit, in_force
+from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
 from coordlock.testing.faults.events import (
     Kind,
     OperationAccepted,
@@ -35,7 +38,14 @@ from testbed.resource.remote import AsyncRemote, Remote
 __all__ = ["EXPECTED", "Patience", "Worker"]
 
 #: What faults may do to those who ask for a lock or release it. Nothing else is expected.
-EXPECTED: Final = (AcquireTimeout, BackendUnavailable, Evicted, LockLost, SessionLost)
+EXPECTED: Final = (
+    AcquireTimeout,
+    BackendUnavailable,
+    DeadlockDetected,
+    Evicted,
+    LockLost,
+    SessionLost,
+)
 #: How often, in steps of 10 ms of this process' own time, to look whether the loss was told.
 _LOOKS: Final = 1000
 
@@ -108,23 +118,62 @@ class Worker:
 
     def acquire(self, lock: str, claim: Claim, patience: Patience) -> Steps[AttemptLog | None]:
         """Ask for a lock; the attempt if it was granted."""
-        attempt = self.scribe.attempt(lock, claim)
-        try:
-            grant = yield partial(self._ask, attempt, patience)
-        except EXPECTED as error:
-            attempt.failed(type(error).__name__, str(error))
-            return None
-        except asyncio.CancelledError:
-            if not attempt.withdrawn:
-                raise
-            attempt.failed("CancelledError")
-            return None
+        attempt = self.scribe.attempt(lock, claim, actor=self.name)
+        grant = yield from self._answered([attempt], self._lock(attempt), patience)
         if grant is None:
-            attempt.failed("busy")
             return None
         attempt.granted(grant)
         assert not attempt.withdrawn, f"{grant} was granted to a call that was cancelled"
         return attempt
+
+    def acquire_convertible(self, lock: str, patience: Patience) -> Steps[AttemptLog | None]:
+        """Ask for a shared lock that can be converted; the attempt if it was granted."""
+        attempt = self.scribe.attempt(lock, Mode.PR, actor=self.name)
+        wanted = (
+            self.client.upgradeable_lock(lock)
+            if self.dice.random() < 0.5
+            else self.client.lock(lock, mode=Mode.PR, convertible=True)
+        )
+        grant = yield from self._answered([attempt], wanted, patience)
+        if grant is None:
+            return None
+        attempt.granted(grant, grant.token)  # the one for fences, as long as it is one
+        return attempt
+
+    def acquire_all(
+        self, lock: MultiLock | AsyncMultiLock, patience: Patience
+    ) -> Steps[list[AttemptLog]]:
+        """Ask for several locks at once; the attempts if they were granted, else none."""
+        claims = {name: in_force(claim) for name, claim in lock.claims.items()}
+        attempts = self.scribe.attempts(claims, self.name)
+        grant = yield from self._answered(attempts, lock, patience)
+        if grant is None:
+            return []
+        for attempt in attempts:
+            attempt.granted(grant, grant.tokens[attempt.lock])
+        assert not attempts[0].withdrawn, f"{grant} was granted to a call that was cancelled"
+        return attempts
+
+    def _answered(
+        self, attempts: Sequence[AttemptLog], lock: Any, patience: Patience
+    ) -> Steps[Any]:
+        """What acquiring ``lock`` gives; None where it fails, which is written down."""
+        try:
+            grant = yield partial(self._ask, attempts, lock, patience)
+        except EXPECTED as error:
+            for attempt in attempts:
+                attempt.failed(type(error).__name__, str(error))
+            return None
+        except asyncio.CancelledError:
+            if not attempts[0].withdrawn:
+                raise
+            for attempt in attempts:
+                attempt.failed("CancelledError")
+            return None
+        if grant is None:
+            for attempt in attempts:
+                attempt.failed("busy")
+        return grant
 
     def offer(self, attempt: AttemptLog, kind: Kind) -> Steps[Answer]:
         """Do something with the resource under a grant, without a look whether it is lost."""
@@ -153,18 +202,23 @@ class Worker:
         )
         return operation
 
-    def release(self, attempt: AttemptLog) -> Steps[None]:
-        """Release a grant, lost or not."""
-        if attempt.lost:
-            yield from self._until_told(attempt)
+    def release(self, *attempts: AttemptLog) -> Steps[None]:
+        """Release a grant, lost or not; of several locks that are held together, all."""
+        first = attempts[0]
+        if first.lost:
+            for attempt in attempts:
+                yield from self._until_told(attempt)
         timeout = 0.05 if self.dice.random() < 0.1 else None
-        attempt.releasing(self.client.settings.request_timeout if timeout is None else timeout)
+        for attempt in attempts:
+            attempt.releasing(self.client.settings.request_timeout if timeout is None else timeout)
         try:
-            held: bool = yield partial(attempt.grant.release, timeout)
+            held: bool = yield partial(first.grant.release, timeout)
         except EXPECTED as error:
-            attempt.release_failed(error)
+            for attempt in attempts:
+                attempt.release_failed(error)
         else:
-            attempt.released(held)
+            for attempt in attempts:
+                attempt.released(held)
 
     def _until_told(self, attempt: AttemptLog) -> Steps[None]:
         """Wait for the thread that waits: it must be told of what everybody can see."""
@@ -174,19 +228,24 @@ class Worker:
             yield partial(self._sleep, 0.01)
         raise AssertionError(f"{attempt.grant} is lost, and who waits for that was not told")
 
-    def _ask(self, attempt: AttemptLog, patience: Patience) -> Any:
+    def _lock(self, attempt: AttemptLog) -> Lock | AsyncLock:
         claim, name = attempt.claim, attempt.lock
-        lock = (
-            self.client.semaphore(name, claim.of)
-            if isinstance(claim, Permit)
-            else self.client.lock(name, mode=claim)
-        )
+        if isinstance(claim, Permit):
+            return self.client.semaphore(name, claim.of)
+        return self.client.lock(name, mode=claim)
+
+    def _ask(self, attempts: Sequence[AttemptLog], lock: Any, patience: Patience) -> Any:
         if patience.once:
             return lock.try_acquire()
         asked: Any = lock.acquire(patience.timeout)
         if patience.cancelled is None:
             return asked
-        return _cancelled(asked, patience.cancelled, attempt.withdraw)
+
+        def withdraw() -> None:
+            for attempt in attempts:
+                attempt.withdraw()
+
+        return _cancelled(asked, patience.cancelled, withdraw)
 
 
 async def _cancelled(asked: Awaitable[Any], after: float, before: Callable[[], None]) -> Any:

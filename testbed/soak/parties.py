@@ -83,7 +83,7 @@ class Parties:
         self._count(baseline=False)
         self.resource.tell("finish")
         self.resource.expect("finished")
-        if self._plan.workload == "guarded":
+        if self._plan.workload in ("guarded", "convert"):
             log_final_sets(self._subject.direct_url(self.root), LOCKS, self.runner)
         if self.truth is not None:
             self.truth.survey()

@@ -15,6 +15,7 @@ from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.kept_value_contract import KeptValueContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
@@ -42,6 +43,10 @@ class TestMultiLocks(MultiLockContract):
 
 
 class TestConversions(ConversionContract):
+    backend = EtcdBackend
+
+
+class TestKeptValues(KeptValueContract):
     backend = EtcdBackend
 
 

@@ -19,6 +19,7 @@ from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.entry_set_contract import EntrySetContract
+from coordlock.testing.kept_value_contract import KeptValueContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.published_value_contract import PublishedValueContract
@@ -67,6 +68,10 @@ class TestMultiLocks(MultiLockContract):
 
 
 class TestConversions(ConversionContract):
+    backend = LocalBackend
+
+
+class TestKeptValues(KeptValueContract):
     backend = LocalBackend
 
 

@@ -25,6 +25,7 @@ from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.entry_set_contract import EntrySetContract
+from coordlock.testing.kept_value_contract import KeptValueContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
@@ -65,6 +66,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         LockContract,
         MultiLockContract,
         ConversionContract,
+        KeptValueContract,
         DeadlockContract,
         *(suite for suite, _ in ADDITIONS.values()),
     ],

@@ -10,6 +10,7 @@ from coordlock.testing.connection import Connection
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.entry_set_contract import EntrySetContract
+from coordlock.testing.kept_value_contract import KeptValueContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.proxy import FaultProxy
@@ -37,6 +38,10 @@ class TestMultiLocks(MultiLockContract):
 
 
 class TestConversions(ConversionContract):
+    backend = ZookeeperBackend
+
+
+class TestKeptValues(KeptValueContract):
     backend = ZookeeperBackend
 
 

@@ -114,11 +114,18 @@ class Counted(Event):
 
 @dataclass(frozen=True, slots=True)
 class AcquireInvoked(Event):
-    """Before ``acquire`` is called."""
+    """Before ``acquire`` is called.
+
+    A call for several locks at once is one attempt for each, all with the same ``together``, a name
+    that no other call has. ``actor`` is the thread or the task that calls: it waits for one call at
+    a time, and keeps what it holds meanwhile.
+    """
 
     attempt: str
     lock: str
     claim: Claim
+    together: str = ""
+    actor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

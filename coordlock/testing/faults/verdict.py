@@ -17,7 +17,9 @@ from coordlock.testing.faults.liveness import liveness
 from coordlock.testing.faults.loss import loss
 from coordlock.testing.faults.register import register
 from coordlock.testing.faults.release import release
+from coordlock.testing.faults.sets import sets
 from coordlock.testing.faults.tokens import tokens
+from coordlock.testing.faults.victims import victims
 from coordlock.testing.faults.violation import Violation
 
 __all__ = ["CHECKERS", "Verdict", "judge"]
@@ -30,6 +32,8 @@ CHECKERS: Final[dict[str, Callable[[History, Bounds], list[Violation]]]] = {
     "loss": loss,
     "release": release,
     "fifo": fifo,
+    "sets": sets,
+    "victims": victims,
     "tokens": tokens,
     "liveness": liveness,
     "leaks": leaks,

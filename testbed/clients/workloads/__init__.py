@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from testbed.clients.workloads.convert import Convert
 from testbed.clients.workloads.crowd import Crowd
+from testbed.clients.workloads.deadlock import Deadlock
 from testbed.clients.workloads.guarded import Guarded
 from testbed.clients.workloads.modes import Modes
 from testbed.clients.workloads.permits import Permits
 from testbed.clients.workloads.queue import Queue
 from testbed.clients.workloads.register import Register
+from testbed.clients.workloads.several import Multi, Tree
 from testbed.clients.workloads.workload import Workload
 
 __all__ = ["WORKLOADS"]
@@ -21,4 +24,8 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "queue": Queue,
     "guarded": Guarded,
     "crowd": Crowd,
+    "multi": Multi,
+    "tree": Tree,
+    "deadlock": Deadlock,
+    "convert": Convert,
 }

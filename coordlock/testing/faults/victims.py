@@ -1,0 +1,88 @@
+"""Deadlocks: whoever gives up for one was in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from coordlock.testing.faults.attempt import Attempt
+from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
+from coordlock.testing.faults.events import FOREVER
+from coordlock.testing.faults.history import History
+from coordlock.testing.faults.overlap import conflict
+from coordlock.testing.faults.violation import Violation, together
+
+__all__ = ["FalseVictim", "victims"]
+
+
+@dataclass(frozen=True, slots=True)
+class FalseVictim(Violation):
+    """An attempt was given up because of a deadlock, and was in none."""
+
+
+def victims(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
+    """An attempt that fails with `DeadlockDetected` has waited in a circle.
+
+    There was a moment before it failed at which its actor waited for another one, that one for a
+    third, and so on back to the first. One waits for another where both ask for the same lock, and
+    the other's attempt conflicts and was not over: it held the lock, or asked for it, too.
+    """
+    actors: dict[str, list[Attempt]] = {}
+    for attempt in history.attempts.values():
+        if attempt.invoked.actor:
+            actors.setdefault(attempt.invoked.actor, []).append(attempt)
+    given_up = [
+        one
+        for one in history.attempts.values()
+        if one.failed is not None and one.failed.error == "DeadlockDetected"
+    ]
+    found = (
+        FalseVictim(f"{one.name} was in no circle", together(one))
+        for one in given_up
+        if not any(_in_circle(one, actors, at) for at in _moments(one, history))
+    )
+    return list(islice(found, bounds.findings))
+
+
+def _moments(victim: Attempt, history: History) -> list[int]:
+    """When something happened while the ``victim`` waited: just before, all was as until then."""
+    assert victim.failed is not None
+    start, end = victim.invoked.at, victim.failed.at
+    others = history.attempts.values()
+    times = {event.at for one in others for event in one.events if start < event.at < end}
+    return [*sorted(times, reverse=True), end]
+
+
+def _in_circle(victim: Attempt, actors: dict[str, list[Attempt]], at: int) -> bool:
+    waiting: dict[str, list[Attempt]] = {}
+    present: dict[str, list[tuple[str, Attempt]]] = {}
+    for actor, attempts in actors.items():
+        for one in attempts:
+            if one.invoked.at < at <= _over(one):
+                present.setdefault(one.lock, []).append((actor, one))
+                if one.answer is None or at <= one.answer.at:
+                    waiting.setdefault(actor, []).append(one)
+    seen: set[str] = set()
+    left: Sequence[str] = [victim.invoked.actor]
+    while left:
+        ahead: set[str] = set()
+        for actor in left:
+            for mine in waiting.get(actor, ()):
+                for other, theirs in present.get(mine.lock, ()):
+                    if other != actor and conflict(mine.claim, theirs.claim):
+                        ahead.add(other)
+        if victim.invoked.actor in ahead:
+            return True
+        left = sorted(ahead - seen)
+        seen |= ahead
+    return False
+
+
+def _over(one: Attempt) -> int:
+    """When it kept nobody out any more, as far as its client knows."""
+    if one.failed is not None:
+        return one.failed.at
+    answers = [end.at for end in (one.release_answer, one.lost, one.killed) if end is not None]
+    # A release may have been done by the service at any time until it is answered.
+    return max(answers, default=FOREVER)

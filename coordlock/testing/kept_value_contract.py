@@ -1,0 +1,152 @@
+"""What the value of a lock promises on every backend that keeps data, sync and async.
+
+Subclass `KeptValueContract` as `coordlock.testing.lock_contract.LockContract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+import pytest
+
+from coordlock import GrantState, LockLost, Mode
+from coordlock.testing.client_suite import ClientSuite
+
+__all__ = ["KeptValueContract"]
+
+#: No answer takes longer on a healthy service, however loaded the machine is.
+BOUND: Final = 60.0
+
+Start = Callable[..., Future[Any]]
+
+
+def kept(client: Any, mode: Mode = Mode.EX, name: str = "a") -> Any:
+    """The lock, with its value."""
+    return client.lock(name, mode=mode, keeps_value=True, timeout=BOUND)
+
+
+class KeptValueContract(ClientSuite):
+    """The suite. Every test runs with a sync and with an async client."""
+
+    def test_the_next_holder_finds_what_the_last_one_left(self, client: Any, other: Any) -> None:
+        with kept(client) as grant:
+            assert grant.value is None
+            grant.value = b"one"
+            assert grant.value == b"one"
+        for value in (b"", bytes(range(256)), b"x" * 65_536):
+            with kept(other, Mode.PW) as grant:
+                grant.value = value
+            with kept(client) as grant:
+                assert grant.value == value
+
+    def test_who_sets_nothing_leaves_it_as_it_was(self, client: Any, other: Any) -> None:
+        with kept(client) as grant:
+            grant.value = b"one"
+        with kept(other):
+            pass
+        with kept(client) as grant:
+            assert grant.value == b"one"
+            grant.value = None
+        with kept(other) as grant:
+            assert grant.value is None
+
+    def test_each_lock_has_its_own(self, client: Any) -> None:
+        names = ("a", "a/b", "a%2Fb", "@a", "é", "..")
+        for number, name in enumerate(names):
+            with kept(client, name=name) as grant:
+                assert grant.value is None
+                grant.value = b"%d" % number
+        for number, name in enumerate(names):
+            with kept(client, name=name) as grant:
+                assert grant.value == b"%d" % number
+
+    def test_readers_find_it_and_leave_it(self, client: Any, other: Any) -> None:
+        with kept(client) as grant:
+            grant.value = b"one"
+        with kept(client, Mode.PR) as one, kept(other, Mode.PR) as two:
+            assert one.value == two.value == b"one"
+            with pytest.raises(ValueError, match="EX or PW"):
+                one.value = b"two"
+        with kept(client) as grant:
+            assert grant.value == b"one"
+
+    def test_after_a_holder_that_did_not_release_there_is_none(
+        self, client: Any, connect: Callable[..., Any]
+    ) -> None:
+        """Neither its own, which it had not finished, nor the one before, which is old."""
+        with kept(client) as grant:
+            grant.value = b"one"
+        ending = connect()
+        unfinished = kept(ending).acquire()
+        unfinished.value = b"unfinished"
+        ending.close()
+        with kept(client, Mode.PR) as grant:
+            assert grant.value is None
+        with kept(client) as grant:
+            assert grant.value is None
+            grant.value = b"two"
+        with kept(client) as grant:
+            assert grant.value == b"two"
+
+    def test_an_evicted_holder_writes_nothing(self, client: Any, other: Any) -> None:
+        late = kept(other).acquire()
+        late.value = b"late"
+        client.evict_all("a")
+        with kept(client) as grant:
+            assert grant.value is None
+            grant.value = b"mine"
+            assert late.release() is False
+            assert late.state is GrantState.LOST
+        with kept(client) as grant:
+            assert grant.value == b"mine"
+
+    def test_a_block_that_raises_closes_it_as_it_is(self, client: Any) -> None:
+        with pytest.raises(ZeroDivisionError), kept(client) as grant:
+            grant.value = b"so far"
+            _ = 1 // 0
+        with kept(client) as grant:
+            assert grant.value == b"so far"
+
+    def test_many_add_to_it_and_none_is_lost(self, client: Any, other: Any, start: Start) -> None:
+        def add(one: Any) -> None:
+            for _ in range(10):
+                with kept(one) as grant:
+                    grant.value = b"%d" % (int(grant.value or b"0") + 1)
+
+        for call in [start(add, one) for one in (client, other, client, other)]:
+            call.result(BOUND)
+        with kept(client) as grant:
+            assert grant.value == b"40"
+
+    # Bad input
+
+    def test_what_cannot_be_kept_says_what_to_write(self, client: Any) -> None:
+        with client.lock("b") as plain:
+            with pytest.raises(ValueError, match="keeps_value=True"):
+                _ = plain.value
+            with pytest.raises(ValueError, match="keeps_value=True"):
+                plain.value = b""
+        with kept(client) as grant:
+            with pytest.raises(TypeError, match="bytes"):
+                grant.value = "text"
+            with pytest.raises(ValueError, match="65536"):
+                grant.value = b"x" * 65_537
+            assert grant.value is None
+        with pytest.raises(ValueError, match="neither reentrant nor convertible"):
+            client.lock("b", keeps_value=True, reentrant=True)
+        with pytest.raises(ValueError, match="neither reentrant nor convertible"):
+            client.lock("b", keeps_value=True, convertible=True)
+        with pytest.raises(ValueError, match="acquire it alone"):
+            client.multi_lock([kept(client), "b"])
+        assert kept(client).keeps_value
+
+    def test_a_grant_that_was_lost_before_it_was_given_is_none(
+        self, client: Any, other: Any
+    ) -> None:
+        grant = kept(client).acquire()
+        other.evict_all("a")
+        with pytest.raises(LockLost):
+            grant.verify()
+        assert grant.release() is False
