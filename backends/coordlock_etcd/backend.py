@@ -11,7 +11,11 @@ from typing import Any, ClassVar, Self
 from coordlock.backend import (
     Backend,
     Capabilities,
+    Data,
     EntrySets,
+    Listing,
+    ObservableQueues,
+    Observation,
     Operation,
     PublishedValues,
     ServiceInfo,
@@ -27,9 +31,12 @@ from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests, rpc
+from coordlock_etcd.data import PlainData
 from coordlock_etcd.entry_sets import Sets
 from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
 from coordlock_etcd.keys import Layout
+from coordlock_etcd.observing import Observations
+from coordlock_etcd.places import DataPlace, QueuePlace
 from coordlock_etcd.published import published
 from coordlock_etcd.status import status
 from coordlock_etcd.transactions import GuardedData
@@ -54,7 +61,7 @@ _LISTED = 16
 _COMING = 16
 
 
-class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues):
+class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQueues, Data):
     """Locks in an etcd cluster, version 3.4 or later: see `coordlock_etcd`."""
 
     scheme: ClassVar[str] = "etcd"
@@ -83,6 +90,7 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues):
         # etcd counts in whole seconds.
         self._ttl = math.ceil(ttl)
         self._guarded = GuardedData(connection)
+        self._data = PlainData(layout, connection)
         self._room = GeventRoom(len(connection.cluster.endpoints.all))
         self._limiter: Limiter[Snapshot] = Limiter(_COMING)
         self._set_limiter: Limiter[tuple[Snapshot, ...]] = Limiter(_COMING)
@@ -90,7 +98,9 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues):
         self._enqueues: Batches[Snapshot] = Batches(connection, rpc.TXN)
         self._withdrawals: Batches[bool] = Batches(connection, rpc.DELETE_RANGE)
         self._watcher = Watcher(connection, self)
-        connection.cluster.moved = self._watcher.restart
+        # As often as a session's heartbeats: an observation is in doubt when a session would be.
+        self._observations = Observations(connection, self._ttl / 3)
+        connection.cluster.moved = self._restart_streams
         # Re-entrant, because a call may be answered before `call` returns.
         self._lock = threading.RLock()
         self._lease = 0
@@ -221,6 +231,20 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues):
     ) -> Callable[[], None]:
         return self._watcher.watch_value(contender, revision, changed)
 
+    def read(self, where: str) -> Promise[Listing]:
+        return self._data.read(where)
+
+    def write(
+        self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
+    ) -> Promise[int]:
+        return self._data.write(operations, guards)
+
+    def follow(self, where: str, news: Callable[[], None]) -> Observation[Listing]:
+        return self._observations.observe(DataPlace(self._layout, where), news)
+
+    def observe(self, queue: str, news: Callable[[], None]) -> Observation[Snapshot]:
+        return self._observations.observe(QueuePlace(self._layout, queue), news)
+
     def verify(self, contender: Contender) -> Promise[None]:
         return self.commit(contender, ())
 
@@ -234,6 +258,7 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues):
             closing = self._closing = Promise()
             self._listener = None
         self._watcher.close()
+        self._observations.close()
         if can_start_threads():
             threading.Thread(
                 target=self._shut_down, name="coordlock-etcd-close", daemon=True
@@ -246,6 +271,10 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues):
     def _session(self) -> int:
         """The lease, while it is to be used."""
         return 0 if self._closing is not None else self._lease
+
+    def _restart_streams(self) -> None:
+        self._watcher.restart()
+        self._observations.restart()
 
     def _enqueue(self, entry: Entry, lease: int) -> Promise[Snapshot]:
         if self._session != lease:  # it was lost while the request waited for its turn
@@ -386,6 +415,7 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues):
                 log.warning("etcd: lease %x was not revoked and will expire: %s", lease, error)
             self._connection.close()
             self._watcher.join(self._connection.timeout)
+            self._observations.join(self._connection.timeout)
         except Exception:
             log.exception("etcd: closing failed")
         finally:

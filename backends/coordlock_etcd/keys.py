@@ -68,6 +68,21 @@ class Layout:
         component, slash, _ = key.removeprefix(self.prefix).partition(b"/")
         return unescape(component.decode("utf-8", "replace")) if slash else None
 
+    def at(self, path: str) -> bytes:
+        """What is kept at the absolute ``path``: a key, or a prefix where it ends with a slash."""
+        key = path.encode("utf-8", "surrogateescape")
+        return key if self.has_slash else key[1:]
+
+    def path(self, key: bytes) -> str:
+        """The absolute path of ``key``; see `at`."""
+        slash = "" if self.has_slash else "/"
+        return slash + key.decode("utf-8", "surrogateescape")
+
+    @property
+    def has_slash(self) -> bool:
+        """Whether keys begin with a slash, as paths do."""
+        return self.prefix.startswith(b"/")
+
     def contender(self, queue: str, key: bytes, value: bytes | None = None) -> tuple[str, AnyClaim]:
         """The contender's id and claim, from its ``key`` and what it publishes, if that is known.
 

@@ -262,35 +262,46 @@ class WatchCancelRequest(_message.Message):
     def __init__(self, watch_id: _Optional[int] = ...) -> None: ...
 
 class WatchCreateRequest(_message.Message):
-    __slots__ = ["filters", "key", "start_revision", "watch_id"]
+    __slots__ = ["filters", "fragment", "key", "range_end", "start_revision", "watch_id"]
     class FilterType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = []
     FILTERS_FIELD_NUMBER: _ClassVar[int]
+    FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     NOPUT: WatchCreateRequest.FilterType
+    RANGE_END_FIELD_NUMBER: _ClassVar[int]
     START_REVISION_FIELD_NUMBER: _ClassVar[int]
     WATCH_ID_FIELD_NUMBER: _ClassVar[int]
     filters: _containers.RepeatedScalarFieldContainer[WatchCreateRequest.FilterType]
+    fragment: bool
     key: bytes
+    range_end: bytes
     start_revision: int
     watch_id: int
-    def __init__(self, key: _Optional[bytes] = ..., start_revision: _Optional[int] = ..., filters: _Optional[_Iterable[_Union[WatchCreateRequest.FilterType, str]]] = ..., watch_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, key: _Optional[bytes] = ..., range_end: _Optional[bytes] = ..., start_revision: _Optional[int] = ..., filters: _Optional[_Iterable[_Union[WatchCreateRequest.FilterType, str]]] = ..., watch_id: _Optional[int] = ..., fragment: bool = ...) -> None: ...
+
+class WatchProgressRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ["cancel_request", "create_request"]
+    __slots__ = ["cancel_request", "create_request", "progress_request"]
     CANCEL_REQUEST_FIELD_NUMBER: _ClassVar[int]
     CREATE_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_REQUEST_FIELD_NUMBER: _ClassVar[int]
     cancel_request: WatchCancelRequest
     create_request: WatchCreateRequest
-    def __init__(self, create_request: _Optional[_Union[WatchCreateRequest, _Mapping]] = ..., cancel_request: _Optional[_Union[WatchCancelRequest, _Mapping]] = ...) -> None: ...
+    progress_request: WatchProgressRequest
+    def __init__(self, create_request: _Optional[_Union[WatchCreateRequest, _Mapping]] = ..., cancel_request: _Optional[_Union[WatchCancelRequest, _Mapping]] = ..., progress_request: _Optional[_Union[WatchProgressRequest, _Mapping]] = ...) -> None: ...
 
 class WatchResponse(_message.Message):
-    __slots__ = ["cancel_reason", "canceled", "compact_revision", "created", "events", "header", "watch_id"]
+    __slots__ = ["cancel_reason", "canceled", "compact_revision", "created", "events", "fragment", "header", "watch_id"]
     CANCELED_FIELD_NUMBER: _ClassVar[int]
     CANCEL_REASON_FIELD_NUMBER: _ClassVar[int]
     COMPACT_REVISION_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     WATCH_ID_FIELD_NUMBER: _ClassVar[int]
     cancel_reason: str
@@ -298,6 +309,7 @@ class WatchResponse(_message.Message):
     compact_revision: int
     created: bool
     events: _containers.RepeatedCompositeFieldContainer[Event]
+    fragment: bool
     header: ResponseHeader
     watch_id: int
-    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., watch_id: _Optional[int] = ..., created: bool = ..., canceled: bool = ..., compact_revision: _Optional[int] = ..., cancel_reason: _Optional[str] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., watch_id: _Optional[int] = ..., created: bool = ..., canceled: bool = ..., compact_revision: _Optional[int] = ..., cancel_reason: _Optional[str] = ..., fragment: bool = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...

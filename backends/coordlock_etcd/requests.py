@@ -238,7 +238,7 @@ def guarded_writes(
     """
     expected = [one for one in operations if isinstance(one, Expect)]
     writes = [_write(one) for one in operations if not isinstance(one, Expect)]
-    if not writes:
+    if guards and not writes:
         # A transaction that only reads is no entry of the log, and would be answered like a read.
         # This key does not exist.
         writes = [_delete(guards[0][0] + b"\0")]
@@ -353,4 +353,4 @@ def _delete(key: bytes) -> pb.RequestOp:
 
 
 def _key(operation: Operation) -> bytes:
-    return operation.key.encode()
+    return operation.key.encode("utf-8", "surrogateescape")

@@ -1,19 +1,24 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.config import configure
+from coordlock.testing.backend_contract import BOUND, BackendContract, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.conversion_contract import ConversionContract
+from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
+from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.kept_value_contract import KeptValueContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
+from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
@@ -53,25 +58,48 @@ class TestTransactions(TransactionContract):
     backend = EtcdBackend
 
 
-class TestEntrySets(EntrySetContract):
-    backend = EtcdBackend
+class Disturbed(DisturbedSuite):
+    """Each party has a proxy of its own."""
 
     @pytest.fixture
-    def url(self, etcd: Etcd, root: str) -> Iterator[str]:
-        with FaultProxy(etcd.host, etcd.port, GrpcFrames) as self.proxy:
-            yield f"etcd://127.0.0.1:{self.proxy.port}{root}"
+    def party(self, etcd: Etcd, root: str) -> Iterator[Callable[[], Party]]:
+        self.proxies: dict[Party, FaultProxy] = {}
+        with ExitStack() as stack:
+
+            def make() -> Party:
+                proxy = stack.enter_context(FaultProxy(etcd.host, etcd.port, GrpcFrames))
+                url = f"etcd://127.0.0.1:{proxy.port}{root}"
+                party = Party(self.backend.configure(configure(url)))
+                self.proxies[party] = proxy
+                return party
+
+            yield make
+            for one in self.proxies:
+                one.backend.close().result(BOUND)
 
     def lose_reply(self, party: Party, method: str) -> None:
-        self.proxy.on_request("*Txn", Connection.lose_reply)
+        self.proxies[party].on_request("*Txn", Connection.lose_reply)
+
+    @contextmanager
+    def cut_off(self, party: Party) -> Iterator[None]:
+        proxy = self.proxies[party]
+        proxy.refuse()
+        proxy.drop_connections()
+        yield
+        proxy.heal()
 
 
-class TestPublishedValues(PublishedValueContract):
+class TestEntrySets(Disturbed, EntrySetContract):
     backend = EtcdBackend
 
-    @pytest.fixture
-    def url(self, etcd: Etcd, root: str) -> Iterator[str]:
-        with FaultProxy(etcd.host, etcd.port, GrpcFrames) as self.proxy:
-            yield f"etcd://127.0.0.1:{self.proxy.port}{root}"
 
-    def lose_reply(self, party: Party, method: str) -> None:
-        self.proxy.on_request("*Txn", Connection.lose_reply)
+class TestObservations(Disturbed, ObservationContract):
+    backend = EtcdBackend
+
+
+class TestData(Disturbed, DataContract):
+    backend = EtcdBackend
+
+
+class TestPublishedValues(Disturbed, PublishedValueContract):
+    backend = EtcdBackend

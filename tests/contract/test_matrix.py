@@ -38,8 +38,8 @@ ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
     Transactions: (TransactionContract, {"etcd", "local", "zookeeper", "memory"}),
     EntrySets: (EntrySetContract, {"etcd", "local", "memory", "zookeeper"}),
     PublishedValues: (PublishedValueContract, {"etcd", "local", "memory", "zookeeper"}),
-    ObservableQueues: (ObservationContract, {"memory"}),
-    Data: (DataContract, {"local", "memory"}),
+    ObservableQueues: (ObservationContract, {"etcd", "memory"}),
+    Data: (DataContract, {"etcd", "local", "memory"}),
 }
 ALL: Final = {scheme: backend_for_scheme(scheme) for scheme in schemes()}
 

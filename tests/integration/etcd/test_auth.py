@@ -13,6 +13,7 @@ from coordlock_etcd import EtcdBackend
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.rpc import AUTHENTICATE
 
+from coordlock.backend import Put
 from coordlock.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
 from coordlock.log import flush
@@ -130,6 +131,55 @@ def test_a_watch_survives_the_end_of_its_streams_token(join: Join, url: str) -> 
     assert late.wait(BOUND)
     assert party.backend.withdraw(entry).result(BOUND)
     assert early.wait(BOUND)
+
+
+def test_observations_survive_the_end_of_their_streams_token(
+    server: EtcdServer, join: Join, root: str
+) -> None:
+    folder = f"/coordlock{root}-data/"
+    one, two = (join(server.url_for(f"/coordlock{root}", ttl="60s")).backend for _ in range(2))
+    assert isinstance(one, EtcdBackend)
+    assert isinstance(two, EtcdBackend)
+    early = one.follow(folder, lambda: None)
+    eventually(lambda: early.view.stale_since is None)
+    let_tokens_end()
+    revision = two.write([Put(folder + "a", b"1")]).result(BOUND)
+    eventually(lambda: early.view.state is not None and early.view.state.revision >= revision)
+    # On the stream that was opened with the token that has ended.
+    late = one.observe("q", lambda: None)
+    for observed in (early, late):
+        eventually(lambda: observed.view.stale_since is None)  # noqa: B023
+        assert observed.view.ended is None
+    server.restart()  # which forgets all tokens
+
+    def is_written() -> bool:
+        return two.write([Put(folder + "a", b"2")]).exception(BOUND) is None
+
+    eventually(is_written)
+    seen = two.read(folder).result(BOUND)
+    eventually(lambda: early.view.state == seen and early.view.stale_since is None)
+
+
+def test_an_observation_without_the_right_to_it_ends_alone(join: Join, url: str) -> None:
+    backend = join(url).backend
+    assert isinstance(backend, EtcdBackend)
+    allowed = backend.observe("q", lambda: None)
+    refused = backend.follow("/elsewhere/", lambda: None)
+    eventually(lambda: refused.view.ended is not None)
+    assert isinstance(refused.view.ended, AuthenticationFailed)
+    eventually(lambda: allowed.view.stale_since is None)
+    assert allowed.view.ended is None
+
+
+def test_an_observation_with_a_wrong_password_ends(
+    server: EtcdServer, root: str, no_leaks: None
+) -> None:
+    wrong = replace(server.endpoint, password="s3cret")
+    backend = EtcdBackend.configure(configure(wrong.url(f"/coordlock{root}")))
+    refused = backend.observe("q", lambda: None)
+    eventually(lambda: refused.view.ended is not None)
+    assert isinstance(refused.view.ended, AuthenticationFailed)
+    backend.close().result(BOUND)
 
 
 def test_a_restarted_server_that_forgot_all_tokens_is_logged_in_to_again(

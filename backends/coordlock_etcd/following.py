@@ -1,0 +1,95 @@
+"""A place that is followed, and what those who observe it are told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from coordlock.backend import Observation
+from coordlock.errors import CoordlockError
+from coordlock.log import Log
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.places import Place
+
+__all__ = ["Following"]
+
+log = Log("coordlock")
+
+
+class Following:
+    """A place, and the observations of it. Observers are told without the lock, by any thread.
+
+    Args:
+        lock: of all followings of a client; held by the caller of what says so.
+        since: the present, in which nothing is known yet.
+
+    Attributes:
+        observers: the observations that go on.
+        read_at: when its last reading was sent.
+        id: its watch on the stream that is open; 0 for none.
+        is_live: whether changes come as they happen.
+        turn: counts when the place came to be in doubt, and when that was over.
+    """
+
+    def __init__(self, place: Place[Any, Any], lock: threading.RLock, since: float) -> None:
+        self.place: Final = place
+        self.observers: list[Observation[Any]] = []
+        self.read_at = 0.0
+        self.id = 0
+        self.is_live = False
+        self.turn = 0
+        self._lock: Final = lock
+        self._since = since
+
+    # With the lock held
+
+    def take(self, response: pb.WatchResponse) -> bool:
+        """Take what its watch tells; whether observers are to be told."""
+        is_new = self.place.apply(response)
+        if response.created:
+            self.is_live = is_new = True
+            self.turn += 1
+        return is_new
+
+    def stop(self, told: float) -> None:
+        """Put it in doubt. All was told up to the moment ``told``, if it was live then."""
+        self.id = 0
+        self.place.restart()
+        if self.is_live:
+            self._since = max(self.read_at, told)
+            self.is_live = False
+        self.turn += 1
+
+    # Without it
+
+    def tell(self, observers: Sequence[Observation[Any]] = ()) -> None:
+        """Show the newest state, or that it is in doubt, to ``observers``, or all of them.
+
+        Told again if it has changed meanwhile: what another thread tells may have come between.
+        """
+        turn = -1
+        while turn != self.turn:
+            with self._lock:
+                turn, since = self.turn, self._since
+                state = self.place.state if self.is_live else None
+                told = observers or self.observers.copy()
+            for observation in told:
+                if state is None:
+                    _call(lambda: observation.doubt(since))  # noqa: B023
+                else:
+                    _call(lambda: observation.show(state))  # noqa: B023
+
+    def end(self, error: CoordlockError) -> None:
+        """End all observations, because of ``error``. It has been stopped before."""
+        with self._lock:
+            observers, self.observers = self.observers, []
+        for observation in observers:
+            _call(lambda: observation.end(error, self._since))  # noqa: B023
+
+
+def _call(tell: Callable[[], None]) -> None:
+    try:
+        tell()
+    except Exception:
+        log.exception("etcd: the callback of an observation failed")

@@ -1,0 +1,590 @@
+"""Observations show what is there, whatever happens to the stream, the server and its history."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coordlock_etcd import EtcdBackend
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.places import Place
+
+from coordlock.backend import Delete, Expect, Listing, Observation, Put
+from coordlock.config import configure
+from coordlock.errors import BackendError, VersionMismatch
+from coordlock.log import flush
+from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.connection import Connection
+from coordlock.testing.counts import Counts
+from coordlock.testing.frames import Message
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
+from tests.integration.etcd.conftest import EtcdClient, Join
+
+#: With this time-to-live a client looks once in a second.
+QUICK = "3s"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EtcdServer]:
+    with EtcdServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def other(join: Join, etcd: Etcd, root: str) -> EtcdBackend:
+    """A client that the proxy's faults don't touch."""
+    return backend_of(join(etcd.url_for(root, ttl="60s")))
+
+
+@pytest.fixture
+def observer(party: Party) -> EtcdBackend:
+    """A client behind the proxy that looks every twenty seconds."""
+    return backend_of(party)
+
+
+@pytest.fixture
+def quick(join: Join, proxy: FaultProxy, root: str) -> EtcdBackend:
+    """A client behind the proxy that looks every second."""
+    return backend_of(join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl={QUICK}"))
+
+
+@pytest.fixture
+def folder(root: str) -> str:
+    return f"{root}-data/"
+
+
+def backend_of(party: Party) -> EtcdBackend:
+    assert isinstance(party.backend, EtcdBackend)
+    return party.backend
+
+
+def put(backend: EtcdBackend, **values: bytes | str) -> Callable[[str], None]:
+    """What writes ``values`` as the keys of a folder, in one transaction."""
+
+    def write(folder: str) -> None:
+        raw = {key: v.encode() if isinstance(v, str) else v for key, v in values.items()}
+        backend.write([Put(folder + key, value) for key, value in raw.items()]).result(BOUND)
+
+    return write
+
+
+def values(observed: Observation[Listing]) -> dict[str, bytes] | None:
+    """By the names in the folder."""
+    if (state := observed.view.state) is None:
+        return None
+    return {key.rpartition("/")[2]: one.data for key, one in state.values.items()}
+
+
+def follow(backend: EtcdBackend, folder: str) -> Observation[Listing]:
+    """An observation that is up."""
+    observed = backend.follow(folder, lambda: None)
+    eventually(lambda: is_fresh(observed))
+    return observed
+
+
+def is_fresh(observed: Observation[Any]) -> bool:
+    return observed.view.state is not None and observed.view.stale_since is None
+
+
+def is_stale(observed: Observation[Any]) -> bool:
+    return observed.view.stale_since is not None
+
+
+def requests(counts: Counts, method: str) -> int:
+    return sum(n for kind, n in counts.requests.items() if kind.endswith(method))
+
+
+@contextmanager
+def without_watches(proxy: FaultProxy) -> Iterator[None]:
+    """Within the block, what is asked on the observer's streams doesn't arrive."""
+
+    def hold(connection: Connection, _: Message) -> None:
+        connection.requests.is_held = True
+
+    trap = proxy.on_reply("Range", hold)
+    yield
+    assert trap.sprung
+    proxy.heal()
+
+
+# Compactions
+
+
+def test_a_compaction_does_not_disturb_an_observation(
+    etcd: Etcd, observer: EtcdBackend, other: EtcdBackend, folder: str
+) -> None:
+    put(other, a="1")(folder)
+    observed = follow(observer, folder)
+    etcd.compact()
+    put(other, a="2")(folder)
+    etcd.compact()
+    put(other, b="3")(folder)
+    eventually(lambda: values(observed) == {"a": b"2", "b": b"3"})
+    assert is_fresh(observed)
+
+
+def test_what_happened_before_a_compaction_while_the_stream_was_broken_is_shown(
+    etcd: Etcd, observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    put(other, gone="1", left="1")(folder)
+    observed = follow(observer, folder)
+    proxy.refuse()
+    proxy.drop_connections()
+    eventually(lambda: is_stale(observed))
+    other.write([Delete(folder + "gone"), Put(folder + "left", b"2")]).result(BOUND)
+    etcd.compact()
+    proxy.heal()
+    eventually(lambda: is_fresh(observed))
+    assert values(observed) == {"left": b"2"}
+
+
+def test_a_watch_that_comes_too_late_for_history_begins_with_another_reading(
+    etcd: Etcd, observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    put(other, a="1")(folder)
+    with without_watches(proxy):
+        observed = observer.follow(folder, lambda: None)
+        eventually(lambda: requests(proxy.counts(), "Range") == 1)
+        eventually(lambda: proxy.counts().replies["Range"] == 1)
+        put(other, a="2")(folder)
+        put(other, b="2")(folder)
+        etcd.compact()
+        assert observed.view.stale_since is not None
+    eventually(lambda: values(observed) == {"a": b"2", "b": b"2"})
+    put(other, a="3")(folder)
+    eventually(lambda: values(observed) == {"a": b"3", "b": b"2"} and is_fresh(observed))
+
+
+# Large revisions
+
+
+NAMES = [f"k{number:02}" for number in range(50)]
+
+
+class Whole:
+    """Looks at each news whether the folder has all keys with the same value."""
+
+    def __init__(self, backend: EtcdBackend, folder: str) -> None:
+        self.seen: list[int] = []
+        self.halves: list[Any] = []
+        self.observed: Observation[Listing] | None = None
+        self.observed = backend.follow(folder, self.look)
+
+    def look(self) -> None:
+        if self.observed is None or not (found := values(self.observed)):
+            return
+        numbers = {int(value[:8]) for value in found.values()}
+        if list(found) != NAMES or len(numbers) != 1:
+            self.halves.append(found)
+        self.seen.extend(numbers)
+
+    @property
+    def number(self) -> int | None:
+        return self.seen[-1] if self.seen else None
+
+
+def write_all(backend: EtcdBackend, folder: str, number: int, size: int = 8) -> None:
+    """All 50 keys in one transaction."""
+    value = b"%08d" % number + b"x" * (size - 8)
+    backend.write([Put(folder + name, value) for name in NAMES]).result(BOUND)
+
+
+def test_a_stream_that_breaks_in_the_middle_of_a_revision_shows_no_half_of_it(
+    observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    whole = Whole(observer, folder)
+    for number in range(1, 6):
+        write_all(other, folder, number, 20_000)
+        eventually(lambda: whole.number == number)  # noqa: B023
+        proxy.replies.cut_after(500_000)  # of a million
+        write_all(other, folder, 100 + number, 20_000)
+        eventually(lambda: whole.number == 100 + number)  # noqa: B023
+    assert whole.halves == []
+
+
+def test_revisions_that_come_in_fragments_are_shown_as_a_whole(
+    observer: EtcdBackend,
+    other: EtcdBackend,
+    proxy: FaultProxy,
+    folder: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fragments: list[int] = []
+    real = Place.apply
+
+    def note(self: Place[Any, Any], response: pb.WatchResponse) -> bool:
+        if response.fragment:
+            fragments.append(len(response.events))
+        return real(self, response)
+
+    monkeypatch.setattr(Place, "apply", note)
+    with without_watches(proxy):
+        whole = Whole(observer, folder)
+        eventually(lambda: proxy.counts().replies["Range"] == 1)
+        # The watch catches up with ten megabytes, of which a response takes two.
+        for number in range(10):
+            write_all(other, folder, number, 20_000)
+    eventually(lambda: whole.number == 9)
+    assert len(fragments) > 2
+    assert any(size % len(NAMES) for size in fragments), "a revision was in two fragments"
+    assert whole.halves == []
+
+
+# Many changes
+
+
+def test_two_thousand_changes_for_a_slow_observer_are_one_reading_and_one_state(
+    observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    observed = follow(observer, folder)
+    seen: list[int] = []
+    with proxy.counting() as sent:
+        for start in range(0, 2000, 50):
+            writes = [
+                other.write([Put(folder + "n", b"%d" % n), Put(f"{folder}{n % 20}", b"")])
+                for n in range(start, start + 50)
+            ]
+            for write in writes:
+                write.result(BOUND)
+            if start % 500 == 0:  # it looks seldom
+                found = values(observed)
+                assert found is not None
+                seen.append(int(found.get("n", b"-1")))
+        newest = other.read(folder).result(BOUND)
+        eventually(lambda: observed.view.state == newest)
+    gc.collect()
+    kept = [one for one in gc.get_objects() if isinstance(one, Listing)]
+    assert len(kept) <= 4
+    assert len(set(seen)) > 1
+    assert requests(sent, "Range") <= 3, "looks, no readings"
+    assert is_fresh(observed)
+
+
+def test_all_observations_of_a_place_are_one_for_the_server(
+    observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    put(other, a="1")(folder)
+    first = follow(observer, folder)
+    with proxy.counting() as sent:
+        more = [observer.follow(folder, lambda: None) for _ in range(50)]
+        assert all(is_fresh(one) and values(one) == {"a": b"1"} for one in more)
+        put(other, a="2")(folder)
+        eventually(lambda: all(values(one) == {"a": b"2"} for one in (first, *more)))
+        for one in (first, *more[1:]):
+            one.cancel()
+        put(other, a="3")(folder)
+        eventually(lambda: values(more[0]) == {"a": b"3"})
+    assert requests(sent, "Range") + requests(sent, "Watch") <= 2, "a look, no more"
+
+
+def test_a_change_is_told_without_a_request(
+    observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    observed = follow(observer, folder)
+    with proxy.counting() as sent:
+        for number in range(20):
+            put(other, a=str(number))(folder)
+            eventually(lambda: values(observed) == {"a": b"%d" % number})  # noqa: B023
+    assert requests(sent, "Range") + requests(sent, "Watch") <= 2, "a look, no more"
+    assert sent.replies["Watch"] >= 20
+
+
+def test_after_the_last_observation_nothing_is_asked(
+    quick: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    observed = follow(quick, folder)
+    before = proxy.counts()
+    eventually(lambda: requests(proxy.counts() - before, "Range") >= 2, "looks")
+    observed.cancel()
+    put(other, a="1")(folder)
+    eventually(lambda: not quick._observations._is_ticking)
+    with proxy.counting() as sent:
+        put(other, a="2")(folder)
+        threading.Event().wait(2.5)
+    assert requests(sent, "Range") == requests(sent, "Watch") == sent.replies["Watch"] == 0
+    again = follow(quick, folder)
+    assert values(again) == {"a": b"2"}
+
+
+# Staleness
+
+
+def test_nothing_is_in_doubt_while_nothing_changes(
+    quick: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    news = []
+    observed = quick.follow(folder, lambda: news.append(observed.view.stale_since))
+    eventually(lambda: is_fresh(observed))
+    before = proxy.counts()
+    eventually(lambda: requests(proxy.counts() - before, "Range") >= 5, "five looks")
+    assert quick._observations._looks.told > 0
+    assert len(news) == 1
+    assert is_fresh(observed)
+
+
+def test_a_silent_connection_is_in_doubt_since_before_it_fell_silent(
+    quick: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    put(other, a="1")(folder)
+    observed = follow(quick, folder)
+    eventually(lambda: quick._observations._looks.told > 0, "a look is done")
+    followed, cut = SYSTEM_CLOCK.now() - 30, SYSTEM_CLOCK.now()
+    proxy.black_hole()
+    put(other, a="2")(folder)
+    eventually(lambda: is_stale(observed))
+    since = observed.view.stale_since
+    assert since is not None
+    assert followed < since <= cut
+    assert values(observed) == {"a": b"1"}
+    proxy.heal()
+    eventually(lambda: is_fresh(observed))
+    assert values(observed) == {"a": b"2"}
+
+
+def test_a_stream_that_is_silent_though_calls_are_answered_is_in_doubt(
+    quick: EtcdBackend, other: EtcdBackend, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observed = follow(quick, folder)
+    # The fault: nothing comes of what is asked on the stream.
+    monkeypatch.setattr("coordlock_etcd.looks._progress", pb.WatchRequest)
+    eventually(lambda: is_stale(observed))
+    monkeypatch.undo()
+    put(other, a="1")(folder)
+    eventually(lambda: is_fresh(observed) and values(observed) == {"a": b"1"})
+
+
+def test_an_event_that_the_server_never_sends_is_made_up_for(
+    quick: EtcdBackend, other: EtcdBackend, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The fault: etcd watches something else (as if it had lost the event: etcd issue 17529).
+    real = Place.watching
+
+    def elsewhere(self: Place[Any, Any], id: int) -> pb.WatchRequest:
+        request = real(self, id)
+        request.create_request.key, request.create_request.range_end = b"nothing", b""
+        return request
+
+    monkeypatch.setattr(Place, "watching", elsewhere)
+    monkeypatch.setattr("coordlock_etcd.observing._REREAD", 0.0)
+    observed = follow(quick, folder)
+    put(other, a="1")(folder)
+    eventually(lambda: values(observed) == {"a": b"1"})
+    assert is_fresh(observed)
+
+
+def test_an_answer_that_is_older_than_what_was_seen_is_not_shown(
+    observer: EtcdBackend, other: EtcdBackend, folder: str
+) -> None:
+    put(other, a="1")(folder)
+    now = other.read(folder).result(BOUND).revision
+    # The fault: a server that lags behind, as seen from a client that has seen more.
+    observer._connection.cluster.saw(now + 2)
+    observed = observer.follow(folder, lambda: None)
+    threading.Event().wait(0.5)
+    assert observed.view.state is None
+    for _ in range(3):
+        put(other, a="2")(folder)
+    eventually(lambda: values(observed) == {"a": b"2"})
+
+
+# Servers
+
+
+def test_observations_outlive_a_server_that_is_killed(
+    server: EtcdServer, join: Join, root: str, folder: str
+) -> None:
+    one, two = (backend_of(join(server.url_for(root, ttl="60s"))) for _ in range(2))
+    put(two, a="1")(folder)
+    observed = follow(one, folder)
+    queue = one.observe("q", lambda: None)
+    before = SYSTEM_CLOCK.now()
+    server.kill()
+    eventually(lambda: is_stale(observed) and is_stale(queue))
+    assert observed.view.stale_since is not None
+    assert observed.view.stale_since <= before
+    server.start()
+    eventually(lambda: is_fresh(observed) and is_fresh(queue), within=60)
+    assert values(observed) == {"a": b"1"}
+
+    def is_written() -> bool:
+        return two.write([Put(folder + "a", b"2")]).exception(BOUND) is None
+
+    eventually(is_written)
+    eventually(lambda: values(observed) == {"a": b"2"})
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    with EtcdCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.mark.faults
+def test_observations_go_on_at_another_member_when_theirs_is_killed(
+    cluster: EtcdCluster, join: Join, root: str, folder: str
+) -> None:
+    hosts = cluster.endpoint.hosts
+    one = backend_of(join(f"etcd://{','.join(hosts)}{root}?ttl=6s"))
+    two = backend_of(join(f"etcd://{hosts[2]},{hosts[1]}{root}?ttl=60s"))
+    put(two, a="1")(folder)
+    observed = follow(one, folder)
+    cluster.members[0].kill()
+    try:
+
+        def is_written() -> bool:
+            return two.write([Put(folder + "a", b"2")]).exception(BOUND) is None
+
+        eventually(is_written, within=60)
+        eventually(lambda: values(observed) == {"a": b"2"} and is_fresh(observed))
+        put(two, b="3")(folder)
+        eventually(lambda: values(observed) == {"a": b"2", "b": b"3"})
+    finally:
+        cluster.members[0].start()
+    eventually(lambda: all(one.answers() for one in cluster.members), within=60)
+
+
+@pytest.mark.faults
+def test_a_member_that_is_cut_off_from_the_others_is_in_doubt_since_before(
+    cluster: EtcdCluster, join: Join, root: str, folder: str
+) -> None:
+    alone, *others = cluster.members
+    one = backend_of(join(alone.url_for(root, ttl="6s")))
+    put(one, a="1")(folder)
+    observed = follow(one, folder)
+    eventually(lambda: one._observations._looks.told > 0, "a look is done")
+    with ExitStack() as stack:
+        for member in others:
+            member.pause()
+            stack.callback(member.resume)
+        paused = SYSTEM_CLOCK.now()
+        eventually(lambda: is_stale(observed), within=60)
+        since = observed.view.stale_since
+        assert since is not None
+        assert since <= paused
+    eventually(lambda: is_fresh(observed), within=60)
+    assert values(observed) == {"a": b"1"}
+
+
+# Places
+
+
+def test_keys_without_a_leading_slash_are_those_of_the_same_paths(
+    etcd: Etcd, join: Join, root: str
+) -> None:
+    backend = backend_of(join(etcd.url_for(root, ttl="60s", leading_slash="false")))
+    folder, raw = f"{root}-data/", f"{root}-data/".removeprefix("/")
+    backend.write([Put(folder + "a", b"1")]).result(BOUND)
+    assert etcd.etcdctl("get", "--print-value-only", raw + "a").strip() == "1"
+    observed = follow(backend, folder)
+    single = follow(backend, folder + "b")
+    etcd.etcdctl("put", raw + "b", "2")
+    etcd.etcdctl("put", f"/{raw}c", "3")
+    eventually(lambda: values(observed) == {"a": b"1", "b": b"2"})
+    eventually(lambda: values(single) == {"b": b"2"})
+    assert list(backend.read(folder).result(BOUND).values) == [folder + "a", folder + "b"]
+    with pytest.raises(VersionMismatch) as caught:
+        backend.write([Expect(folder + "a", 7), Put(folder + "b", b"")]).result(BOUND)
+    assert caught.value.key == folder + "a"
+    backend.write([Expect(folder + "a", 1), Delete(folder + "a")]).result(BOUND)
+    eventually(lambda: values(observed) == {"b": b"2"})
+
+
+def test_conditions_alone_are_compared_and_change_nothing(other: EtcdBackend, folder: str) -> None:
+    other.write([Put(folder + "a", b"1")]).result(BOUND)
+    before = other.read(folder).result(BOUND)
+    met = other.write([Expect(folder + "a", 1), Expect(folder + "b", 0)]).result(BOUND)
+    assert met >= before.revision
+    with pytest.raises(VersionMismatch):
+        other.write([Expect(folder + "a", 2)]).result(BOUND)
+    assert other.write([]).result(BOUND) >= met
+    assert other.read(folder).result(BOUND).values == before.values
+
+
+def test_a_write_that_is_too_large_is_refused_and_not_done(other: EtcdBackend, folder: str) -> None:
+    with pytest.raises(BackendError, match="max-request-bytes"):
+        other.write([Put(folder + "a", b"x" * 2_000_000)]).result(BOUND)
+    with pytest.raises(BackendError, match="max-txn-ops"):
+        other.write([Put(f"{folder}{number}", b"") for number in range(129)]).result(BOUND)
+    assert other.read(folder).result(BOUND).values == {}
+
+
+def test_other_programs_contenders_are_observed(etcd: Etcd, other: EtcdBackend, root: str) -> None:
+    observed = other.observe("q", lambda: None)
+    eventually(lambda: is_fresh(observed))
+    etcd.etcdctl("put", f"{root}/q/5c", "somebody")
+    eventually(lambda: observed.view.state is not None and observed.view.state.contenders)
+    assert observed.view.state is not None
+    [contender] = observed.view.state.contenders
+    assert contender.owner is not None
+    assert contender.owner.label == "somebody"
+    assert contender == other.snapshot("q", owners=True).result(BOUND).contenders[0]
+
+
+def test_an_observation_outlives_a_session(
+    party: Party, observer: EtcdBackend, other: EtcdBackend, folder: str
+) -> None:
+    observed = follow(observer, folder)
+    observer.open(party.listener).result(BOUND)
+    assert is_fresh(observed)
+    put(other, a="1")(folder)
+    eventually(lambda: values(observed) == {"a": b"1"})
+
+
+def test_a_thousand_places_are_read_anew_after_a_reconnect(
+    observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    places = [observer.follow(f"{folder}{number}/", lambda: None) for number in range(1_000)]
+    eventually(lambda: all(map(is_fresh, places)))
+    proxy.drop_connections()
+    for start in range(0, 1_000, 100):
+        keys = [f"{folder}{number}/a" for number in range(start, start + 100)]
+        other.write([Put(key, b"1") for key in keys]).result(BOUND)
+    eventually(lambda: all(values(one) == {"a": b"1"} and is_fresh(one) for one in places))
+
+
+def test_an_observation_needs_no_session(
+    etcd: Etcd, other: EtcdBackend, root: str, folder: str, no_leaks: None
+) -> None:
+    backend = EtcdBackend.configure(configure(etcd.url_for(root)))
+    put(other, a="1")(folder)
+    observed = follow(backend, folder)
+    assert values(observed) == {"a": b"1"}
+    backend.close().result(BOUND)
+    assert observed.view.ended is not None
+    late = backend.follow(folder, lambda: None)
+    assert late.view.ended is not None
+
+
+def test_a_given_clients_channel_carries_observations_and_is_not_closed(
+    etcd: Etcd, other: EtcdBackend, root: str, folder: str, no_leaks: None
+) -> None:
+    client = EtcdClient(etcd.host, etcd.port)
+    for number in range(2):
+        backend = EtcdBackend.configure(configure(f"etcd://ignored{root}"), client)
+        observed = follow(backend, folder)
+        put(other, a=str(number))(folder)
+        eventually(lambda: values(observed) == {"a": b"%d" % number})  # noqa: B023
+        backend.close().result(BOUND)
+    client.channel.close()
+
+
+def test_a_callback_that_raises_disturbs_no_other(
+    observer: EtcdBackend, other: EtcdBackend, folder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("a bug in a callback")
+
+    observer.follow(folder, fail)
+    observed = follow(observer, folder)
+    put(other, a="1")(folder)
+    eventually(lambda: values(observed) == {"a": b"1"})
+    assert flush(30)
+    assert "a bug in a callback" in caplog.text
