@@ -62,7 +62,7 @@ _backends: Final[weakref.WeakSet[LocalBackend]] = weakref.WeakSet()
 class LocalBackend(Backend):
     """A client's session in a state directory of this machine.
 
-    Besides, it has what `EntrySets`, `PublishedValues`, `Transactions` and `Data` ask for.
+    Besides, it has what all additions to the contract ask for.
 
     Requests are file operations of microseconds, done by the calling thread. Only what needs the
     counter, as adding a contender does, can find others in its way; then a thread goes on
@@ -211,13 +211,18 @@ class LocalBackend(Backend):
         return self._use(lambda data: data.write(operations, guards))
 
     def follow(self, where: str, news: Callable[[], None]) -> Observation[Listing]:
+        return self._all_followers().follow(where, news)
+
+    def observe(self, queue: str, news: Callable[[], None]) -> Observation[Snapshot]:
+        return self._all_followers().observe(queue, news)
+
+    def _all_followers(self) -> Followers:
         with self._lock:
             if self._followers is None:
-                directory = self._prepared()
-                self._followers = followers.Followers(directory, data_file.DataFile(directory))
+                self._followers = followers.Followers(self._prepared())
                 if self._closed:
                     self._followers.close()
-        return self._followers.follow(where, news)
+            return self._followers
 
     def _use(self, action: Callable[[DataFile], T]) -> Promise[T]:
         """The outcome of ``action`` on the data, which may wait for the disk."""

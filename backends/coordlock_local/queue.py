@@ -71,9 +71,9 @@ class Queue:
             if entry.value:
                 values.write(self._directory, session.id, entry.id, entry.value)
             slots.add(slot, token, entry, session.id)
+            owner, value = entry.owner, entry.value
             me = Contender(
-                *(entry.id, place.key, entry.claim, token, token, session.id, entry.owner),
-                *(entry.value, 1),
+                entry.id, place.key, entry.claim, token, token, session.id, owner, value, 1
             )
             if not earlier:
                 return Snapshot(self.name, (me,))

@@ -55,8 +55,10 @@ def publish(directory: Directory, contender: Contender, value: bytes, version: i
     if found[1] != version:
         raise VersionMismatch(contender.key, version)
     write(directory, contender.session, contender.id, value, version + 1)
-    with suppress(FileNotFoundError):  # so that those who watch it look
-        os.close(directory.open(directory.watch(contender.session, contender.id), os.O_WRONLY))
+    # So that those look who watch the contender, or observe its queue.
+    for path in (directory.watch(contender.session, contender.id), Place.of(contender).path):
+        with suppress(FileNotFoundError):
+            os.close(directory.open(path, os.O_WRONLY))
 
 
 def remove(directory: Directory, session: str, id: str) -> None:

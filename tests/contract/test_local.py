@@ -22,6 +22,7 @@ from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.kept_value_contract import KeptValueContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
+from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
 
@@ -47,12 +48,16 @@ class Disturbed(DisturbedSuite):
     def cut_off(self, party: Party) -> Iterator[None]:
         """There is no network: what is followed cannot be read for a while."""
         assert isinstance(party.backend, LocalBackend)
-        assert party.backend._followers is not None
-        data = party.backend._followers._data
-        data.read = MagicMock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))  # type: ignore[method-assign]
-        party.backend._followers._notices.wake()
+        followers = party.backend._followers
+        assert followers is not None
+        failing = MagicMock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
+        reads = {one: one.read for one in followers._followed.values()}
+        for one in reads:
+            one.read = failing  # type: ignore[misc]
+        followers._notices.wake()
         yield
-        del data.read
+        for one, read in reads.items():
+            one.read = read  # type: ignore[misc]
 
 
 class TestBackend(BackendContract):
@@ -92,4 +97,8 @@ class TestTransactions(TransactionContract):
 
 
 class TestData(Disturbed, DataContract):
+    backend = LocalBackend
+
+
+class TestObservations(Disturbed, ObservationContract):
     backend = LocalBackend

@@ -38,7 +38,7 @@ ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
     Transactions: (TransactionContract, {"etcd", "local", "zookeeper", "memory"}),
     EntrySets: (EntrySetContract, {"etcd", "local", "memory", "zookeeper"}),
     PublishedValues: (PublishedValueContract, {"etcd", "local", "memory", "zookeeper"}),
-    ObservableQueues: (ObservationContract, {"etcd", "memory"}),
+    ObservableQueues: (ObservationContract, {"etcd", "local", "memory"}),
     Data: (DataContract, {"etcd", "local", "memory"}),
 }
 ALL: Final = {scheme: backend_for_scheme(scheme) for scheme in schemes()}
