@@ -1,29 +1,26 @@
 """Converting a grant in its place: the protocol around `coordlock.model.conversion`.
 
-What a contender claims is published by one request after the other. A request goes on until it is
-answered, whoever waits for it: until then nobody knows what the contender claims. So whatever ends
-a conversion, it is taken back by one more request behind it. A grant counts as weaker before the
-service hears of it, and as stronger only when the service has said so.
+Whatever ends a conversion, it is taken back by one more publication behind it. A grant counts as
+weaker before the service hears of it, and as stronger only when the service has said so.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from coordlock.backend import values
 from coordlock.errors import (
     AcquireCancelled,
-    ClientClosed,
     ConversionDeadlock,
     ConversionTimeout,
     CoordlockError,
     Evicted,
 )
 from coordlock.kernel.engine import Engine
+from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.watchdog import Watchdog
@@ -34,8 +31,8 @@ from coordlock.model.conversion import Deadlock, Publish
 from coordlock.runtime.cancellation import ENDING
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
-from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.promise import Promise, failed, resolved, settled
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise, resolved, settled
 
 __all__ = ["Conversions"]
 
@@ -58,10 +55,9 @@ class Conversions:
         self._ticket = ticket
         self._check = check
         self._values = values.of(engine.backend)
+        self._publisher = Publisher(engine, ticket)
         self._lock = threading.Lock()
         self._is_busy = False
-        #: The last request to publish something.
-        self._last: Promise[None] = resolved(None)
         #: What the conversion that is under way waits for, and those in its way.
         self._news: Promise[None] = resolved(None)
         self._in_the_way: Sequence[Contender] = ()
@@ -101,13 +97,13 @@ class Conversions:
         if target is not self.mode:
             self._check()
             self.mode = target
-            yield settled(self._last)
+            yield settled(self._publisher.last)
             yield self._publish(self._settled)
 
     def _strengthen(self, target: Mode) -> Steps[None]:
         watchdog: Watchdog | None = None
         try:
-            yield settled(self._last)
+            yield settled(self._publisher.last)
             while True:
                 self._check()
                 snapshot = yield from self._read()
@@ -138,31 +134,7 @@ class Conversions:
 
     def _publish(self, make: Callable[[Convertible], Convertible]) -> Promise[None]:
         """Publish what ``make`` gives for the claim that was published before."""
-        self._last = run_in_background(self._publishing(self._last, make))
-        return self._last
-
-    def _publishing(
-        self, before: Promise[None], make: Callable[[Convertible], Convertible]
-    ) -> Steps[None]:
-        yield settled(before)
-        ticket, me = self._ticket, self._mine()
-        assert isinstance(me.claim, Convertible)
-        claim = make(me.claim)
-        if claim == me.claim or ticket.is_leaving:
-            return
-        value = claim.encode()
-
-        def publish() -> Promise[None]:
-            if self._engine.closed:
-                return failed(ClientClosed())
-            if ticket.is_leaving:  # it takes what it has published along
-                return resolved(None)
-            ticket.check()
-            return self._values.publish(me, value, me.version)
-
-        yield from retried(publish, self._engine.timers)
-        changed = replace(me, claim=claim, value=value, version=me.version + 1)
-        ticket.contenders = (changed,)
+        return self._publisher.publish(lambda value: make(Convertible.decode(value)).encode())
 
     def _read(self) -> Steps[Snapshot]:
         backend, ticket = self._engine.backend, self._ticket

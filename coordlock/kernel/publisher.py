@@ -1,0 +1,63 @@
+"""What a ticket's contender publishes: one request after the other, each to its end.
+
+A request goes on until it is answered, whoever waits for it: until then nobody knows what stands in
+the queue. So what is to be published next is decided when the one before has been answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from coordlock.backend import values
+from coordlock.errors import ClientClosed
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.retry import retried
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Convertible
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.promise import Promise, failed, resolved, settled
+
+__all__ = ["Publisher"]
+
+
+class Publisher:
+    """Publishes for the only contender of ``ticket``. Raises `Unsupported` where it can't."""
+
+    def __init__(self, engine: Engine, ticket: Ticket) -> None:
+        self._engine = engine
+        self._ticket = ticket
+        self._values = values.of(engine.backend)
+        #: The last request to publish something: kept when all before have been answered.
+        self.last: Promise[None] = resolved(None)
+
+    def publish(self, make: Callable[[bytes], bytes]) -> Promise[None]:
+        """Publish what ``make`` gives for the value that was published before.
+
+        The promise is kept when the service has answered, or the contender is leaving. It fails
+        when the contender is lost, the client is closed, or the service refuses the value.
+        """
+        self.last = run_in_background(self._publishing(self.last, make))
+        return self.last
+
+    def _publishing(self, before: Promise[None], make: Callable[[bytes], bytes]) -> Steps[None]:
+        yield settled(before)
+        ticket = self._ticket
+        [me] = ticket.contenders
+        value = make(me.value or b"")
+        if value == me.value or ticket.is_leaving:
+            return
+
+        def publish() -> Promise[None]:
+            if self._engine.closed:
+                return failed(ClientClosed())
+            if ticket.is_leaving:  # it takes what it has published along
+                return resolved(None)
+            ticket.check()
+            return self._values.publish(me, value, me.version)
+
+        yield from retried(publish, self._engine.timers)
+        is_convertible = isinstance(me.claim, Convertible)
+        claim = Convertible.decode(value) if is_convertible else me.claim
+        changed = replace(me, claim=claim, value=value, version=me.version + 1)
+        ticket.contenders = (changed,)
