@@ -57,8 +57,11 @@ if TYPE_CHECKING:
     from coordlock.model.contender import Contender, Owner
     from coordlock.model.waits import Deadlock, DeadlockStep
     from coordlock.queue_view import QueueMember
+    from coordlock.recipes.group import AsyncGroup, Group, GroupView, Member
+    from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
     from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
+    from coordlock.recipes.observer import AsyncObserver, Observer
     from coordlock.runtime.cancellation import Cancellation
     from coordlock.settings import DEFAULT, Settings
     from coordlock.signals import release_on_signals
@@ -89,8 +92,11 @@ else:
             "model.contender": "Contender Owner",
             "model.waits": "Deadlock DeadlockStep",
             "queue_view": "QueueMember",
+            "recipes.group": "AsyncGroup Group GroupView Member",
+            "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
             "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
+            "recipes.observer": "AsyncObserver Observer",
             "runtime.cancellation": "Cancellation",
             "settings": "DEFAULT Settings",
             "signals": "release_on_signals",
@@ -118,11 +124,15 @@ __all__ = [
     "AcquireUnavailable",
     "AsyncClient",
     "AsyncGrant",
+    "AsyncGroup",
     "AsyncHeld",
     "AsyncLock",
     "AsyncLossSignal",
+    "AsyncMembership",
     "AsyncMultiGrant",
     "AsyncMultiLock",
+    "AsyncObserver",
+    "AsyncPresence",
     "AsyncTransaction",
     "AuthenticationFailed",
     "BackendError",
@@ -146,6 +156,8 @@ __all__ = [
     "Grant",
     "GrantPart",
     "GrantState",
+    "Group",
+    "GroupView",
     "Held",
     "InvalidKey",
     "InvalidName",
@@ -153,12 +165,16 @@ __all__ = [
     "Lock",
     "LockLost",
     "LossSignal",
+    "Member",
+    "Membership",
     "MissingExtra",
     "Mode",
     "MultiGrant",
     "MultiLock",
+    "Observer",
     "Owner",
     "Permit",
+    "Presence",
     "QueueMember",
     "QueueMismatch",
     "ServiceInfo",

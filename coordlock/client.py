@@ -20,6 +20,7 @@ from coordlock.model.contender import Contender
 from coordlock.model.names import check_name
 from coordlock.options import Options
 from coordlock.queue_view import QueueMember, queue_view
+from coordlock.recipe_makers import AsyncRecipes, Recipes
 from coordlock.registry import backend_for_client, backend_for_scheme
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.deadline import DeadlineReached
@@ -398,7 +399,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         return f"<{type(self).__name__} {self.settings}{closed}>"
 
 
-class Client(_BaseClient[Lock, "MultiLock"]):
+class Client(_BaseClient[Lock, "MultiLock"], Recipes):
     """A connection with its session; locks come from here. A context manager that closes it.
 
     Threads share it. A forked child must connect anew: see `ForkedClient`.
@@ -427,7 +428,7 @@ class Client(_BaseClient[Lock, "MultiLock"]):
         self.close()
 
 
-class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"]):
+class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"], AsyncRecipes):
     """A connection with its session, for asyncio; locks come from here.
 
     An async context manager that closes it. Usable from any event loop of the process. A forked

@@ -14,6 +14,7 @@ from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.entry_set_contract import EntrySetContract
+from coordlock.testing.group_contract import GroupContract
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.kept_value_contract import KeptValueContract
 from coordlock.testing.lock_contract import LockContract
@@ -43,6 +44,10 @@ class TestMultiLocks(MultiLockContract):
 
 
 class TestConversions(ConversionContract):
+    backend = EtcdBackend
+
+
+class TestGroups(GroupContract):
     backend = EtcdBackend
 
 

@@ -39,6 +39,7 @@ LAYERS: Final = {
         "lock",
         "loss_signal",
         "queue_view",
+        "recipe_makers",
         "recipes",
         "signals",
         "transaction",
