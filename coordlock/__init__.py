@@ -57,11 +57,13 @@ if TYPE_CHECKING:
     from coordlock.model.contender import Contender, Owner
     from coordlock.model.waits import Deadlock, DeadlockStep
     from coordlock.queue_view import QueueMember
+    from coordlock.recipes.election import AsyncElection, Candidate, Election
     from coordlock.recipes.group import AsyncGroup, Group, GroupView, Member
     from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
     from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.observer import AsyncObserver, Observer
+    from coordlock.recipes.term import AsyncTerm, Term
     from coordlock.runtime.cancellation import Cancellation
     from coordlock.settings import DEFAULT, Settings
     from coordlock.signals import release_on_signals
@@ -92,11 +94,13 @@ else:
             "model.contender": "Contender Owner",
             "model.waits": "Deadlock DeadlockStep",
             "queue_view": "QueueMember",
+            "recipes.election": "AsyncElection Candidate Election",
             "recipes.group": "AsyncGroup Group GroupView Member",
             "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
             "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
             "recipes.observer": "AsyncObserver Observer",
+            "recipes.term": "AsyncTerm Term",
             "runtime.cancellation": "Cancellation",
             "settings": "DEFAULT Settings",
             "signals": "release_on_signals",
@@ -123,6 +127,7 @@ __all__ = [
     "AcquireTimeout",
     "AcquireUnavailable",
     "AsyncClient",
+    "AsyncElection",
     "AsyncGrant",
     "AsyncGroup",
     "AsyncHeld",
@@ -133,11 +138,13 @@ __all__ = [
     "AsyncMultiLock",
     "AsyncObserver",
     "AsyncPresence",
+    "AsyncTerm",
     "AsyncTransaction",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
     "Cancellation",
+    "Candidate",
     "Claim",
     "Client",
     "ClientClosed",
@@ -151,6 +158,7 @@ __all__ = [
     "Deadlock",
     "DeadlockDetected",
     "DeadlockStep",
+    "Election",
     "Evicted",
     "ForkedClient",
     "Grant",
@@ -182,6 +190,7 @@ __all__ = [
     "Settings",
     "StaleToken",
     "Stored",
+    "Term",
     "Transaction",
     "Unfenceable",
     "Unsupported",

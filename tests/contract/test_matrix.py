@@ -24,6 +24,7 @@ from coordlock.testing.client_suite import DRIVERS
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
+from coordlock.testing.election_contract import ElectionContract
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.group_contract import GroupContract
 from coordlock.testing.kept_value_contract import KeptValueContract
@@ -91,8 +92,15 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         if not name.startswith("_") and not inspect.iscoroutinefunction(value)
     }
     locks = {"lock", "read_lock", "write_lock", "semaphore"}
-    assert primitives == {*locks, "upgradeable_lock", "multi_lock", "tree_lock", "group"}
-    suites = LockContract, MultiLockContract, ConversionContract, GroupContract
+    assert primitives == {
+        *locks,
+        "upgradeable_lock",
+        "multi_lock",
+        "tree_lock",
+        "group",
+        "election",
+    }
+    suites = LockContract, MultiLockContract, ConversionContract, GroupContract, ElectionContract
     source = "".join(map(inspect.getsource, suites))
     assert all(f".{primitive}(" in source for primitive in primitives)
     assert DRIVERS == ("sync", "async")
