@@ -48,14 +48,6 @@ def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueMember, ...]]:
     return _rank(snapshot, time.time())
 
 
-def _owner(contender: Contender) -> Owner | None:
-    """Who ``contender`` says it is; where it says nothing but what it publishes, that."""
-    owner = contender.owner
-    if owner is not None and owner.host:
-        return owner
-    return Owner.decode(contender.value) if contender.value else owner
-
-
 def _rank(snapshot: Snapshot, now: float) -> tuple[QueueMember, ...]:
     holding = holders(snapshot)
     return tuple(
@@ -64,7 +56,7 @@ def _rank(snapshot: Snapshot, now: float) -> tuple[QueueMember, ...]:
             holding=one.id in holding,
             claim=one.claim.mode if isinstance(one.claim, Convertible) else one.claim,
             token=one.token,
-            owner=_owner(one),
+            owner=one.described,
             age=max(0.0, now - one.owner.since) if one.owner and one.owner.since else None,
             session=one.session,
             contender=one,
