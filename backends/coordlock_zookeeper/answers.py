@@ -5,10 +5,16 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from kazoo.exceptions import NoNodeError
+
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import translate
 
-__all__ = ["Latch", "promise_of"]
+__all__ = ["Dated", "Latch", "ask", "full", "promise_of"]
+
+#: What an answer says, None where there is no such node, and the state of the server that it shows:
+#: the last transaction that the server knew, by its number.
+Dated = tuple[Any, int]
 
 
 class Latch(type(threading.RLock())):  # type: ignore[misc]
@@ -48,3 +54,39 @@ def promise_of(result: Any) -> Promise[Any]:
 
     result.rawlink(answered)
     return promise
+
+
+def ask(client: Any, request: Any) -> Promise[Dated]:
+    """Send ``request``, one of kazoo's own objects, whose path is a `full` one.
+
+    The promise is completed in kazoo's I/O thread, in the order of what the server sends.
+    """
+    promise: Promise[Dated] = Promise()
+    client._call(request, _Answer(client, promise))
+    return promise
+
+
+def full(client: Any, path: str) -> str:
+    """What ``path`` is called in the whole tree; ``client`` may see a part of it only."""
+    return path if not client.chroot else f"{client.chroot}{path}".removesuffix("/")
+
+
+class _Answer:
+    """Takes the answer to a request, in place of kazoo's ``AsyncResult``, which has no date."""
+
+    __slots__ = ("_client", "_promise")
+
+    def __init__(self, client: Any, promise: Promise[Dated]) -> None:
+        self._client = client
+        self._promise = promise
+
+    def set(self, value: Any = None) -> None:
+        """Called by kazoo, which has noted before what the answer's head says."""
+        self._promise.resolve((value, self._client.last_zxid))
+
+    def set_exception(self, error: Exception) -> None:
+        """Called by kazoo."""
+        if isinstance(error, NoNodeError):
+            self.set()
+        else:
+            self._promise.fail(translate(error))

@@ -216,7 +216,7 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues):
     ) -> Promise[None]:
         answer: Promise[None] = Promise()
 
-        def answered(done: Promise[None]) -> None:
+        def answered(done: Promise[int]) -> None:
             error = done.exception()
             if error is None:
                 answer.resolve(None)
