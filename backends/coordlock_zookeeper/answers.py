@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.exceptions import NoNodeError
@@ -10,7 +11,7 @@ from kazoo.exceptions import NoNodeError
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import translate
 
-__all__ = ["Dated", "Latch", "ask", "full", "promise_of"]
+__all__ = ["Dated", "Latch", "all_done", "ask", "full", "promise_of"]
 
 #: What an answer says, None where there is no such node, and the state of the server that it shows:
 #: the last transaction that the server knew, by its number.
@@ -56,12 +57,17 @@ def promise_of(result: Any) -> Promise[Any]:
     return promise
 
 
-def ask(client: Any, request: Any) -> Promise[Dated]:
+def ask(
+    client: Any, request: Any, answered: Callable[[Promise[Dated]], None] | None = None
+) -> Promise[Dated]:
     """Send ``request``, one of kazoo's own objects, whose path is a `full` one.
 
-    The promise is completed in kazoo's I/O thread, in the order of what the server sends.
+    ``answered`` is called in kazoo's I/O thread, between what the server has sent before the answer
+    and what it sends after it.
     """
     promise: Promise[Dated] = Promise()
+    if answered is not None:
+        promise.add_done_callback(answered)  # before the answer can come
     client._call(request, _Answer(client, promise))
     return promise
 
@@ -90,3 +96,17 @@ class _Answer:
             self.set()
         else:
             self._promise.fail(translate(error))
+
+
+def all_done(waited: Sequence[Promise[None]]) -> Promise[None]:
+    """A promise that is kept when all of ``waited`` are done, of which there may be none."""
+    promise: Promise[None] = Promise()
+
+    def proceed(left: Sequence[Promise[None]]) -> None:
+        if left:
+            left[0].add_done_callback(lambda _: proceed(left[1:]))
+        else:
+            promise.resolve(None)
+
+    proceed(waited)
+    return promise
