@@ -81,21 +81,28 @@ class Following:
         if self.state is not None:
             _call(lambda: observer.show(self.state))
 
-    def show(self, zxid: int) -> None:
-        """The place is complete: show it."""
-        self.state = self.place.state(zxid)
+    def show(self, zxid: int, told: float) -> None:
+        """The place is complete: show it. All was told that had happened by the moment ``told``."""
+        self.state, self._since = self.place.state(zxid), told
         self._tell(lambda one: one.show(self.state))
 
-    def doubt(self, told: float) -> None:
-        """All was told up to the moment ``told``, if anything was known then. No answer counts."""
+    def told(self, told: float) -> None:
+        """All was told that had happened by the moment ``told``.
+
+        What was told may have yet to be read. Then the state is as old as it was before.
+        """
+        if self.state is not None and self.place.is_complete:
+            self._since = told
+
+    def doubt(self) -> None:
+        """The state may not be the newest any more, and no answer counts that is yet to come."""
         self.begin()
-        if self.state is not None:
-            self.state, self._since = None, told
+        self.state = None
         self._tell(lambda one: one.doubt(self._since))
 
-    def end(self, error: CoordlockError, told: float) -> None:
+    def end(self, error: CoordlockError) -> None:
         """End all observations, because of ``error``."""
-        self.doubt(told)
+        self.doubt()
         self._tell(lambda one: one.end(error, self._since))
 
     def _tell(self, tell: Callable[[Observer], None]) -> None:

@@ -163,7 +163,7 @@ class Observations:
 
     def _end(self, following: Following, error: CoordlockError) -> None:
         self._forget(following)  # who comes from now on begins anew
-        following.end(error, self._told)
+        following.end(error)
 
     def _end_all(self, error: CoordlockError) -> None:
         for following in list(self._followings.values()):
@@ -230,7 +230,7 @@ class Observations:
             found, zxid = answer.result()
             following.place.take(need, found)
             if following.place.is_complete:
-                following.show(zxid)
+                following.show(zxid, self._told)
             else:
                 self._go_on(following)
         elif isinstance(error, (BackendUnavailable, SessionLost)):
@@ -259,7 +259,7 @@ class Observations:
 
     def _doubt_all(self) -> None:
         for following in list(self._followings.values()):
-            following.doubt(self._told)
+            following.doubt()
 
     def _look(self) -> None:
         if self._session is not None and self._looking is None:
@@ -272,6 +272,8 @@ class Observations:
         self._looking = None
         if answer.exception() is None:
             self._told = began
+            for following in self._followings.values():
+                following.told(began)
             if self._is_silent:
                 self._is_silent = False
                 self._begin_all()
