@@ -34,14 +34,13 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
 
-#: What a backend may add to the contract, with its suite, and the backends that have it. The other
-#: backends follow with the recipes that need it.
+#: What a backend may add to the contract, with its suite, and the backends that have it.
 ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
     Transactions: (TransactionContract, {"etcd", "local", "zookeeper", "memory"}),
     EntrySets: (EntrySetContract, {"etcd", "local", "memory", "zookeeper"}),
     PublishedValues: (PublishedValueContract, {"etcd", "local", "memory", "zookeeper"}),
-    ObservableQueues: (ObservationContract, {"etcd", "local", "memory"}),
-    Data: (DataContract, {"etcd", "local", "memory"}),
+    ObservableQueues: (ObservationContract, {"etcd", "local", "memory", "zookeeper"}),
+    Data: (DataContract, {"etcd", "local", "memory", "zookeeper"}),
 }
 ALL: Final = {scheme: backend_for_scheme(scheme) for scheme in schemes()}
 
