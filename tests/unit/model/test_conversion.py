@@ -360,6 +360,22 @@ def test_one_that_a_decided_conversion_keeps_out_is_not_waited_for() -> None:
     assert next_step(snapshot, snapshot.contenders[1], Mode.PR) == Publish(Convertible(Mode.PR))
 
 
+@pytest.mark.parametrize("decided", [None, ()], ids=["undecided", "decided"])
+def test_a_reader_that_goes_first_is_not_taken_for_one_that_waits_for_me(
+    decided: tuple[tuple[int, int], ...] | None,
+) -> None:
+    """The other one converts as well, and waits for nobody: there is no circle."""
+    other = Convertible(Mode.CR, Mode.PR, decided)
+    snapshot = queue(Convertible(Mode.PR, Mode.EX), Mode.PR, other)
+    step = next_step(snapshot, snapshot.contenders[0], Mode.EX)
+    assert step == Publish(Convertible(Mode.PR, Mode.EX, ((2, 3),)))
+
+
+def test_who_could_be_granted_but_for_a_conversion_that_is_not_decided_holds() -> None:
+    snapshot = queue(Convertible(Mode.PR, Mode.EX), Mode.PR, Mode.EX, Mode.PR)
+    assert holders(snapshot) == {"c1", "c2"}
+
+
 def test_a_contender_before_is_waited_for_whether_it_holds_or_not() -> None:
     """It waits for none behind it, so it would be let in beside the converted one."""
     snapshot = queue(Mode.PR, Mode.CW, Convertible(Mode.CR, Mode.PR))
@@ -401,6 +417,14 @@ def _nobody(*_: object, **__: object) -> bool:
     return False
 
 
+def _none(_: Snapshot) -> frozenset[str]:
+    return frozenset()
+
+
+def _all(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(one.id for one in snapshot.contenders)
+
+
 def _everybody(*_: object, **__: object) -> bool:
     return True
 
@@ -414,8 +438,8 @@ def _nothing(others: object) -> Iterator[object]:
 
 
 WRONG = {
-    "none behind is waited for": ("coordlock.model.conversion._may_be_granted", _nobody),
-    "all behind are waited for": ("coordlock.model.conversion._may_be_granted", _everybody),
+    "none behind is waited for": ("coordlock.model.conversion.holders", _none),
+    "all behind are waited for": ("coordlock.model.conversion.holders", _all),
     "targets exclude nobody": ("coordlock.model.claim.Convertible.excludes", _by_mode_alone),
     "those that go first are not let pass": (
         "coordlock.model.claim.Convertible.lets_pass",
