@@ -1,0 +1,92 @@
+"""The value of a lock when its holder is killed, and when answers are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import coordlock
+from coordlock.testing.connection import Connection
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.trap import Action
+from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from testbed.servers.etcd import Etcd
+from testbed.servers.zookeeper import ZooKeeper
+from tests.integration.test_several_locks import BOUND, started
+
+#: Holds the lock, in the mode that its second argument names, and has set the value.
+HOLDER = """
+import sys, coordlock
+client = coordlock.connect(sys.argv[1])
+mode = coordlock.Mode[sys.argv[2]]
+grant = client.lock("imports", mode=mode, keeps_value=True).acquire()
+grant.value = b"unfinished"
+print(grant.value, flush=True)
+sys.stdin.read()
+"""
+
+
+def kept(client: coordlock.Client) -> coordlock.Lock:
+    """The lock, with its value."""
+    return client.lock("imports", keeps_value=True, timeout=BOUND)
+
+
+@pytest.mark.parametrize("mode", ["EX", "PW"])
+def test_after_a_holder_that_was_killed_there_is_no_value(shared_url: str, mode: str) -> None:
+    url = shared_url.replace("ttl=60", "ttl=2")
+    with coordlock.connect(url) as client:
+        with kept(client) as grant:
+            grant.value = b"old"
+        with started(HOLDER, url, mode) as holder:
+            assert holder.stdout
+            assert holder.stdout.readline() == "b'unfinished'\n"
+            holder.kill()
+            with kept(client) as grant:
+                assert grant.value is None
+                grant.value = b"new"
+        with kept(client) as grant:
+            assert grant.value == b"new"
+        assert client.contenders("imports") == ()
+
+
+@pytest.fixture(params=["etcd", "zookeeper"])
+def proxy(request: pytest.FixtureRequest, root: str) -> Iterator[tuple[FaultProxy, str]]:
+    server: Etcd | ZooKeeper = request.getfixturevalue(request.param)
+    framer = GrpcFrames if request.param == "etcd" else ZooKeeperFrames
+    with FaultProxy(server.host, server.port, framer) as proxy:
+        yield proxy, f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s"
+
+
+def writes(grant: coordlock.Grant) -> int:
+    """How often the record of the value was written, as the service told this holder."""
+    assert grant._kept is not None
+    return grant._kept._version
+
+
+@pytest.mark.parametrize("lose", [Connection.lose_reply, Connection.lose_request])
+@pytest.mark.parametrize("when", ["open", "close"])
+def test_a_write_whose_answer_is_lost_is_made_once(
+    proxy: tuple[FaultProxy, str], when: str, lose: Action
+) -> None:
+    relay, url = proxy
+    write = "*Txn" if url.startswith("etcd") else "multi"
+    with coordlock.connect(url) as client, coordlock.connect(url) as other:
+        with kept(client) as grant:
+            grant.value = b"one"
+        with kept(other) as grant:
+            assert grant.value == b"one"
+            assert writes(grant) == 3  # opened, closed, opened
+        if when == "open":
+            # On etcd a transaction enters, and one reads.
+            trap = relay.on_request(write, lose, nth=3 if url.startswith("etcd") else 1)
+        with kept(client) as grant:
+            assert grant.value == b"one"
+            if when == "close":
+                trap = relay.on_request(write, lose)
+            grant.value = b"two"
+        assert trap.sprung
+        with kept(other) as grant:
+            assert grant.value == b"two"
+            assert writes(grant) == 7
