@@ -11,6 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from coordlock.errors import (
+    AcquireCancelled,
+    AcquireTimeout,
+    AcquireUnavailable,
     BackendUnavailable,
     ClientClosed,
     CoordlockError,
@@ -21,11 +24,12 @@ from coordlock.errors import (
     Unsupported,
 )
 from coordlock.kernel.engine import Engine
+from coordlock.kernel.report import PATIENCE
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import within
-from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
@@ -125,7 +129,8 @@ class BaseGrant(Resident, shown="Grant"):
         What the last holder in mode EX or PW had set when it released; None where there was none,
         and where it was lost, or its process died, before that. A holder in one of those modes sets
         it, and the release writes it. Up to 65,536 bytes. Raises ValueError where the lock keeps no
-        value, and at setting in another mode.
+        value, and at setting in another mode; to set it raises `LockLost` once the lock is lost or
+        released, because nothing would write it any more.
         """
         return self._value_kept().value
 
@@ -141,6 +146,7 @@ class BaseGrant(Resident, shown="Grant"):
                 f"a lock's value has up to {kept_value.LONGEST} bytes, not {len(value)}: keep what "
                 "is larger elsewhere, and its address here"
             )
+        self.check()
         kept.value = value
 
     def _value_kept(self) -> KeptValue:
@@ -151,13 +157,26 @@ class BaseGrant(Resident, shown="Grant"):
             )
         return self._kept
 
-    def _open_value(self) -> Steps[None]:
-        """Read the value of the lock, and note that it is open."""
-        kept = kept_value.KeptValue(self._engine, self._ticket)
+    def _open_value(self, started: float, once: bool) -> Steps[None]:
+        """Read the value of the lock, and note that it is open: the last step of acquiring it.
+
+        Raises what that does; it has ``started`` at that time, and asks ``once`` or waits.
+        """
+        clock, kept = self._engine.clock, kept_value.KeptValue(self._engine, self._ticket)
+        asked = clock.now()
         try:
             yield from self._guarded(kept.open())
+        except Cancelled as cancelled:
+            raise AcquireCancelled(self.name, str(cancelled)) from cancelled.__cause__
         except DeadlineReached as late:
-            raise self._engine.silent(late) from late.__cause__
+            silent, waited = self._engine.silent(late), clock.now() - started
+            if once:
+                raise silent from late.__cause__
+            if late.__cause__ is None and clock.now() - asked < PATIENCE:
+                raise AcquireTimeout(self.name, waited) from None  # its turn came too late
+            raise AcquireUnavailable(
+                self.name, waited, service=silent.service, reason=silent.reason
+            ) from silent
         self._kept = kept
 
     @property

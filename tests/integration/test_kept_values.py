@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import coordlock
+from coordlock import AcquireCancelled, AcquireTimeout, AcquireUnavailable, BackendUnavailable
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
-from coordlock.testing.trap import Action
+from coordlock.testing.trap import Action, MessageTrap
+from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
@@ -90,3 +93,49 @@ def test_a_write_whose_answer_is_lost_is_made_once(
         with kept(other) as grant:
             assert grant.value == b"two"
             assert writes(grant) == 7
+
+
+def silenced(relay: FaultProxy, url: str) -> MessageTrap:
+    """Have the service fall silent to whom asks for the value."""
+    if url.startswith("etcd"):
+        return relay.on_request("*Txn", Connection.black_hole, nth=2)
+    return relay.on_request("getData", Connection.black_hole)
+
+
+def test_a_wait_for_the_value_ends_with_the_time_of_the_acquire(
+    proxy: tuple[FaultProxy, str],
+) -> None:
+    relay, url = proxy
+    with coordlock.connect(url) as client, coordlock.connect(url) as other:
+        trap = silenced(relay, url)
+        with pytest.raises(AcquireUnavailable, match="was not granted within"):
+            kept(client).acquire(timeout=1)
+        assert trap.sprung
+        relay.heal()
+        eventually(lambda: not other.contenders("imports"))
+        trap = silenced(relay, url)
+        with pytest.raises(BackendUnavailable) as caught:
+            client.lock("imports", keeps_value=True).try_acquire()
+        assert not isinstance(caught.value, AcquireTimeout)
+        assert trap.sprung
+        relay.heal()
+        eventually(lambda: not other.contenders("imports"))
+
+
+def test_a_wait_for_the_value_is_cancelled_like_that_for_the_lock(
+    proxy: tuple[FaultProxy, str],
+) -> None:
+    relay, url = proxy
+    enough = coordlock.Cancellation()
+    with coordlock.connect(url) as client, coordlock.connect(url) as other:
+        trap = silenced(relay, url)
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(kept(client).acquire, cancellation=enough)
+            trap.wait()
+            enough.cancel("enough")
+            with pytest.raises(AcquireCancelled, match="enough"):
+                call.result(BOUND)
+        relay.heal()
+        eventually(lambda: not other.contenders("imports"))
+        with kept(other) as grant:
+            assert grant.value is None
