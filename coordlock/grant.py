@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -539,7 +540,14 @@ def _real(mode: object) -> Mode:
     raise ValueError(f"mode must be one of {modes}, not {mode!r}")
 
 
-def _go_under(error: BaseException, lost: LockLost) -> None:
+def _raise_or_go_under(body: BaseException | None, error: CoordlockError) -> None:
+    """The release has failed with ``error``: raise it, or go under the body's own exception."""
+    if body is None:
+        raise error
+    _go_under(body, copy(error))  # without what is above it, which is the body's
+
+
+def _go_under(error: BaseException, lost: CoordlockError) -> None:
     """Let ``lost`` be the first context of ``error``, and a note where no traceback shows that."""
     is_shown, seen = True, {id(error)}
     last = error
@@ -605,8 +613,11 @@ class Grant(BaseGrant):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        has_lost = False
         try:
             has_lost = not (self._engine.inherited or self._released or self.release())
+        except CoordlockError as error:
+            _raise_or_go_under(body, error)
         finally:
             self._abandon()  # where Ctrl-C came before that: a block is left only once
         if has_lost:
@@ -718,5 +729,10 @@ class AsyncGrant(BaseGrant):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._engine.inherited and not self._released and not await self.release():
-            self._chain(body)
+        try:
+            has_lost = not (self._engine.inherited or self._released or await self.release())
+        except CoordlockError as error:
+            _raise_or_go_under(body, error)
+        else:
+            if has_lost:
+                self._chain(body)

@@ -139,3 +139,24 @@ def test_a_wait_for_the_value_is_cancelled_like_that_for_the_lock(
         eventually(lambda: not other.contenders("imports"))
         with kept(other) as grant:
             assert grant.value is None
+
+
+def test_a_value_that_cannot_be_written_hides_no_error_of_the_block(
+    proxy: tuple[FaultProxy, str],
+) -> None:
+    relay, url = proxy
+    short = f"{url}&request_timeout=1s"
+    with coordlock.connect(short) as client, coordlock.connect(url) as other:
+        with pytest.raises(ZeroDivisionError) as caught, kept(client) as grant:
+            grant.value = b"so far"
+            relay.on_request("*Txn" if url.startswith("etcd") else "multi", Connection.black_hole)
+            _ = 1 // 0
+        assert isinstance(caught.value.__context__, BackendUnavailable)
+        assert "may not be written" in str(caught.value.__context__)
+        relay.heal()
+        with kept(other) as grant:
+            assert grant.value in (None, b"so far")
+            assert grant.token
+        with pytest.raises(BackendUnavailable, match="may not be written"), kept(client):
+            relay.on_request("*Txn" if url.startswith("etcd") else "multi", Connection.black_hole)
+        relay.heal()
