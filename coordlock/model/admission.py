@@ -111,8 +111,8 @@ def holders(snapshot: Snapshot) -> frozenset[str]:
             free = is_converting or not any(_keeps_out(other, one) for other in earlier.values())
         if free:
             admitted.add(one.id)
-        if isinstance(mine, Convertible):
-            mine = mine.decided
+        if isinstance(mine, Convertible) and mine.yields_to is None:
+            mine = replace(mine, target=None)
             one = replace(one, claim=mine)
         earlier[mine] = one
     return frozenset(admitted)

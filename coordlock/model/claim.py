@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Final
 
@@ -131,11 +131,6 @@ class Convertible:
             return True
         converts = self.target is not None and self.target.conflicts(mode)
         return converts and not self.lets_pass(order)
-
-    @property
-    def decided(self) -> Convertible:
-        """It without a target, as long as it has not decided who goes before its conversion."""
-        return replace(self, target=None) if self.yields_to is None else self
 
     def lets_pass(self, order: int) -> bool:
         """Whether its conversion is known to wait for the contender behind it at ``order``."""

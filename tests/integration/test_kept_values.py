@@ -12,7 +12,7 @@ from coordlock import AcquireCancelled, AcquireTimeout, AcquireUnavailable, Back
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
-from coordlock.testing.trap import Action, MessageTrap
+from coordlock.testing.trap import Action, Trap
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.etcd import Etcd
@@ -81,13 +81,12 @@ def test_a_write_whose_answer_is_lost_is_made_once(
         with kept(other) as grant:
             assert grant.value == b"one"
             assert writes(grant) == 3  # opened, closed, opened
-        if when == "open":
-            # On etcd a transaction enters, and one reads.
-            trap = relay.on_request(write, lose, nth=3 if url.startswith("etcd") else 1)
+        nth = ["open", "close"].index(when) + 1
+        if url.startswith("etcd"):
+            nth += 2  # a transaction enters, and one reads
+        trap = relay.on_request(write, lose, nth=nth)
         with kept(client) as grant:
             assert grant.value == b"one"
-            if when == "close":
-                trap = relay.on_request(write, lose)
             grant.value = b"two"
         assert trap.sprung
         with kept(other) as grant:
@@ -95,7 +94,7 @@ def test_a_write_whose_answer_is_lost_is_made_once(
             assert writes(grant) == 7
 
 
-def silenced(relay: FaultProxy, url: str) -> MessageTrap:
+def silenced(relay: FaultProxy, url: str) -> Trap:
     """Have the service fall silent to whom asks for the value."""
     if url.startswith("etcd"):
         return relay.on_request("*Txn", Connection.black_hole, nth=2)
@@ -145,12 +144,18 @@ def test_a_value_that_cannot_be_written_hides_no_error_of_the_block(
     proxy: tuple[FaultProxy, str],
 ) -> None:
     relay, url = proxy
+    write = "*Txn" if url.startswith("etcd") else "multi"
     short = f"{url}&request_timeout=1s"
     with coordlock.connect(short) as client, coordlock.connect(url) as other:
-        with pytest.raises(ZeroDivisionError) as caught, kept(client) as grant:
-            grant.value = b"so far"
-            relay.on_request("*Txn" if url.startswith("etcd") else "multi", Connection.black_hole)
-            _ = 1 // 0
+
+        def fail() -> None:
+            with kept(client) as grant:
+                grant.value = b"so far"
+                relay.on_request(write, Connection.black_hole)
+                _ = 1 // 0
+
+        with pytest.raises(ZeroDivisionError) as caught:
+            fail()
         assert isinstance(caught.value.__context__, BackendUnavailable)
         assert "may not be written" in str(caught.value.__context__)
         relay.heal()
@@ -158,5 +163,5 @@ def test_a_value_that_cannot_be_written_hides_no_error_of_the_block(
             assert grant.value in (None, b"so far")
             assert grant.token
         with pytest.raises(BackendUnavailable, match="may not be written"), kept(client):
-            relay.on_request("*Txn" if url.startswith("etcd") else "multi", Connection.black_hole)
+            relay.on_request(write, Connection.black_hole)
         relay.heal()
