@@ -6,11 +6,15 @@ import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from coordlock.errors import (
+    AcquireCancelled,
+    AcquireTimeout,
+    AcquireUnavailable,
     BackendUnavailable,
     ClientClosed,
     CoordlockError,
@@ -21,11 +25,12 @@ from coordlock.errors import (
     Unsupported,
 )
 from coordlock.kernel.engine import Engine
+from coordlock.kernel.report import PATIENCE
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import within
-from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
@@ -125,7 +130,8 @@ class BaseGrant(Resident, shown="Grant"):
         What the last holder in mode EX or PW had set when it released; None where there was none,
         and where it was lost, or its process died, before that. A holder in one of those modes sets
         it, and the release writes it. Up to 65,536 bytes. Raises ValueError where the lock keeps no
-        value, and at setting in another mode.
+        value, and at setting in another mode; to set it raises `LockLost` once the lock is lost or
+        released, because nothing would write it any more.
         """
         return self._value_kept().value
 
@@ -141,6 +147,7 @@ class BaseGrant(Resident, shown="Grant"):
                 f"a lock's value has up to {kept_value.LONGEST} bytes, not {len(value)}: keep what "
                 "is larger elsewhere, and its address here"
             )
+        self.check()
         kept.value = value
 
     def _value_kept(self) -> KeptValue:
@@ -151,13 +158,26 @@ class BaseGrant(Resident, shown="Grant"):
             )
         return self._kept
 
-    def _open_value(self) -> Steps[None]:
-        """Read the value of the lock, and note that it is open."""
-        kept = kept_value.KeptValue(self._engine, self._ticket)
+    def _open_value(self, started: float, once: bool) -> Steps[None]:
+        """Read the value of the lock, and note that it is open: the last step of acquiring it.
+
+        Raises what that does; it has ``started`` at that time, and asks ``once`` or waits.
+        """
+        clock, kept = self._engine.clock, kept_value.KeptValue(self._engine, self._ticket)
+        asked = clock.now()
         try:
             yield from self._guarded(kept.open())
+        except Cancelled as cancelled:
+            raise AcquireCancelled(self.name, str(cancelled)) from cancelled.__cause__
         except DeadlineReached as late:
-            raise self._engine.silent(late) from late.__cause__
+            silent, waited = self._engine.silent(late), clock.now() - started
+            if once:
+                raise silent from late.__cause__
+            if late.__cause__ is None and clock.now() - asked < PATIENCE:
+                raise AcquireTimeout(self.name, waited) from None  # its turn came too late
+            raise AcquireUnavailable(
+                self.name, waited, service=silent.service, reason=silent.reason
+            ) from silent
         self._kept = kept
 
     @property
@@ -520,7 +540,14 @@ def _real(mode: object) -> Mode:
     raise ValueError(f"mode must be one of {modes}, not {mode!r}")
 
 
-def _go_under(error: BaseException, lost: LockLost) -> None:
+def _raise_or_go_under(body: BaseException | None, error: CoordlockError) -> None:
+    """The release has failed with ``error``: raise it, or go under the body's own exception."""
+    if body is None:
+        raise error
+    _go_under(body, copy(error))  # without what is above it, which is the body's
+
+
+def _go_under(error: BaseException, lost: CoordlockError) -> None:
     """Let ``lost`` be the first context of ``error``, and a note where no traceback shows that."""
     is_shown, seen = True, {id(error)}
     last = error
@@ -586,8 +613,11 @@ class Grant(BaseGrant):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        has_lost = False
         try:
             has_lost = not (self._engine.inherited or self._released or self.release())
+        except CoordlockError as error:
+            _raise_or_go_under(body, error)
         finally:
             self._abandon()  # where Ctrl-C came before that: a block is left only once
         if has_lost:
@@ -699,5 +729,10 @@ class AsyncGrant(BaseGrant):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._engine.inherited and not self._released and not await self.release():
-            self._chain(body)
+        try:
+            has_lost = not (self._engine.inherited or self._released or await self.release())
+        except CoordlockError as error:
+            _raise_or_go_under(body, error)
+        else:
+            if has_lost:
+                self._chain(body)

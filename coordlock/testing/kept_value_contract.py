@@ -99,6 +99,8 @@ class KeptValueContract(ClientSuite):
             grant.value = b"mine"
             assert late.release() is False
             assert late.state is GrantState.LOST
+            with pytest.raises(LockLost):
+                late.value = b"later"
         with kept(client) as grant:
             assert grant.value == b"mine"
 
@@ -134,6 +136,8 @@ class KeptValueContract(ClientSuite):
             with pytest.raises(ValueError, match="65536"):
                 grant.value = b"x" * 65_537
             assert grant.value is None
+        with pytest.raises(LockLost, match="released"):
+            grant.value = b"nobody would write it"
         with pytest.raises(ValueError, match="neither reentrant nor convertible"):
             client.lock("b", keeps_value=True, reentrant=True)
         with pytest.raises(ValueError, match="neither reentrant nor convertible"):
