@@ -68,6 +68,8 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         MultiLockContract,
         ConversionContract,
         KeptValueContract,
+        GroupContract,
+        ElectionContract,
         DeadlockContract,
         *(suite for suite, _ in ADDITIONS.values()),
     ],

@@ -13,7 +13,9 @@ from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
+from coordlock.testing.election_contract import ElectionContract
 from coordlock.testing.entry_set_contract import EntrySetContract
+from coordlock.testing.group_contract import GroupContract
 from coordlock.testing.kept_value_contract import KeptValueContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
@@ -43,6 +45,14 @@ class TestMultiLocks(MultiLockContract):
 
 
 class TestConversions(ConversionContract):
+    backend = ZookeeperBackend
+
+
+class TestElections(ElectionContract):
+    backend = ZookeeperBackend
+
+
+class TestGroups(GroupContract):
     backend = ZookeeperBackend
 
 
