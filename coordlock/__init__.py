@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ForkedClient,
         InvalidKey,
         InvalidName,
+        InvalidSequencer,
         InvalidToken,
         LockLost,
         MissingExtra,
@@ -83,8 +84,9 @@ else:
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
                 "BackendError BackendUnavailable ClientClosed ConfigurationError "
                 "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
-                "Evicted ForkedClient InvalidKey InvalidName InvalidToken LockLost MissingExtra "
-                "QueueMismatch SessionLost StaleToken Unfenceable Unsupported VersionMismatch"
+                "Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
+                "LockLost MissingExtra QueueMismatch SessionLost StaleToken Unfenceable "
+                "Unsupported VersionMismatch"
             ),
             "grant": "AsyncGrant Grant GrantState",
             "held": "AsyncHeld Held",
@@ -169,6 +171,7 @@ __all__ = [
     "Held",
     "InvalidKey",
     "InvalidName",
+    "InvalidSequencer",
     "InvalidToken",
     "Lock",
     "LockLost",

@@ -31,6 +31,7 @@ from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Settings, Timeout
 
 if TYPE_CHECKING:
+    from coordlock import sequencer
     from coordlock.kernel import watchdog
     from coordlock.model.waits import Deadlock
     from coordlock.recipes import claims as multi_lock_claims
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.reentrance import Reentrance
 else:
+    sequencer = Lazily("coordlock.sequencer")
     watchdog = Lazily("coordlock.kernel.watchdog")
     reentrance = Lazily("coordlock.recipes.reentrance")
     multi_lock = Lazily("coordlock.recipes.multi_lock")
@@ -380,6 +382,16 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         """
         return (yield from self._engine.bounded(watchdog.deadlocks(self._engine)))
 
+    def _verify_token(self, text: str) -> Steps[QueueMember]:
+        """Prove by consensus that the grant is held whose `Grant.sequencer` is ``text``.
+
+        For a server that was given it along with a request: another process, without the grant. It
+        is true at a moment during this call; later only a fence knows. Gives the grant's place in
+        its queue. Raises `LockLost` where it is not held any more, `InvalidSequencer`, and
+        `BackendUnavailable`.
+        """
+        return (yield from sequencer.verified(self._engine, text))
+
     def _describe(self) -> Steps[ServiceInfo]:
         """The service, its version and warnings about it. Raises `BackendUnavailable`."""
         return (yield from self._engine.ask(self._engine.backend.describe))
@@ -414,6 +426,7 @@ class Client(_BaseClient[Lock, "MultiLock"], Recipes):
     evict_all = blocking(_BaseClient[Lock, "MultiLock"]._evict_all)
     deadlocks = blocking(_BaseClient[Lock, "MultiLock"]._deadlocks)
     describe = blocking(_BaseClient[Lock, "MultiLock"]._describe)
+    verify_token = blocking(_BaseClient[Lock, "MultiLock"]._verify_token)
     close = blocking(_BaseClient[Lock, "MultiLock"]._close)
 
     def __enter__(self) -> Self:
@@ -444,6 +457,7 @@ class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"], AsyncRecipes):
     evict_all = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._evict_all)
     deadlocks = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._deadlocks)
     describe = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._describe)
+    verify_token = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._verify_token)
     close = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._close)
 
     async def __aenter__(self) -> Self:

@@ -41,7 +41,7 @@ from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_
 if TYPE_CHECKING:
     import asyncio
 
-    from coordlock import loss_signal, transaction
+    from coordlock import loss_signal, sequencer, transaction
     from coordlock.backend import Operation, Stored, data
     from coordlock.kernel import conversion
     from coordlock.kernel.conversion import Conversions
@@ -55,6 +55,7 @@ else:
     data = Lazily("coordlock.backend.data")
     kept_value = Lazily("coordlock.recipes.kept_value")
     loss_signal = Lazily("coordlock.loss_signal")
+    sequencer = Lazily("coordlock.sequencer")
     transaction = Lazily("coordlock.transaction")
 
 __all__ = ["AsyncGrant", "BaseGrant", "Grant", "GrantState"]
@@ -116,6 +117,15 @@ class BaseGrant(Resident, shown="Grant"):
                 )
                 raise Unfenceable(self.name, self._first_token, str(held), problem)
         return self._first_token
+
+    @property
+    def sequencer(self) -> str:
+        """The token as a text that names the lock and its mode, such as ``orders:lock:42``.
+
+        For other processes: give it to a server along with a request, which `Client.verify_token`
+        then checks there. Raises `Unfenceable` as ``token`` does.
+        """
+        return sequencer.sequencer(self.name, self.claim, self.token)
 
     @property
     def _first_token(self) -> int:

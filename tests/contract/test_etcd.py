@@ -23,6 +23,7 @@ from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.published_value_contract import PublishedValueContract
+from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
 from testbed.servers.etcd import Etcd
 
@@ -53,6 +54,10 @@ class TestElections(ElectionContract):
 
 
 class TestGroups(GroupContract):
+    backend = EtcdBackend
+
+
+class TestSequencers(SequencerContract):
     backend = EtcdBackend
 
 

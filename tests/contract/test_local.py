@@ -26,6 +26,7 @@ from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
+from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
 
 
@@ -83,6 +84,10 @@ class TestElections(ElectionContract):
 
 
 class TestGroups(GroupContract):
+    backend = LocalBackend
+
+
+class TestSequencers(SequencerContract):
     backend = LocalBackend
 
 

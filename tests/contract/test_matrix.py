@@ -32,6 +32,7 @@ from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
+from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
 
 #: What a backend may add to the contract, with its suite, and the backends that have it.
@@ -70,6 +71,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         KeptValueContract,
         GroupContract,
         ElectionContract,
+        SequencerContract,
         DeadlockContract,
         *(suite for suite, _ in ADDITIONS.values()),
     ],

@@ -41,6 +41,7 @@ LAYERS: Final = {
         "queue_view",
         "recipe_makers",
         "recipes",
+        "sequencer",
         "signals",
         "transaction",
     },
