@@ -102,7 +102,6 @@ class Following:
 
     def end(self, error: CoordlockError) -> None:
         """End all observations, because of ``error``."""
-        self.doubt()
         self._tell(lambda one: one.end(error, self._since))
 
     def _tell(self, tell: Callable[[Observer], None]) -> None:

@@ -156,8 +156,9 @@ class _Parent(Place[State], Generic[State, Part]):
     def fired(self, kind: str, path: str) -> None:
         super().fired(kind, path)
         parent, _, name = path.rpartition("/")
-        if (parent or "/") != self.path or self._parts.pop(name, None) is None:
+        if (parent or "/") != self.path or name not in self._parts:
             return
+        del self._parts[name]
         self._missing.add(name)
         if kind == EventType.DELETED:
             self._gone(name)
