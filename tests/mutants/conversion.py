@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from coordlock_memory import MemoryBackend
+
 import coordlock.kernel.acquisition
-import coordlock.kernel.departures
-import coordlock.model.admission
 import coordlock.model.conversion
-from coordlock.kernel.acquisition import _Acquisition
 from coordlock.kernel.conversion import Conversions
 from coordlock.kernel.publisher import Publisher
 from coordlock.model.admission import blockers
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import resolved
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
 
@@ -111,7 +111,7 @@ def publishes_without_waiting_for_the_answer() -> Changes:
     publish = Publisher.publish
 
     def publish_at_once(self: Publisher, make: Any) -> Any:
-        self.last = coordlock.runtime.promise.resolved(None)
+        self.last = resolved(None)
         return publish(self, make)
 
     return [(Publisher, "publish", publish_at_once)]
@@ -119,7 +119,7 @@ def publishes_without_waiting_for_the_answer() -> Changes:
 
 @mutant(
     "A waiter is granted the lock when the one before it becomes stronger.",
-    simulated=(ConvertingReaders, ConvertingIntentions),
+    simulated=(ConvertingIntentions,),
 )
 def takes_a_change_for_a_departure() -> Changes:
     def next_in_line(
@@ -131,9 +131,11 @@ def takes_a_change_for_a_departure() -> Changes:
     return [(coordlock.kernel.acquisition, "next_in_line", next_in_line)]
 
 
-@mutant("Readers are not let in by a downgrade.", simulated=(ConvertingReaders,))
-def waits_until_a_convertible_one_has_left() -> Changes:
-    def is_plain(_: object, __: object) -> bool:
-        return False
+@mutant("Nobody is let in by a downgrade before the release.", simulated=(ConvertingReaders,))
+def hears_of_departures_alone() -> Changes:
+    def watch(
+        self: MemoryBackend, one: Contender, revision: int, changed: Callable[[], None]
+    ) -> Callable[[], None]:
+        return self.watch(one, revision, lambda _: changed())
 
-    return [(coordlock.kernel.departures, "isinstance", is_plain)]
+    return [(MemoryBackend, "watch_value", watch)]
