@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from coordlock.model.contender import Contender, Owner
     from coordlock.model.waits import Deadlock, DeadlockStep
     from coordlock.queue_view import QueueMember
+    from coordlock.recipes.asking import AskedSignal, AsyncAskedSignal
     from coordlock.recipes.election import AsyncElection, Candidate, Election
     from coordlock.recipes.group import AsyncGroup, Group, GroupView, Member
     from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
@@ -96,6 +97,7 @@ else:
             "model.contender": "Contender Owner",
             "model.waits": "Deadlock DeadlockStep",
             "queue_view": "QueueMember",
+            "recipes.asking": "AskedSignal AsyncAskedSignal",
             "recipes.election": "AsyncElection Candidate Election",
             "recipes.group": "AsyncGroup Group GroupView Member",
             "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
@@ -128,6 +130,8 @@ __all__ = [
     "AcquireCancelled",
     "AcquireTimeout",
     "AcquireUnavailable",
+    "AskedSignal",
+    "AsyncAskedSignal",
     "AsyncClient",
     "AsyncElection",
     "AsyncGrant",

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from coordlock import sequencer
     from coordlock.kernel import watchdog
     from coordlock.model.waits import Deadlock
+    from coordlock.recipes import asking, multi_lock, reentrance
     from coordlock.recipes import claims as multi_lock_claims
-    from coordlock.recipes import multi_lock, reentrance
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.reentrance import Reentrance
 else:
     sequencer = Lazily("coordlock.sequencer")
     watchdog = Lazily("coordlock.kernel.watchdog")
+    asking = Lazily("coordlock.recipes.asking")
     reentrance = Lazily("coordlock.recipes.reentrance")
     multi_lock = Lazily("coordlock.recipes.multi_lock")
     multi_lock_claims = Lazily("coordlock.recipes.claims")
@@ -382,6 +383,17 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         """
         return (yield from self._engine.bounded(watchdog.deadlocks(self._engine)))
 
+    def _ask_to_release(
+        self, name: str, reason: str = "", *, contender: QueueMember | None = None
+    ) -> Steps[tuple[QueueMember, ...]]:
+        """Ask whoever holds ``name`` to release it; those that were asked, none where it is free.
+
+        Or the one ``contender`` that `contenders` gave. Their `Grant.asked` is set, with
+        ``reason``, up to 1000 characters; what they do then is up to them. Raises `Unsupported`
+        where the backend keeps no data, and `BackendUnavailable`.
+        """
+        return (yield from asking.ask(self._engine, check_name(name), reason, contender))
+
     def _verify_token(self, text: str) -> Steps[QueueMember]:
         """Prove by consensus that the grant is held whose `Grant.sequencer` is ``text``.
 
@@ -426,6 +438,7 @@ class Client(_BaseClient[Lock, "MultiLock"], Recipes):
     evict_all = blocking(_BaseClient[Lock, "MultiLock"]._evict_all)
     deadlocks = blocking(_BaseClient[Lock, "MultiLock"]._deadlocks)
     describe = blocking(_BaseClient[Lock, "MultiLock"]._describe)
+    ask_to_release = blocking(_BaseClient[Lock, "MultiLock"]._ask_to_release)
     verify_token = blocking(_BaseClient[Lock, "MultiLock"]._verify_token)
     close = blocking(_BaseClient[Lock, "MultiLock"]._close)
 
@@ -457,6 +470,7 @@ class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"], AsyncRecipes):
     evict_all = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._evict_all)
     deadlocks = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._deadlocks)
     describe = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._describe)
+    ask_to_release = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._ask_to_release)
     verify_token = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._verify_token)
     close = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._close)
 

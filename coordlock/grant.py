@@ -46,13 +46,15 @@ if TYPE_CHECKING:
     from coordlock.kernel import conversion
     from coordlock.kernel.conversion import Conversions
     from coordlock.loss_signal import AsyncLossSignal, GrantEnd, LossSignal
-    from coordlock.recipes import kept_value
+    from coordlock.recipes import asking, kept_value
+    from coordlock.recipes.asking import AskedSignal, AsyncAskedSignal, Notes
     from coordlock.recipes.kept_value import KeptValue
     from coordlock.transaction import AsyncTransaction, Transaction
 else:
     asyncio = Lazily("asyncio")
     conversion = Lazily("coordlock.kernel.conversion")
     data = Lazily("coordlock.backend.data")
+    asking = Lazily("coordlock.recipes.asking")
     kept_value = Lazily("coordlock.recipes.kept_value")
     loss_signal = Lazily("coordlock.loss_signal")
     sequencer = Lazily("coordlock.sequencer")
@@ -80,6 +82,8 @@ class BaseGrant(Resident, shown="Grant"):
     _conversions: Conversions | None = None
     #: Of a lock that keeps one.
     _kept: KeptValue | None = None
+    #: Of a grant that was asked whether it was asked to end.
+    _notes: Notes | None = None
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         #: The lock's name; of several locks, their names.
@@ -261,6 +265,22 @@ class BaseGrant(Resident, shown="Grant"):
     def _loss(self) -> str | None:
         """Why the lock was lost, or None."""
         return self._lost_error().reason if self.state is GrantState.LOST else None
+
+    def _listening(self) -> Notes:
+        """The requests to end this grant, which are followed from the first call on."""
+        with self._engine.lock:
+            if self._notes is None:
+                self._notes = asking.Notes(self._engine, self._ticket)
+            return self._notes
+
+    def _when_asked(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` at the request to end, in any thread, or now if it has come."""
+
+        def asked(request: Promise[str | None]) -> None:
+            if request.result() is not None:
+                tell()
+
+        self._listening().asked.add_done_callback(asked)
 
     def _waits(self) -> GrantEnd:
         """What signals of this grant wait with."""
@@ -571,6 +591,17 @@ def _go_under(error: BaseException, lost: CoordlockError) -> None:
         error.add_note(str(lost))
 
 
+def _in_this_loop(callback: Callable[[T], object], argument: T) -> Callable[[], None]:
+    """What calls ``callback(argument)`` in the running loop, from any thread."""
+    loop = asyncio.get_running_loop()
+
+    def schedule() -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(callback, argument)
+
+    return schedule
+
+
 class Grant(BaseGrant):
     """A lock that is held. A context manager that releases it; in a forked child it does nothing.
 
@@ -591,6 +622,25 @@ class Grant(BaseGrant):
         """
         engine = self._engine
         self._when_lost(lambda: engine.call_back(lambda: callback(self)))
+
+    @property
+    def asked(self) -> AskedSignal:
+        """Set when another client asks that the lock be released: `Client.ask_to_release`.
+
+        A word, and no more: the lock stays held. The first use begins to listen, so a request may
+        show a moment later. Raises `Unsupported` where the backend keeps no data.
+        """
+        notes = self._listening()
+        return asking.AskedSignal(lambda: notes.reason, notes.end)
+
+    def on_asked(self, callback: Callable[[Grant], object]) -> None:
+        """Call ``callback(grant)`` once when another client asks that the lock be released.
+
+        In a thread for such callbacks. It is called for a request that has already come, too, and
+        not after the end of the grant. Raises `Unsupported` where the backend keeps no data.
+        """
+        engine = self._engine
+        self._when_asked(lambda: engine.call_back(lambda: callback(self)))
 
     release = blocking(BaseGrant._release)
     convert = blocking(BaseGrant._convert)
@@ -650,13 +700,7 @@ class AsyncGrant(BaseGrant):
 
         It is called for a loss that has already happened, too, and not after a release.
         """
-        loop = asyncio.get_running_loop()
-
-        def schedule() -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(callback, self)
-
-        self._when_lost(schedule)
+        self._when_lost(_in_this_loop(callback, self))
 
     @asynccontextmanager
     async def cancel_on_loss(self) -> AsyncIterator[Self]:
@@ -707,6 +751,24 @@ class AsyncGrant(BaseGrant):
             # One for all, because what is called back is never forgotten before.
             self.on_lost(cancel_all)
         return scopes
+
+    @property
+    def asked(self) -> AsyncAskedSignal:
+        """Set when another client asks that the lock be released: `Client.ask_to_release`.
+
+        A word, and no more: the lock stays held. The first use begins to listen, so a request may
+        show a moment later. Raises `Unsupported` where the backend keeps no data.
+        """
+        notes = self._listening()
+        return asking.AsyncAskedSignal(lambda: notes.reason, notes.end)
+
+    def on_asked(self, callback: Callable[[AsyncGrant], object]) -> None:
+        """Call ``callback(grant)`` once when another client asks that the lock be released.
+
+        In the event loop of this call. It is called for a request that has already come, too, and
+        not after the end of the grant. Raises `Unsupported` where the backend keeps no data.
+        """
+        self._when_asked(_in_this_loop(callback, self))
 
     release = awaiting(BaseGrant._release)
     convert = awaiting(BaseGrant._convert)

@@ -13,6 +13,7 @@ from coordlock_local import LocalBackend
 
 from coordlock.errors import BackendUnavailable
 from coordlock.runtime.promise import Promise, failed
+from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
@@ -88,6 +89,10 @@ class TestGroups(GroupContract):
 
 
 class TestSequencers(SequencerContract):
+    backend = LocalBackend
+
+
+class TestAsking(AskingContract):
     backend = LocalBackend
 
 

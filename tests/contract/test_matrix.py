@@ -19,6 +19,7 @@ from coordlock.backend import (
 )
 from coordlock.client import AsyncClient
 from coordlock.registry import backend_for_scheme, schemes
+from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.client_suite import DRIVERS
 from coordlock.testing.conversion_contract import ConversionContract
@@ -72,6 +73,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         GroupContract,
         ElectionContract,
         SequencerContract,
+        AskingContract,
         DeadlockContract,
         *(suite for suite, _ in ADDITIONS.values()),
     ],

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 from coordlock_memory import Fault, MemoryBackend
 
+from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
@@ -66,6 +67,10 @@ class TestGroups(GroupContract):
 
 
 class TestSequencers(SequencerContract):
+    backend = MemoryBackend
+
+
+class TestAsking(AskingContract):
     backend = MemoryBackend
 
 

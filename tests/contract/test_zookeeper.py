@@ -7,6 +7,7 @@ import pytest
 from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.config import configure
+from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BOUND, BackendContract, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.conversion_contract import ConversionContract
@@ -58,6 +59,10 @@ class TestGroups(GroupContract):
 
 
 class TestSequencers(SequencerContract):
+    backend = ZookeeperBackend
+
+
+class TestAsking(AskingContract):
     backend = ZookeeperBackend
 
 
