@@ -272,10 +272,8 @@ def test_connecting_takes_the_same_for_both() -> None:
 @pytest.mark.parametrize(("sync", "asynchronous"), TWINS)
 def test_what_waits_is_awaited_and_nothing_else(sync: type, asynchronous: type) -> None:
     # Either it is one protocol, blocking here and awaited there, or it is written twice.
-    waiting = {"__aenter__", "__aexit__", "commit", "run", "wait"} | {
-        name
-        for name, member in members(sync).items()
-        if inspect.isgeneratorfunction(unwrap(member))
+    waiting = {"__aenter__", "__aexit__", "release", "run", "wait"} | {
+        name for name, member in members(sync).items() if is_protocol(member)
     }
     if issubclass(asynchronous, fencing.AsyncFence):
         waiting |= {"check", "marks", "forget", "execute", "execute_all"}
