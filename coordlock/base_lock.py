@@ -35,6 +35,8 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
 
     #: Whether its grants have a value.
     _keeps_value = False
+    #: For how many seconds the next holder waits after one that has not ended well.
+    _lock_delay = 0.0
 
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
@@ -123,7 +125,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
                 self._access.engine.limit(ticket, self.max_hold)
             grant = self._make(ticket)
             if self._keeps_value:
-                yield from grant._open_value(started, once=seconds == 0)
+                yield from grant._open_value(started, seconds == 0, self._lock_delay)
             return grant
         except BaseException:
             ticket.withdraw()  # Ctrl-C: the caller never gets the grant

@@ -28,7 +28,7 @@ from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.settings import DEFAULT, Settings, Timeout
+from coordlock.settings import DEFAULT, Duration, Settings, Timeout, lock_delay_of
 
 if TYPE_CHECKING:
     from coordlock import sequencer
@@ -165,6 +165,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         owner: Hashable | None = None,
         convertible: bool = False,
         keeps_value: bool = False,
+        lock_delay: Duration = 0.0,
     ) -> L:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
 
@@ -187,17 +188,26 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         mode EX or PW must ask for it. Such a lock is neither reentrant nor convertible, and not one
         of several at once. To acquire it raises `Unsupported` where the backend keeps no data.
 
+        After a holder with a ``lock_delay`` (seconds, up to an hour) whose session is lost, the
+        next one waits that long before it is granted, so that what was sent under the lock arrives
+        before. Such a lock keeps a value, too, with what that asks of the other clients.
+
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
         claim: AnyClaim = _mode(mode)
         if convertible:
             claim = _convertible(mode, reentrant)
-        if keeps_value and (reentrant or convertible):
-            raise ValueError("a lock that keeps a value is neither reentrant nor convertible")
+        delay = lock_delay_of(lock_delay)
+        if (keeps_value or delay) and (reentrant or convertible):
+            raise ValueError(
+                "a lock that keeps a value, or has a lock_delay, is neither reentrant nor "
+                "convertible"
+            )
         return self._make(
             *(name, claim, timeout, label, max_hold, cancellation),
             _reentrance(reentrant, owner),
-            keeps_value=keeps_value,
+            keeps_value=keeps_value or delay > 0,
+            lock_delay=delay,
         )
 
     def upgradeable_lock(
@@ -325,11 +335,13 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         reentrance: Reentrance | None = None,
         *,
         keeps_value: bool = False,
+        lock_delay: float = 0.0,
     ) -> L:
         made: L = self._lock_kind(
             self._access,
             *(name, claim, timeout, label, max_hold, cancellation, reentrance),
             keeps_value=keeps_value,
+            lock_delay=lock_delay,
         )
         return made
 

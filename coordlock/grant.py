@@ -12,9 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from coordlock.errors import (
-    AcquireCancelled,
-    AcquireTimeout,
-    AcquireUnavailable,
     BackendUnavailable,
     ClientClosed,
     CoordlockError,
@@ -25,12 +22,11 @@ from coordlock.errors import (
     Unsupported,
 )
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.report import PATIENCE
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import within
-from coordlock.runtime.deadline import Cancelled, DeadlineReached
+from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
@@ -172,26 +168,10 @@ class BaseGrant(Resident, shown="Grant"):
             )
         return self._kept
 
-    def _open_value(self, started: float, once: bool) -> Steps[None]:
-        """Read the value of the lock, and note that it is open: the last step of acquiring it.
-
-        Raises what that does; it has ``started`` at that time, and asks ``once`` or waits.
-        """
-        clock, kept = self._engine.clock, kept_value.KeptValue(self._engine, self._ticket)
-        asked = clock.now()
-        try:
-            yield from self._guarded(kept.open())
-        except Cancelled as cancelled:
-            raise AcquireCancelled(self.name, str(cancelled)) from cancelled.__cause__
-        except DeadlineReached as late:
-            silent, waited = self._engine.silent(late), clock.now() - started
-            if once:
-                raise silent from late.__cause__
-            if late.__cause__ is None and clock.now() - asked < PATIENCE:
-                raise AcquireTimeout(self.name, waited) from None  # its turn came too late
-            raise AcquireUnavailable(
-                self.name, waited, service=silent.service, reason=silent.reason
-            ) from silent
+    def _open_value(self, started: float, once: bool, lock_delay: float) -> Steps[None]:
+        """Read the value of the lock, and note that it is open: the last step of acquiring it."""
+        kept = kept_value.KeptValue(self._engine, self._ticket, lock_delay)
+        yield from self._guarded(kept.begin(started, once))
         self._kept = kept
 
     @property
