@@ -245,8 +245,9 @@ class Observations:
             self._go_on(following)
 
     def _fired(self, event: Any) -> None:
-        # In kazoo's thread for events. After a disconnect it calls without a path.
-        if event.type != EventType.NONE:
+        # In kazoo's thread for events. After a disconnect it calls without a path. Watches can't be
+        # taken back: those of a given client may still tell when nobody observes any more.
+        if event.type != EventType.NONE and self._at:
             self._do(self._changed, event.type, event.path)
 
     def _changed(self, kind: str, path: str) -> None:

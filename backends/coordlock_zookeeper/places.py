@@ -171,10 +171,7 @@ class _Parent(Place[State], Generic[State, Part]):
     def _take_own(self, found: Any) -> None:
         children = () if found is None else found[0]
         self._names = self._selected(children)
-        there = set(self._names)
-        for name in self._parts.keys() - there:
-            del self._parts[name]
-        self._missing = there - self._parts.keys()
+        self._missing = set(self._names) - self._parts.keys()  # of what has gone, none is left
 
     def _take_part(self, name: str, found: Any) -> None:
         if found is None:
