@@ -13,13 +13,14 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordlock.errors import CoordlockError, DeadlockDetected
 from coordlock.grant import Grant
 from coordlock.kernel.acquisition import acquisition
-from coordlock.model.admission import holders
+from coordlock.model.admission import holders, obstacles
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.conversion import waited_for
@@ -192,3 +193,42 @@ def test_a_circle_ends_and_nobody_outside_of_one_is_its_victim(seed: int) -> Non
     town = Town(seed)
     town.run(60)
     town.end()
+
+
+# The simulation can fail: it finds what is wrong with kernels that are
+
+
+def _nothing(*_: object) -> None:
+    """Do not."""
+
+
+def _any_of_them(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:
+    return obstacles(snapshot, me)[0], 1
+
+
+def _holders_alone(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:
+    ahead, most = obstacles(snapshot, me)
+    return tuple(one for one in ahead if one.id in holders(snapshot)), most
+
+
+WRONG = {
+    "nobody looks": ("coordlock.kernel.watchdog.Watchdog._begin", _nothing),
+    "who converts waits for nobody": ("coordlock.model.waits.waited_for", lambda *_: ()),
+    "who can go on counts as stuck": ("coordlock.model.waits._Graph._free", _nothing),
+    "one holder of a semaphore is enough": ("coordlock.model.waits.obstacles", _any_of_them),
+    "who waits is in nobody's way": ("coordlock.model.waits.obstacles", _holders_alone),
+    "the conversion does not end": ("coordlock.kernel.conversion.Conversions._give_up", _nothing),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_kernel_that_is_wrong_is_found_out(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*WRONG[wrong])
+    for seed in range(200):
+        town = Town(seed)
+        try:
+            town.run(60)
+            town.end()
+        except AssertionError:
+            return
+    pytest.fail("it was not found")
