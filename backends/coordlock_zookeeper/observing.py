@@ -259,6 +259,8 @@ class Observations:
     # Doubts
 
     def _doubt_all(self) -> None:
+        """Nothing is read until a look is answered."""
+        self._is_silent = True
         for following in list(self._followings.values()):
             following.doubt()
 
@@ -271,13 +273,15 @@ class Observations:
         if turn != self._turn:
             return
         self._looking = None
-        if answer.exception() is None:
-            self._told = began
-            for following in self._followings.values():
-                following.told(began)
-            if self._is_silent:
-                self._is_silent = False
-                self._begin_all()
+        if answer.exception() is not None:
+            self._doubt_all()  # the next look may be answered
+            return
+        self._told = began
+        for following in self._followings.values():
+            following.told(began)
+        if self._is_silent:
+            self._is_silent = False
+            self._begin_all()
 
     def _tick(self) -> None:
         if self._closed is not None or not self._followings:
@@ -286,7 +290,6 @@ class Observations:
         now = SYSTEM_CLOCK.now()
         if self._session is not None and now - self._looked >= self._interval:
             if now - self._told >= 2 * self._interval and not self._is_silent:
-                self._is_silent = True
                 self._doubt_all()
             self._look()
         self._later((self._interval or 1.0) / _TICKS, self._tick)
