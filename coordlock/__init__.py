@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ForkedClient,
         InvalidKey,
         InvalidName,
+        InvalidSequencer,
         InvalidToken,
         LockLost,
         MissingExtra,
@@ -57,8 +58,14 @@ if TYPE_CHECKING:
     from coordlock.model.contender import Contender, Owner
     from coordlock.model.waits import Deadlock, DeadlockStep
     from coordlock.queue_view import QueueMember
+    from coordlock.recipes.asking import AskedSignal, AsyncAskedSignal
+    from coordlock.recipes.election import AsyncElection, Candidate, Election
+    from coordlock.recipes.group import AsyncGroup, Group, GroupView, Member
+    from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
     from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
+    from coordlock.recipes.observer import AsyncObserver, Observer
+    from coordlock.recipes.term import AsyncTerm, Term
     from coordlock.runtime.cancellation import Cancellation
     from coordlock.settings import DEFAULT, Settings
     from coordlock.signals import release_on_signals
@@ -78,8 +85,9 @@ else:
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
                 "BackendError BackendUnavailable ClientClosed ConfigurationError "
                 "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
-                "Evicted ForkedClient InvalidKey InvalidName InvalidToken LockLost MissingExtra "
-                "QueueMismatch SessionLost StaleToken Unfenceable Unsupported VersionMismatch"
+                "Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
+                "LockLost MissingExtra QueueMismatch SessionLost StaleToken Unfenceable "
+                "Unsupported VersionMismatch"
             ),
             "grant": "AsyncGrant Grant GrantState",
             "held": "AsyncHeld Held",
@@ -89,8 +97,14 @@ else:
             "model.contender": "Contender Owner",
             "model.waits": "Deadlock DeadlockStep",
             "queue_view": "QueueMember",
+            "recipes.asking": "AskedSignal AsyncAskedSignal",
+            "recipes.election": "AsyncElection Candidate Election",
+            "recipes.group": "AsyncGroup Group GroupView Member",
+            "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
             "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
+            "recipes.observer": "AsyncObserver Observer",
+            "recipes.term": "AsyncTerm Term",
             "runtime.cancellation": "Cancellation",
             "settings": "DEFAULT Settings",
             "signals": "release_on_signals",
@@ -116,18 +130,27 @@ __all__ = [
     "AcquireCancelled",
     "AcquireTimeout",
     "AcquireUnavailable",
+    "AskedSignal",
+    "AsyncAskedSignal",
     "AsyncClient",
+    "AsyncElection",
     "AsyncGrant",
+    "AsyncGroup",
     "AsyncHeld",
     "AsyncLock",
     "AsyncLossSignal",
+    "AsyncMembership",
     "AsyncMultiGrant",
     "AsyncMultiLock",
+    "AsyncObserver",
+    "AsyncPresence",
+    "AsyncTerm",
     "AsyncTransaction",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
     "Cancellation",
+    "Candidate",
     "Claim",
     "Client",
     "ClientClosed",
@@ -141,24 +164,32 @@ __all__ = [
     "Deadlock",
     "DeadlockDetected",
     "DeadlockStep",
+    "Election",
     "Evicted",
     "ForkedClient",
     "Grant",
     "GrantPart",
     "GrantState",
+    "Group",
+    "GroupView",
     "Held",
     "InvalidKey",
     "InvalidName",
+    "InvalidSequencer",
     "InvalidToken",
     "Lock",
     "LockLost",
     "LossSignal",
+    "Member",
+    "Membership",
     "MissingExtra",
     "Mode",
     "MultiGrant",
     "MultiLock",
+    "Observer",
     "Owner",
     "Permit",
+    "Presence",
     "QueueMember",
     "QueueMismatch",
     "ServiceInfo",
@@ -166,6 +197,7 @@ __all__ = [
     "Settings",
     "StaleToken",
     "Stored",
+    "Term",
     "Transaction",
     "Unfenceable",
     "Unsupported",

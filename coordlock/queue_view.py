@@ -11,7 +11,7 @@ from coordlock.model.claim import Claim, Convertible, Mode
 from coordlock.model.contender import Contender, Owner, Snapshot
 from coordlock.runtime.driver import Steps
 
-__all__ = ["QueueMember", "queue_view"]
+__all__ = ["QueueMember", "queue_view", "ranked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,12 @@ class QueueMember:
 def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueMember, ...]]:
     """Read ``queue`` with all owners and tokens, by a linearizable read."""
     snapshot = yield from engine.ask(lambda: engine.backend.snapshot(queue, owners=True))
-    return _rank(snapshot, time.time())
+    return ranked(snapshot)
 
 
-def _rank(snapshot: Snapshot, now: float) -> tuple[QueueMember, ...]:
+def ranked(snapshot: Snapshot) -> tuple[QueueMember, ...]:
+    """The contenders of ``snapshot``, which omits none, as people see them."""
+    now = time.time()
     holding = holders(snapshot)
     return tuple(
         QueueMember(
@@ -56,7 +58,7 @@ def _rank(snapshot: Snapshot, now: float) -> tuple[QueueMember, ...]:
             holding=one.id in holding,
             claim=one.claim.mode if isinstance(one.claim, Convertible) else one.claim,
             token=one.token,
-            owner=one.owner,
+            owner=one.described,
             age=max(0.0, now - one.owner.since) if one.owner and one.owner.since else None,
             session=one.session,
             contender=one,

@@ -86,8 +86,8 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues, Observ
             "nodes",
             choice(*nodes.STYLES),
             "kazoo",
-            "Whose recipes wait for the contenders made: kazoo's, Curator's mutex, or Curator's "
-            "read and write locks.",
+            "Whose recipes wait for the contenders made: kazoo's, Curator's mutex, its read and "
+            "write locks, or its leader latch.",
         ),
     )
     default_port: ClassVar[int] = 2181

@@ -56,5 +56,6 @@ def of(backend: Backend) -> PublishedValues:
     if isinstance(backend, PublishedValues):
         return backend
     raise Unsupported(
-        f"the {backend.scheme} backend cannot convert locks: release, and acquire in the other mode"
+        f"the {backend.scheme} backend keeps no values with contenders, so it has no convertible "
+        "locks, elections and groups"
     )

@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.options import acquire_options, name_arguments, seconds
+from coordlock.cli.options import acquire_options, grace_option, name_arguments
 from coordlock.cli.parser import Parser
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 
-__all__ = ["parser", "run"]
+__all__ = ["parser", "run", "run_under"]
 
 
 class _Run(Parser):
@@ -49,13 +49,7 @@ def parser() -> Parser:
     parser.has_rest = True
     name_arguments(parser)
     acquire_options(parser)
-    parser.option(
-        "--grace",
-        type=seconds,
-        metavar="DURATION",
-        default=5.0,
-        help="From SIGTERM to SIGKILL when the lock is lost. Default: 5s.",
-    )
+    grace_option(parser)
     return parser.finished()
 
 
@@ -70,7 +64,11 @@ def run(*, name: str | None, command: tuple[str, ...], grace: float, **options: 
     With -l and --tree it holds several locks, acquired in one step, so that such commands never
     deadlock. COMMAND finds COORDLOCK_TOKENS, too: a JSON object of the tokens by name.
     """
-    request = LockRequest(name=name, **options)
+    return run_under(LockRequest(name=name, **options), command, grace)
+
+
+def run_under(request: LockRequest, command: tuple[str, ...], grace: float) -> int:
+    """Acquire what ``request`` asks for, and hold it while ``command`` runs; the exit status."""
     # Before connecting, because that starts threads, and after that no fork is safe.
     child = Child(command)
     with contextlib.closing(child):

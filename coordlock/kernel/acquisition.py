@@ -33,6 +33,7 @@ from coordlock.runtime.promise import Promise, all_of
 
 if TYPE_CHECKING:
     from coordlock.kernel import watchdog
+    from coordlock.kernel.announcement import Announcement
 else:
     watchdog = Lazily("coordlock.kernel.watchdog")
 
@@ -47,7 +48,16 @@ _SESSIONS: Final = 3
 class _Acquisition:
     """One call of acquire."""
 
-    __slots__ = ("caller", "claims", "engine", "label", "report", "ticket", "watchdog")
+    __slots__ = (
+        "announcement",
+        "caller",
+        "claims",
+        "engine",
+        "label",
+        "report",
+        "ticket",
+        "watchdog",
+    )
 
     def __init__(
         self,
@@ -56,12 +66,14 @@ class _Acquisition:
         caller: Caller | None,
         label: str | None,
         report: Report,
+        announcement: Announcement | None,
     ) -> None:
         self.engine = engine
         self.claims = claims
         self.caller = caller
         self.label = label
         self.report = report
+        self.announcement = announcement
         self.ticket: Ticket | None = None
         self.watchdog: watchdog.Watchdog | None = None
 
@@ -70,7 +82,7 @@ class _Acquisition:
             attempts = 0
             while True:
                 session = yield from self.engine.session()
-                ticket = self.engine.ticket(session, self.claims, self.label)
+                ticket = self.engine.ticket(session, self.claims, self.label, self.announcement)
                 self.ticket = ticket
                 try:
                     yield from self._queue(ticket, once)
@@ -270,11 +282,13 @@ def acquisition(
     caller: Caller | None = None,
     label: str | None = None,
     cancellation: Cancellation | None = None,
+    announcement: Announcement | None = None,
 ) -> Steps[Ticket]:
     """Acquire the queues in ``claims``, each as its claim, all at once; the granted ticket.
 
     It ends after ``timeout`` seconds, None waits for ever and 0 tries once; ``caller`` is warned
-    when it waits for itself, and ``label`` is shown in place of the client's. Raises
+    when it waits for itself, and ``label`` is shown in place of the client's; ``announcement`` is
+    published from the beginning. Raises
     `AcquireTimeout` when the time is up, `AcquireUnavailable` where the service is silent then;
     asked once, `AcquireTimeout` when the lock is busy, and `BackendUnavailable` when the service is
     silent. Raises `QueueMismatch`, `SessionLost` or `Evicted` when a contender is lost while it
@@ -292,4 +306,5 @@ def acquisition(
         both = (one for one in (cancellation, ENDING.waits) if one is not None)
         yield Deadline.at_latest(deadline, engine.clock, tuple(both))
     report = Report(engine, claims, caller, None if once else deadline)
-    return (yield from _Acquisition(engine, claims, caller, label, report).steps(once))
+    attempt = _Acquisition(engine, claims, caller, label, report, announcement)
+    return (yield from attempt.steps(once))

@@ -176,8 +176,8 @@ class Conversions:
             return None
         return Watchdog(self._engine, self._ticket, caller, delay, self._give_up)
 
-    def _give_up(self, error: CoordlockError) -> None:
-        self._news.fail(error)
+    def _give_up(self, error: CoordlockError) -> bool:
+        return self._news.fail(error)
 
     def _in_vain(self, target: Mode, waited: float) -> ConversionTimeout:
         count, holder = len(self._in_the_way), str(self._in_the_way[-1])

@@ -42,6 +42,7 @@ from coordlock.settings import Settings
 
 if TYPE_CHECKING:
     from coordlock.kernel import events
+    from coordlock.kernel.announcement import Announcement
 else:
     events = Lazily("coordlock.kernel.events")
 
@@ -54,6 +55,8 @@ T = TypeVar("T")
 #: Seconds from a loss at the deadline to the withdrawal of what was held: so that its holder, which
 #: may wait for a processor, hears of the loss before the next one is granted.
 _NOTICE: Final = 0.2
+#: The owner of a contender whose value stands alone.
+_NOBODY: Final = Owner("", 0)
 
 
 class Engine:
@@ -135,7 +138,11 @@ class Engine:
         return (yield from self.sessions.live())
 
     def ticket(
-        self, session: Session, claims: Mapping[str, AnyClaim], label: str | None = None
+        self,
+        session: Session,
+        claims: Mapping[str, AnyClaim],
+        label: str | None = None,
+        announcement: Announcement | None = None,
     ) -> Ticket:
         """A new ticket in ``session`` for the queues in ``claims``; nothing is sent yet.
 
@@ -143,9 +150,11 @@ class Engine:
         """
         label = self.settings.label if label is None else label
         owner = Owner(self._host, self._pid, label, time.time())
+        if announcement is not None and announcement.stands_alone:
+            owner = _NOBODY
         entries = tuple(
             [
-                Entry(queue, next(self._ids), claim, owner, _value(claim))
+                Entry(queue, next(self._ids), claim, owner, _value(claim, announcement))
                 for queue, claim in claims.items()
             ]
         )
@@ -390,9 +399,11 @@ class Engine:
         return _NOTICE if is_held else 0.0
 
 
-def _value(claim: AnyClaim) -> bytes:
-    """What a contender with ``claim`` publishes."""
-    return claim.encode() if isinstance(claim, Convertible) else b""
+def _value(claim: AnyClaim, announcement: Announcement | None) -> bytes:
+    """What a contender with ``claim`` publishes from the beginning."""
+    if isinstance(claim, Convertible):
+        return claim.encode()
+    return b"" if announcement is None else announcement.value
 
 
 def _withdraw(tickets: Iterable[Ticket]) -> None:

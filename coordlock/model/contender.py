@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from coordlock.model.claim import AnyClaim, Convertible
 
@@ -17,7 +18,9 @@ __all__ = ["Contender", "Entry", "Owner", "Snapshot", "are_known", "are_same", "
 class Owner:
     """The client that enqueued a contender, by its own account. For people, not for decisions.
 
-    ``since`` is the owner's wall clock at enqueueing, in seconds since the epoch.
+    ``since`` is the owner's wall clock at enqueueing, in seconds since the epoch. One without a
+    host is not stored: what its contender publishes stands alone, as other programs write it and
+    read it, and is its label.
     """
 
     host: str
@@ -27,6 +30,8 @@ class Owner:
 
     def encode(self, value: bytes = b"") -> bytes:
         """The bytes that a backend stores with the contender, which publishes ``value``."""
+        if not self.host:
+            return value
         text = f'{_beginning(self.host, self.pid, self.label)}, "since": {self.since!r}}}'
         if value:  # programs of other releases read the rest
             text = f'{text[:-1]}, "value": "{base64.b64encode(value).decode()}"}}'
@@ -35,29 +40,39 @@ class Owner:
     @classmethod
     def decode(cls, data: bytes) -> Owner | None:
         """The owner in ``data``; other programs' data becomes the label; None when empty."""
-        try:
-            fields = json.loads(data)
-            return cls(
-                host=str(fields["host"]),
-                pid=int(fields["pid"]),
-                label=str(fields["label"]),
-                since=float(fields["since"]),
-            )
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            label = data.decode("utf-8", "replace").strip()
-            return cls(host="", pid=0, label=label) if label else None
+        if (fields := _fields(data)) is not None:
+            return cls(*(fields[name] for name in ("host", "pid", "label", "since")))
+        label = data.decode("utf-8", "replace").strip()
+        return cls(host="", pid=0, label=label) if label else None
 
     @staticmethod
     def published(data: bytes) -> bytes:
-        """The value in ``data``, which `encode` has given; none in other programs' data."""
+        """The value in ``data``, which `encode` has given; other programs' data is one."""
+        if (fields := _fields(data)) is None:
+            return data
         try:
-            return base64.b64decode(json.loads(data)["value"], validate=True)
-        except (ValueError, TypeError, KeyError, RecursionError):
+            return base64.b64decode(fields["value"], validate=True)
+        except (ValueError, TypeError, KeyError):
             return b""
 
     def __str__(self) -> str:
         who = f"{self.host}:{self.pid}" if self.host else ""
         return " ".join(part for part in (who, self.label) if part)
+
+
+def _fields(data: bytes) -> dict[str, Any] | None:
+    """What `Owner.encode` has put into ``data``; None for the data of other programs."""
+    try:
+        fields = json.loads(data)
+        return {
+            **fields,
+            "host": str(fields["host"]),
+            "pid": int(fields["pid"]),
+            "label": str(fields["label"]),
+            "since": float(fields["since"]),
+        }
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
 
 
 @lru_cache(maxsize=16)
@@ -94,7 +109,8 @@ class Contender:
         token: the fencing token, 1 to 2**63 - 1, or None where a snapshot doesn't carry it.
         session: the id of the session that keeps it alive, or "" where not known.
         owner: the client that enqueued it; None where not known or not asked for.
-        value: what it publishes, b"" for nothing; None where a snapshot doesn't carry it. A
+        value: what it publishes, b"" for nothing, and what another program keeps with one of its
+            contenders; None where a snapshot doesn't carry it. A
             contender stays the same when it publishes another, so neither this nor ``version``
             counts in a comparison.
         version: how often ``value`` was set, 1 from the beginning; 0 where a snapshot doesn't
@@ -111,9 +127,16 @@ class Contender:
     value: bytes | None = field(default=None, compare=False)
     version: int = field(default=0, compare=False)
 
+    @property
+    def described(self) -> Owner | None:
+        """Who it says it is; where it says nothing but what it publishes, that as a label."""
+        if self.value and (self.owner is None or not self.owner.host):
+            return Owner.decode(self.value)
+        return self.owner
+
     def __str__(self) -> str:
         token = "" if self.token is None else f" (token {self.token})"
-        return f"{self.owner or self.key}{token}"
+        return f"{self.described or self.key}{token}"
 
 
 @dataclass(frozen=True, slots=True)

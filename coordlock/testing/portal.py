@@ -8,13 +8,16 @@ import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import coordlock
 
 __all__ = ["Portal"]
 
 T = TypeVar("T")
+
+#: Stands for the end of an iteration.
+_OVER: Final = object()
 
 
 class Portal:
@@ -43,15 +46,9 @@ class Portal:
 
     def front(self, value: Any) -> Any:
         """``value``, behind a blocking front when it is one of coordlock's async objects."""
-        kinds = (
-            coordlock.AsyncClient,
-            coordlock.AsyncLock,
-            coordlock.AsyncMultiLock,
-            coordlock.AsyncGrant,
-            coordlock.AsyncLossSignal,
-            coordlock.AsyncTransaction,
-        )
-        return _Front(self, value) if isinstance(value, kinds) else value
+        kind = type(value)
+        is_async = kind.__module__.startswith("coordlock.") and kind.__name__.startswith("Async")
+        return _Front(self, value) if is_async else value
 
     def close(self) -> None:
         """End the loop and its thread."""
@@ -94,6 +91,17 @@ class _Front:
 
     def __getitem__(self, key: Any) -> Any:
         return self._target[key]
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        async def following() -> Any:
+            return await anext(self._target, _OVER)
+
+        if (value := self._portal.wait(following())) is _OVER:
+            raise StopIteration
+        return value
 
     def __contains__(self, key: Any) -> bool:
         return key in self._target

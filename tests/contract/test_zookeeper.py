@@ -7,19 +7,23 @@ import pytest
 from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.config import configure
+from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BOUND, BackendContract, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
+from coordlock.testing.election_contract import ElectionContract
 from coordlock.testing.entry_set_contract import EntrySetContract
+from coordlock.testing.group_contract import GroupContract
 from coordlock.testing.kept_value_contract import KeptValueContract
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.published_value_contract import PublishedValueContract
+from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.zookeeper import ZooKeeper
@@ -43,6 +47,22 @@ class TestMultiLocks(MultiLockContract):
 
 
 class TestConversions(ConversionContract):
+    backend = ZookeeperBackend
+
+
+class TestElections(ElectionContract):
+    backend = ZookeeperBackend
+
+
+class TestGroups(GroupContract):
+    backend = ZookeeperBackend
+
+
+class TestSequencers(SequencerContract):
+    backend = ZookeeperBackend
+
+
+class TestAsking(AskingContract):
     backend = ZookeeperBackend
 
 

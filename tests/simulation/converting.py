@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import ClassVar
 
 from coordlock_memory import Fault
@@ -10,7 +12,7 @@ from hypothesis.stateful import rule
 
 from coordlock.errors import ConversionDeadlock, LockLost
 from coordlock.grant import Grant
-from coordlock.model.claim import AnyClaim, Convertible, Mode
+from coordlock.model.claim import AnyClaim, Convertible, Mode, in_force
 from tests.simulation.bad_day import HONEST, indices
 from tests.simulation.contention import Contention, trusts
 from tests.simulation.turns import may_hold_together
@@ -24,7 +26,8 @@ class ConvertingReaders(Contention):
 
     Besides: what holders believe to hold, converted or not, may be held together after every event,
     and of the locks that exclude each other for that there is never more than one. Who is done with
-    a conversion holds what it asked for, else what it held. In the end nobody is left who converts.
+    a conversion holds what it asked for, else what it held. In the end whoever waits has somebody
+    in the way, and nobody is left who converts.
     """
 
     claims: ClassVar[list[AnyClaim]] = [
@@ -62,6 +65,22 @@ class ConvertingReaders(Contention):
             self.conversions[grant] = party, call, held, target
         self.check()
 
+    @rule(seed=indices)
+    def bustle(self, seed: int) -> None:
+        """A while in which some come, some convert, some give up and some leave."""
+        dice = random.Random(seed)
+        acts: list[Callable[[int, int], None]] = [
+            lambda who, what: self.acquire([who], what, dice.choice([None, 30.0]), True),
+            lambda who, what: self.convert(who, what, None),
+            lambda who, what: self.convert(who, what, dice.choice([None, 0.5])),
+            lambda who, _: self.release(who, 0.0),
+            lambda who, _: self.give_up(who, "cancel"),
+        ]
+        for _ in range(16):
+            [act] = dice.choices(acts, [5, 4, 2, 2, 1])
+            act(dice.randrange(1000), dice.randrange(1000))
+            self.world.advance(dice.choice([0.0, 0.0, 0.05, 0.3]))
+
     @rule(which=indices, how=st.sampled_from(["cancel", "fault"]), fault=st.sampled_from(Fault))
     def disturb(self, which: int, how: str, fault: Fault) -> None:
         """Somebody gives up a conversion, or what it publishes gets lost."""
@@ -94,12 +113,36 @@ class ConvertingReaders(Contention):
         updating = [grant for grant in there if _updates(grant)]
         assert len(updating) <= 1, "two upgradeable locks are held together"
 
+    def check_progress(self) -> None:
+        """Who waits has somebody in the way, and no two that convert have each other."""
+        queue = self.world.queue()
+        granted = {grant._ticket.entries[0].id for _, grant in self.unreleased}
+        converting = {grant._ticket.entries[0].id for grant in self.conversions}
+        under_way: list[tuple[Mode, Mode]] = []
+        for place, one in enumerate(queue):
+            before = [other.claim for other in queue[:place]]
+            modes = [in_force(claim) for claim in before]
+            modes += [c.target for c in before if isinstance(c, Convertible) and c.target]
+            stands_alone = all(may_hold_together([in_force(one.claim), mode]) for mode in modes)
+            update = isinstance(one.claim, Convertible) and one.claim.update
+            if stands_alone and not update:
+                assert one.id in granted, "it waits for nobody"
+            if isinstance(one.claim, Convertible) and (target := one.claim.target) is not None:
+                assert one.id in converting, "who converts no more keeps others out"
+                for mode, theirs in under_way:
+                    stuck = not may_hold_together([one.claim.mode, theirs])
+                    stuck = stuck and not may_hold_together([target, mode])
+                    assert not stuck, "two that convert wait for each other"
+                under_way.append((one.claim.mode, target))
+
     @staticmethod
     def by_way_of(grant: Grant, before: Mode, target: Mode) -> bool:
         """Whether the first of two steps was done."""
         return grant.claim is before.joined(target)
 
     def get_over(self) -> None:
+        self.world.advance(20.0)  # until all news have come, and nobody goes on by itself
+        self.check_progress()
         super().get_over()
         assert not self.conversions, "somebody converts for ever"
 

@@ -72,7 +72,7 @@ USED = IMPORTED | {
         *("kernel.engine", "kernel.entry_ids", "kernel.listeners", "kernel.recovery"),
         *("kernel.removal", "kernel.report", "kernel.retry", "kernel.session", "kernel.sessions"),
         *("kernel.ticket", "lock", "log", "model", "model.admission", "model.claim"),
-        *("model.contender", "model.names", "options", "queue_view", "registry"),
+        *("model.contender", "model.names", "options", "queue_view", "recipe_makers", "registry"),
         *("runtime.caller", "runtime.cancellation", "runtime.clock", "runtime.deadline"),
         "runtime.driver",
         *("runtime.loop_calls", "runtime.methods", "runtime.promise", "runtime.resident"),

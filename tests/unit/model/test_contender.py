@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from coordlock.model.claim import Mode
@@ -34,9 +34,19 @@ foreign = st.one_of(
 )
 
 
-@given(owners)
-def test_an_owner_is_read_back_as_it_was_written(owner: Owner) -> None:
-    assert Owner.decode(owner.encode()) == owner
+@given(owners, st.binary())
+def test_an_owner_is_read_back_as_it_was_written(owner: Owner, value: bytes) -> None:
+    assume(owner.host)
+    assert Owner.decode(owner.encode(value)) == owner
+    assert Owner.published(owner.encode(value)) == value
+
+
+@given(st.text().filter(str.strip))
+def test_what_is_published_without_an_owner_stands_alone(proposal: str) -> None:
+    value = proposal.encode("utf-8", "replace")
+    assert Owner("", 0).encode(value) == value
+    assert Owner.published(value) == value
+    assert Owner.decode(value) == Owner("", 0, value.decode().strip())
 
 
 @given(foreign)

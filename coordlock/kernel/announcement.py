@@ -1,0 +1,19 @@
+"""What a contender says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Announcement"]
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What a contender publishes from the beginning.
+
+    With ``stands_alone``, nothing is kept beside ``value``, not even who the owner is: for programs
+    that read it as it is.
+    """
+
+    value: bytes
+    stands_alone: bool = False

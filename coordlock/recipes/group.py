@@ -1,0 +1,200 @@
+"""Groups: who is there, each with a value.
+
+A member is a contender in mode NL, which waits for none and keeps none waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Generic, TypeVar, cast
+
+from coordlock.access import Access
+from coordlock.backend import ObservableQueues, Observation, values
+from coordlock.errors import Unsupported
+from coordlock.kernel.acquisition import acquisition
+from coordlock.kernel.announcement import Announcement
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender, Owner, Snapshot
+from coordlock.model.names import check_name
+from coordlock.recipes.announcing_grant import check_value
+from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
+from coordlock.recipes.observer import AsyncObserver, Observer
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.resident import Resident
+from coordlock.settings import label_of
+
+__all__ = ["AsyncGroup", "Group", "GroupView", "Member"]
+
+M = TypeVar("M", Membership, AsyncMembership)
+P = TypeVar("P", Presence, AsyncPresence)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a group.
+
+    Attributes:
+        id: unique among all members there ever are.
+        value: what it publishes.
+        token: when it joined: greater than that of all who had joined before. None where the
+            service doesn't tell.
+        owner: its client, by its own account.
+    """
+
+    id: str
+    value: bytes
+    token: int | None
+    owner: Owner | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """The members at one moment, and what is new since the view that an observer gave before.
+
+    Two views are equal when their members are.
+
+    Attributes:
+        members: in the order in which they joined.
+        joined: those that were not there before; at first all.
+        left: those that were there before and are not now.
+        changed: those that publish another value now.
+    """
+
+    members: tuple[Member, ...]
+    joined: tuple[Member, ...] = field(default=(), compare=False)
+    left: tuple[Member, ...] = field(default=(), compare=False)
+    changed: tuple[Member, ...] = field(default=(), compare=False)
+
+    @property
+    def values(self) -> tuple[bytes, ...]:
+        """What the members publish, in the order in which they joined."""
+        return tuple(one.value for one in self.members)
+
+
+class _BaseGroup(Resident, Generic[M, P], shown="Group"):
+    """What sync and async groups share."""
+
+    _membership_kind: ClassVar[type[Membership | AsyncMembership]]
+    _presence_kind: ClassVar[type[Presence | AsyncPresence]]
+    _instead = "pass its name on, and make it anew with a client there"
+
+    def __init__(self, access: Access, name: str, label: str | None = None) -> None:
+        self.name: Final = check_name(name)
+        #: What views and queues show beside host and pid, in place of the client's; None for that.
+        self.label: Final = label_of(label)
+        self._access: Final = access
+        values.of(access.engine.backend)
+
+    def _join(self, value: bytes) -> Steps[M]:
+        """Become a member that publishes ``value``, up to 65,536 bytes; waits for nobody.
+
+        It is one until the membership is released, its block left, or the session lost: not for
+        longer than the process lives. A client may join several times. Raises TypeError for what is
+        not bytes, ValueError for too many, and what `Lock.acquire` raises.
+        """
+        ticket = yield from self._joining(check_value(value))
+        return cast("M", self._membership_kind(self._access.engine, ticket))
+
+    def _stay(self, value: bytes) -> Steps[P]:
+        """Become a member as by `join`, and again after each loss, in the background.
+
+        It always publishes the newest value. Each loss and each attempt that fails is logged.
+        """
+        presence = self._presence_kind(
+            self._access.engine, self.name, self._joining, check_value(value)
+        )
+        yield from presence._begin()
+        return cast("P", presence)
+
+    def _joining(self, value: bytes) -> Steps[Ticket]:
+        engine, claims = self._access.engine, {self.name: Mode.NL}
+        announcement = Announcement(value)
+        return (yield from acquisition(engine, claims, label=self.label, announcement=announcement))
+
+    def _members(self) -> Steps[tuple[Member, ...]]:
+        """Who is there, in the order in which they joined. Raises `BackendUnavailable`."""
+        engine = self._access.engine
+        snapshot = yield from engine.ask(lambda: engine.backend.snapshot(self.name, owners=True))
+        return _members_of(snapshot)
+
+    def _begin(self, news: Callable[[], None]) -> Observation[Snapshot]:
+        backend = self._access.engine.backend
+        if isinstance(backend, ObservableQueues):
+            return backend.observe(self.name, news)
+        raise Unsupported(f"the {backend.scheme} backend cannot tell who comes and goes")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} at {self._access.settings}>"
+
+
+def _members_of(snapshot: Snapshot) -> tuple[Member, ...]:
+    return tuple(_member(one) for one in snapshot.contenders if one.claim is Mode.NL)
+
+
+def _member(contender: Contender) -> Member:
+    return Member(contender.id, contender.value or b"", contender.token, contender.owner)
+
+
+def _view(snapshot: Snapshot, before: GroupView | None) -> GroupView:
+    members = _members_of(snapshot)
+    known = {} if before is None else {one.id: one for one in before.members}
+    now = {one.id for one in members}
+    return GroupView(
+        members,
+        joined=tuple(one for one in members if one.id not in known),
+        left=tuple(one for id, one in known.items() if id not in now),
+        changed=tuple(one for one in members if one.id in known and known[one.id] != one),
+    )
+
+
+class Group(_BaseGroup[Membership, Presence]):
+    """Who is there, by name: each member publishes a value. Made by `Client`; cheap, reusable.
+
+    As in::
+
+        with client.group("workers").join(b"10.0.0.5:8080"):
+            serve()
+    """
+
+    _membership_kind = Membership
+    _presence_kind = Presence
+
+    join = blocking(_BaseGroup[Membership, Presence]._join)
+    stay = blocking(_BaseGroup[Membership, Presence]._stay)
+    members = blocking(_BaseGroup[Membership, Presence]._members)
+
+    def observe(self) -> Observer[GroupView]:
+        """Follow who is there: an iterator that gives the present view, then each new one.
+
+        As in::
+
+            for view in client.group("workers").observe():
+                balancer.use(view.values)
+
+        Raises `Unsupported` where the backend can't; the iterator raises `ClientClosed`.
+        """
+        return Observer(self._access.engine, self._begin, _view)
+
+
+class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
+    """Who is there, by name: each member publishes a value. Made by `AsyncClient`.
+
+    As in::
+
+        async with await client.group("workers").join(b"10.0.0.5:8080"):
+            await serve()
+    """
+
+    _membership_kind = AsyncMembership
+    _presence_kind = AsyncPresence
+
+    join = awaiting(_BaseGroup[AsyncMembership, AsyncPresence]._join)
+    stay = awaiting(_BaseGroup[AsyncMembership, AsyncPresence]._stay)
+    members = awaiting(_BaseGroup[AsyncMembership, AsyncPresence]._members)
+
+    def observe(self) -> AsyncObserver[GroupView]:
+        """Follow who is there: an async iterator; see `Group.observe`."""
+        return AsyncObserver(self._access.engine, self._begin, _view)

@@ -1,0 +1,188 @@
+"""Being a member of a group: once, or again after each loss."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from coordlock.errors import AuthenticationFailed, ClientClosed, CoordlockError
+from coordlock.grant import AsyncGrant, Grant
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.publisher import Publisher
+from coordlock.kernel.ticket import Ticket
+from coordlock.log import Log
+from coordlock.recipes.announcing_grant import AnnouncingGrant, check_value
+from coordlock.runtime.clock import sleep, within
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.promise import Promise, settled
+from coordlock.runtime.resident import Resident
+
+__all__ = ["AsyncMembership", "AsyncPresence", "Membership", "Presence"]
+
+log = Log("coordlock")
+
+#: Seconds between two attempts to join again.
+_PAUSE: Final = 1.0
+
+
+class _BaseMembership(AnnouncingGrant, shown="Membership"):
+    """What sync and async memberships share."""
+
+    def _update(self, value: bytes) -> Steps[None]:
+        """Publish ``value``, up to 65,536 bytes, in place of the one before.
+
+        Raises `LockLost` once the membership has ended, and `BackendUnavailable` when no answer
+        came within the client's ``request_timeout``: it is published as soon as the service is
+        there, if the membership lives then. So it is when Ctrl-C or a cancellation ends the call.
+        """
+        check_value(value)
+        yield from self._announce(lambda: value)
+
+
+class Membership(_BaseMembership, Grant):
+    """Being a member of a group. A context manager that leaves it; `release` does that, too.
+
+    It ends as every grant does: with the session, at an eviction, by its release.
+    """
+
+    update = blocking(_BaseMembership._update)
+
+
+class AsyncMembership(_BaseMembership, AsyncGrant):
+    """Being a member of a group. An async context manager that leaves it; `release` does, too.
+
+    It ends as every grant does: with the session, at an eviction, by its release.
+    """
+
+    update = awaiting(_BaseMembership._update)
+
+
+class BasePresence(Resident, shown="Presence"):
+    """What sync and async presences share."""
+
+    _instead = "be present by a client there"
+
+    def __init__(
+        self, engine: Engine, name: str, join: Callable[[bytes], Steps[Ticket]], value: bytes
+    ) -> None:
+        self.name: Final = name
+        self._engine: Final = engine
+        self._join: Final = join
+        self._lock: Final = threading.RLock()
+        self._value = value
+        self._ticket: Ticket | None = None
+        self._publisher: Publisher | None = None
+        self._is_leaving = False
+        self._over: Promise[None] = Promise()
+
+    @property
+    def value(self) -> bytes:
+        """What is published, or will be as soon as it is a member again."""
+        return self._value
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it is a member now, as far as this process knows."""
+        ticket = self._ticket
+        return ticket is not None and ticket.lost is None and not ticket.is_leaving
+
+    def _begin(self) -> Steps[None]:
+        """Join for the first time, and go on in the background."""
+        self._take((yield from self._join(self._value)))
+        self._over = run_in_background(self._staying())
+
+    def _take(self, ticket: Ticket) -> None:
+        with self._lock:
+            self._ticket = ticket
+            self._publisher = Publisher(self._engine, ticket)
+            is_leaving = self._is_leaving
+        if is_leaving:
+            ticket.withdraw()
+        else:
+            self._publisher.publish(self._newest)  # it may have been set while it joined
+
+    def _newest(self, _: bytes) -> bytes:
+        return self._value
+
+    def _staying(self) -> Steps[None]:
+        while True:
+            assert self._ticket is not None
+            yield settled(self._ticket.end)
+            self._ticket.withdraw()
+            while not self._is_leaving:
+                try:
+                    self._take((yield from self._join(self._value)))
+                    break
+                except (ClientClosed, AuthenticationFailed) as error:
+                    log.warning("group %r: it is not joined again: %s", self.name, error)
+                    return
+                except CoordlockError as error:
+                    log.warning("group %r: could not join again, and goes on: %s", self.name, error)
+                    yield sleep(self._engine.timers, _PAUSE)
+            if self._is_leaving:
+                return
+
+    def update(self, value: bytes) -> None:
+        """Publish ``value``, up to 65,536 bytes, soon: at once, or when it is a member again.
+
+        It does not wait for the service. Of several that come fast, the last one is published.
+        """
+        self._value = check_value(value)
+        with self._lock:
+            publisher = self._publisher
+        if publisher is not None:
+            publisher.publish(self._newest)
+
+    def _leave(self) -> Steps[None]:
+        """Leave the group for good; idempotent.
+
+        Waits for the service for up to the client's ``request_timeout``; the removal goes on in the
+        background until it is certain.
+        """
+        with self._lock:
+            self._is_leaving = True
+            ticket = self._ticket
+        if ticket is not None and not self._engine.inherited:
+            timeout = self._engine.settings.request_timeout
+            yield within(self._engine.timers, ticket.withdraw(), timeout)
+
+    def __repr__(self) -> str:
+        state = "a member" if self.is_member else "no member now"
+        return f"<{type(self).__name__} in {self.name!r}: {state}>"
+
+
+class Presence(BasePresence):
+    """Being a member of a group again after each loss. A context manager that leaves it."""
+
+    leave = blocking(BasePresence._leave)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.leave()
+
+
+class AsyncPresence(BasePresence):
+    """Being a member of a group again after each loss. An async context manager that leaves it."""
+
+    leave = awaiting(BasePresence._leave)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.leave()

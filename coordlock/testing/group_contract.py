@@ -1,0 +1,235 @@
+"""What groups promise on every backend that publishes values and can be observed, sync and async.
+
+Subclass `GroupContract` as `coordlock.testing.lock_contract.LockContract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+import pytest
+
+from coordlock import ClientClosed, GrantState, LockLost
+from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.waiting import eventually
+
+__all__ = ["GroupContract"]
+
+#: No answer takes longer on a healthy service, however loaded the machine is.
+BOUND: Final = 60.0
+
+Start = Callable[..., Future[Any]]
+
+
+def values(client: Any, name: str = "g") -> list[bytes]:
+    """What the members of the group publish, in the order in which they joined."""
+    return [one.value for one in client.group(name).members()]
+
+
+class GroupContract(ClientSuite):
+    """The suite. Every test runs with a sync and with an async client."""
+
+    # Joining and leaving
+
+    def test_members_are_listed_in_the_order_in_which_they_joined(
+        self, client: Any, other: Any
+    ) -> None:
+        assert client.group("g").members() == ()
+        with client.group("g").join(b"one") as one, other.group("g", label="second").join(b"two"):
+            again = client.group("g").join(bytes(range(256)))
+            members = other.group("g").members()
+            assert [member.value for member in members] == [b"one", b"two", bytes(range(256))]
+            assert members[0].token == one.token < members[1].token < members[2].token
+            assert len({member.id for member in members}) == 3
+            assert [member.owner.label for member in members] == ["", "second", ""]
+            assert again.release()
+            assert values(other) == [b"one", b"two"]
+        assert values(client) == values(other) == []
+
+    def test_groups_have_members_of_their_own(self, client: Any) -> None:
+        with client.group("a").join(b"1"), client.group("a/b").join(b"2"):
+            assert values(client, "a") == [b"1"]
+            assert values(client, "a/b") == [b"2"]
+            assert values(client, "A") == []
+
+    def test_members_keep_nobody_waiting(self, client: Any, other: Any) -> None:
+        with client.group("g").join(b"one") as one, other.lock("g", timeout=BOUND):
+            assert values(other) == [b"one"]
+            with client.group("g").join(b"two"):
+                assert values(other) == [b"one", b"two"]
+            one.check()
+            assert one.state is GrantState.HELD
+
+    def test_a_member_leaves_with_its_client(
+        self, client: Any, connect: Callable[..., Any]
+    ) -> None:
+        ending = connect()
+        ending.group("g").join(b"one")
+        assert values(client) == [b"one"]
+        ending.close()
+        eventually(lambda: values(client) == [])
+
+    def test_an_evicted_member_hears_of_it(self, client: Any, other: Any) -> None:
+        membership = client.group("g").join(b"one")
+        other.evict_all("g")
+        eventually(lambda: membership.lost.is_set())
+        with pytest.raises(LockLost):
+            membership.update(b"two")
+        assert membership.release() is False
+        assert values(client) == []
+
+    def test_as_many_as_there_are_join_at_once(self, client: Any, other: Any, start: Start) -> None:
+        wanted = [b"%d" % number for number in range(30)]
+        joining = [
+            start((client, other)[number % 2].group("g").join, value)
+            for number, value in enumerate(wanted)
+        ]
+        memberships = [one.result(BOUND) for one in joining]
+        assert sorted(values(client)) == sorted(wanted)
+        for one in memberships:
+            assert one.release()
+        assert values(other) == []
+
+    # Values
+
+    def test_a_member_publishes_another_value_in_its_place(self, client: Any, other: Any) -> None:
+        with client.group("g").join(b"one") as one, client.group("g").join(b"two"):
+            token = one.token
+            for value in (b"", b"x" * 65_536, b"last"):
+                one.update(value)
+                assert one.value == value
+                first, second = other.group("g").members()
+                assert (first.value, first.token, second.value) == (value, token, b"two")
+
+    def test_a_value_that_cannot_be_published_is_refused(self, client: Any) -> None:
+        group = client.group("g")
+        with pytest.raises(TypeError, match="encode it"):
+            group.join("text")
+        with pytest.raises(ValueError, match="65536"):
+            group.join(b"x" * 65_537)
+        with group.join(b"one") as one:
+            with pytest.raises(TypeError, match="bytes"):
+                one.update(None)
+            with pytest.raises(ValueError, match="65536"):
+                one.update(b"x" * 65_537)
+            with pytest.raises(AttributeError, match="published by a call"):
+                one.value = b"two"
+            assert values(client) == [b"one"]
+        with pytest.raises(LockLost):
+            one.update(b"two")
+
+    # Observing
+
+    def test_an_observer_sees_who_comes_changes_and_goes(self, client: Any, other: Any) -> None:
+        with other.group("g").observe() as views:
+            assert views.next(BOUND).members == ()
+            first = client.group("g").join(b"one")
+            view = views.next(BOUND)
+            assert view.values == (b"one",)
+            assert view.joined == view.members
+            assert view.left == view.changed == ()
+            second = client.group("g").join(b"two")
+            view = views.next(BOUND)
+            assert view.values == (b"one", b"two")
+            assert view.joined == view.members[1:]
+            first.update(b"uno")
+            view = views.next(BOUND)
+            assert view.changed == view.members[:1]
+            assert view.joined == view.left == ()
+            assert view.values == (b"uno", b"two")
+            assert views.state == view
+            first.release()
+            view = views.next(BOUND)
+            assert (view.values, [one.value for one in view.left]) == ((b"two",), [b"uno"])
+            second.release()
+            assert views.next(BOUND).members == ()
+
+    def test_an_observer_begins_with_the_members_of_now(self, client: Any, other: Any) -> None:
+        with client.group("g").join(b"one"), other.group("g").observe() as views:
+            view = views.next(BOUND)
+            assert view.values == (b"one",)
+            assert view.joined == view.members
+            eventually(lambda: views.stale_for is None)
+
+    def test_an_observer_that_is_slow_gets_the_newest_view_and_all_differences(
+        self, client: Any, other: Any
+    ) -> None:
+        with other.group("g").observe() as views:
+            assert views.next(BOUND).members == ()
+            for number in range(20):
+                with client.group("g").join(b"%d" % number):
+                    pass
+            stays = client.group("g").join(b"stays")
+            eventually(lambda: views.state.values == (b"stays",))
+            view = views.next(BOUND)
+            assert view.values == (b"stays",)
+            assert (view.joined, view.left) == (view.members, ())
+            stays.release()
+
+    def test_an_observer_with_no_news_waits_as_long_as_it_may(self, client: Any) -> None:
+        with client.group("g").observe() as views:
+            assert views.next(BOUND).members == ()
+            with pytest.raises(TimeoutError, match=r"0\.05 s"):
+                views.next(0.05)
+            with client.group("g").join(b"one"):
+                assert views.next(BOUND).values == (b"one",)
+
+    def test_an_observer_is_iterated_until_it_is_closed(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        views = other.group("g").observe()
+        seen: list[tuple[bytes, ...]] = []
+
+        def follow() -> None:
+            seen.extend(view.values for view in views)
+
+        following = start(follow)
+        eventually(lambda: seen == [()])
+        with client.group("g").join(b"one"):
+            eventually(lambda: seen == [(), (b"one",)])
+            views.close()
+            following.result(BOUND)
+        assert seen == [(), (b"one",)]
+        assert views.closed
+        with pytest.raises(ValueError, match="closed"):
+            views.next()
+
+    def test_the_end_of_the_client_ends_its_observers(
+        self, connect: Callable[..., Any], start: Start
+    ) -> None:
+        ending = connect()
+        views = ending.group("g").observe()
+        assert views.next(BOUND).members == ()
+        waiting = start(views.next)
+        ending.close()
+        with pytest.raises(ClientClosed):
+            waiting.result(BOUND)
+        with pytest.raises(ClientClosed):
+            ending.group("g").observe()
+
+    # Staying
+
+    def test_who_stays_is_a_member_again_after_a_loss(self, client: Any, other: Any) -> None:
+        with client.group("g").stay(b"one") as presence:
+            assert presence.is_member
+            [first] = other.group("g").members()
+            other.evict_all("g")
+            eventually(lambda: [one.id != first.id for one in other.group("g").members()] == [True])
+            assert values(other) == [b"one"]
+            eventually(lambda: presence.is_member)
+        assert values(other) == []
+        assert not presence.is_member
+
+    def test_who_stays_publishes_the_newest_value(self, client: Any, other: Any) -> None:
+        with client.group("g").stay(b"0") as presence:
+            for number in range(1, 10):
+                presence.update(b"%d" % number)
+                if number % 3 == 0:
+                    other.evict_all("g")
+            assert presence.value == b"9"
+            eventually(lambda: values(other) == [b"9"])
+            with pytest.raises(TypeError, match="bytes"):
+                presence.update("text")
+        assert values(other) == []
