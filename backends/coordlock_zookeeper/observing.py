@@ -55,8 +55,6 @@ _BACKOFF: Final = (0.1, 2.0)
 _PAUSE: Final = 0.2
 #: In which part of the time-to-live a look is due, and must be answered.
 _LOOKS: Final = 3
-#: So often, within the time for a look, the client sees how the look is getting on.
-_TICKS: Final = 4
 
 
 class Observations:
@@ -136,9 +134,6 @@ class Observations:
             self._want()
             self._look()
             self._begin(following)
-            if not self._is_ticking:
-                self._is_ticking = True
-                self._tick()
 
     def _add(self, name: object, place: Place[Any], observer: Observer) -> Following:
         following = self._followings[name] = Following(name, place, SYSTEM_CLOCK.now())
@@ -259,11 +254,18 @@ class Observations:
     # Doubts
 
     def _doubt_all(self) -> None:
+        """Nothing is read until a look is answered."""
+        self._is_silent = True
         for following in list(self._followings.values()):
             following.doubt()
 
     def _look(self) -> None:
-        if self._session is not None and self._looking is None:
+        if self._session is None:
+            return
+        if not self._is_ticking:
+            self._is_ticking = True
+            self._later(self._interval, self._tick)
+        if self._looking is None:
             self._looking = self._looked = began = SYSTEM_CLOCK.now()
             self._ask(self._session, Transaction([]), partial(self._seen, self._turn, began))
 
@@ -271,25 +273,27 @@ class Observations:
         if turn != self._turn:
             return
         self._looking = None
-        if answer.exception() is None:
-            self._told = began
-            for following in self._followings.values():
-                following.told(began)
-            if self._is_silent:
-                self._is_silent = False
-                self._begin_all()
+        if answer.exception() is not None:
+            self._doubt_all()  # the next look may be answered
+            return
+        self._told = began
+        for following in self._followings.values():
+            following.told(began)
+        if self._is_silent:
+            self._is_silent = False
+            self._begin_all()
 
     def _tick(self) -> None:
-        if self._closed is not None or not self._followings:
+        if self._session is None or not self._followings:
             self._is_ticking = False
             return
-        now = SYSTEM_CLOCK.now()
-        if self._session is not None and now - self._looked >= self._interval:
-            if now - self._told >= 2 * self._interval and not self._is_silent:
-                self._is_silent = True
+        left = self._looked + self._interval - SYSTEM_CLOCK.now()
+        if left <= 0:
+            left = self._interval
+            if self._looking is not None and not self._is_silent:
                 self._doubt_all()
             self._look()
-        self._later((self._interval or 1.0) / _TICKS, self._tick)
+        self._later(left, self._tick)
 
     # Sessions
 

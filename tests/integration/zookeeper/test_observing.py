@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from coordlock_zookeeper import ZookeeperBackend
+from kazoo.protocol.serialization import Create
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from coordlock.backend import Delete, Expect, Listing, Observation, Put, Stored
@@ -222,10 +223,10 @@ def test_a_silent_connection_is_in_doubt_since_before_it_fell_silent(
     proxy.black_hole()
     put(other, folder, a="2")
     eventually(lambda: is_stale(observed))
-    assert SYSTEM_CLOCK.now() - cut < 3.0 + 1.0, "a session would be in doubt before"
-    since = observed.view.stale_since
+    found, since = SYSTEM_CLOCK.now(), observed.view.stale_since
     assert since is not None
     assert began < since <= cut
+    assert found - since < 3.0 * 2 / 3 + 0.5, "a session would be in doubt after two thirds"
     assert values(observed) == {"a": b"1"}
     proxy.heal()
     eventually(lambda: is_fresh(observed))
@@ -249,6 +250,28 @@ def test_a_look_that_is_answered_late_is_followed_by_another_reading(
     assert values(observed) == {"a": b"2"}
     assert sent.requests["getChildren2"] >= 1
     assert proxy.counts().connections == connections
+
+
+def test_nothing_new_is_shown_while_looks_fail(
+    quick: ZookeeperBackend,
+    other: ZookeeperBackend,
+    folder: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put(other, folder, a="1")
+    observed = follow(quick, folder)
+    # The fault: the service does not agree to anything.
+    refused = Create("/zookeeper", b"", OPEN_ACL_UNSAFE, 0)
+    monkeypatch.setattr("coordlock_zookeeper.observing.Transaction", lambda _: refused)
+    eventually(lambda: is_stale(observed))
+    news = len(told := [observed.view])
+    put(other, folder, a="2")
+    late = quick.follow(f"{folder}a", lambda: told.append(late.view))
+    eventually(lambda: quick._observations._looked > SYSTEM_CLOCK.now() - 0.5, "one more look")
+    assert (values(observed), len(told), late.view.state) == ({"a": b"1"}, news, None)
+    monkeypatch.undo()
+    eventually(lambda: is_fresh(observed) and is_fresh(late))
+    assert values(observed) == values(late) == {"a": b"2"}
 
 
 # Sessions

@@ -442,7 +442,21 @@ def test_what_is_published_is_read_again() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, b"", b"\xff", b"[]", b"{}", b'{"mode": "XX"}', b'{"mode": "PR", "target": 5}', b"7"],
+    [
+        *(
+            None,
+            b"",
+            b"\xff",
+            b"[]",
+            b"{}",
+            b'{"mode": "XX"}',
+            b'{"mode": "PR", "target": 5}',
+            b"7",
+        ),
+        b'{"mode": "PR", "yields_to": [[Infinity, 1]]}',
+        b"[" * 100_000,
+    ],
+    ids=lambda value: str(value)[:30],
 )
 def test_what_cannot_be_read_counts_as_exclusive(value: bytes | None) -> None:
     assert Convertible.decode(value) == Convertible(Mode.EX)
