@@ -40,6 +40,7 @@ class Gathering(BadDay):
         #: How far in the history each of them is.
         self.seen: list[int] = []
         super().__init__()
+        self.world.service.observe(("queue", "q"), self.note)
         self.joining: list[tuple[Party, Call[Any]]] = []
         self.members: list[tuple[Party, Membership]] = []
         self.updates: dict[Membership, list[Call[None]]] = {}
@@ -117,10 +118,11 @@ class Gathering(BadDay):
         snapshot = self.world.service.snapshot("q")
         return state_of(snapshot)
 
+    def note(self) -> None:
+        """The group has changed."""
+        self.history.append(self.state())
+
     def check(self) -> None:
-        now = self.state()
-        if now != self.history[-1]:
-            self.history.append(now)
         for number, observer in enumerate(self.observers):
             known = observer._observation.view.state
             if known is not None:
