@@ -29,6 +29,7 @@ class QueueMember:
             where the owner doesn't say.
         session: the id of its session; "" where the service doesn't tell.
         contender: what the backend knows, as `Client.evict` takes it.
+        value: what it publishes: a member of a group its value, a candidate its proposal.
     """
 
     position: int
@@ -40,6 +41,7 @@ class QueueMember:
     session: str
     contender: Contender
     converting_to: Mode | None = None
+    value: bytes = b""
 
 
 def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueMember, ...]]:
@@ -63,6 +65,7 @@ def ranked(snapshot: Snapshot) -> tuple[QueueMember, ...]:
             session=one.session,
             contender=one,
             converting_to=one.claim.target if isinstance(one.claim, Convertible) else None,
+            value=b"" if isinstance(one.claim, Convertible) else one.value or b"",
         )
         for position, one in enumerate(snapshot.contenders)
     )

@@ -54,6 +54,10 @@ def _load(name: str) -> Parser:
             from coordlock.cli import follow
 
             return follow.parser()
+        case "break":
+            from coordlock.cli import eviction
+
+            return eviction.parser()
         case "deadlocks":
             from coordlock.cli import deadlocks
 
@@ -69,12 +73,7 @@ def _load(name: str) -> Parser:
         case _:
             from coordlock.cli import queue
 
-            parsers = {
-                "ls": queue.ls_parser,
-                "show": queue.show_parser,
-                "break": queue.break_parser,
-            }
-            return parsers[name]()
+            return queue.ls_parser() if name == "ls" else queue.show_parser()
 
 
 def _coordlock(

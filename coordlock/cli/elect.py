@@ -13,6 +13,7 @@ from coordlock.cli.options import (
     grace_option,
     grant_options,
     name_argument,
+    on_ask_option,
     waiting_options,
 )
 from coordlock.cli.parser import Parser, UsageError
@@ -68,6 +69,7 @@ def parser() -> Parser:
     waiting_options(parser)
     grant_options(parser)
     grace_option(parser)
+    on_ask_option(parser)
     as_json(parser)
     return parser.finished()
 
@@ -78,6 +80,7 @@ def elect(
     command: tuple[str, ...],
     proposal: str | None,
     grace: float,
+    on_ask: int | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -105,4 +108,4 @@ def elect(
         return hold_for(request, None, as_json)
     if as_json:
         raise UsageError("--json is for an election without COMMAND, which prints nothing else")
-    return run_under(request, command, grace)
+    return run_under(request, command, grace, on_ask)

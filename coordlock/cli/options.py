@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 
 from coordlock.cli.completion import complete_mode, complete_name, completed_by
 from coordlock.cli.exits import Exit, complain
@@ -22,6 +23,7 @@ __all__ = [
     "log_to_stderr",
     "name_argument",
     "name_arguments",
+    "on_ask_option",
     "seconds",
     "service_options",
     "settings_of",
@@ -146,6 +148,25 @@ def grace_option(parser: Parser) -> None:
         default=5.0,
         help="From SIGTERM to SIGKILL when the lock is lost. Default: 5s.",
     )
+
+
+def on_ask_option(parser: Parser) -> None:
+    """The signal that a command gets when somebody asks for the lock."""
+    parser.option(
+        "--on-ask",
+        type=_signal,
+        metavar="SIGNAL",
+        help="COMMAND gets it when somebody asks for the lock.",
+    )
+
+
+def _signal(text: str) -> int:
+    """Reads the name of a signal, such as TERM, or its number."""
+    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+    try:
+        return int(signal.Signals(int(text)) if text.isdigit() else signal.Signals[name])
+    except (KeyError, ValueError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no signal, such as TERM or USR1") from None
 
 
 def settings_of(url: str | None, *, alone: bool = False, **options: object) -> Settings:

@@ -69,6 +69,8 @@ def next_step(snapshot: Snapshot, me: Contender, target: Mode) -> Step:
     done = Publish(Convertible(target, update=mine.update))
     if is_weaker(target, mine.mode):
         return done
+    if mine.target not in (None, target):  # of an earlier one, which could not take it back
+        return Publish(replace(mine, target=None, yields_to=None))
     others = [one for one in snapshot.contenders if one.key != me.key]
     gives_up: set[str] = set()
     for other, theirs, wanted in _converting(others):

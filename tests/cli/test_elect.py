@@ -134,3 +134,20 @@ def test_a_name_that_cannot_be_is_refused_at_once(cli: Cli) -> None:
         done = cli.run(command, "")
         assert done.returncode == 64
         assert "is empty" in done.stderr
+
+
+# What elections and groups look like in queues
+
+
+def test_values_of_members_are_shown_with_their_owners(cli: Cli) -> None:
+    with (
+        coordlock.connect(cli.url, label="web") as client,
+        client.group("workers").join(b"10.0.0.5"),
+    ):
+        (shown,) = cli.show("workers")
+        assert (shown["value"], shown["mode"], shown["owner"]["label"]) == ("10.0.0.5", "NL", "web")
+        table = cli.run("show", "workers").stdout.splitlines()
+        assert "VALUE" in table[0]
+        assert "10.0.0.5" in table[1]
+    with coordlock.connect(cli.url) as client, client.lock("plain"):
+        assert "VALUE" not in cli.run("show", "plain").stdout

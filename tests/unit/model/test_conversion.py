@@ -424,6 +424,12 @@ def test_a_contender_before_is_waited_for_whether_it_holds_or_not() -> None:
     assert next_step(decided, decided.contenders[2], Mode.PR) == Wait((decided.contenders[1],))
 
 
+def test_a_target_that_an_earlier_conversion_has_left_behind_is_taken_back_first() -> None:
+    snapshot = queue(Convertible(Mode.CR, Mode.CW, ()), Mode.CR)
+    step = next_step(snapshot, snapshot.contenders[0], Mode.EX)
+    assert step == Publish(Convertible(Mode.CR))
+
+
 def test_a_weaker_mode_is_taken_at_once() -> None:
     snapshot = queue(Convertible(Mode.EX), Mode.EX)
     assert next_step(snapshot, snapshot.contenders[0], Mode.PR) == Publish(Convertible(Mode.PR))
