@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         InvalidKey,
         InvalidName,
         InvalidToken,
+        JobEnded,
         LockLost,
         MissingExtra,
         QueueMismatch,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
         Unfenceable,
         Unsupported,
         VersionMismatch,
+        WorkQueueEmpty,
+        WorkQueueFull,
     )
     from coordlock.grant import AsyncGrant, Grant, GrantState
     from coordlock.held import AsyncHeld, Held
@@ -62,6 +65,9 @@ if TYPE_CHECKING:
     from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.observer import AsyncObserver, Observer
+    from coordlock.recipes.work.job import AsyncJob, Job
+    from coordlock.recipes.work.queue import AsyncWorkQueue, WorkQueue
+    from coordlock.recipes.work.view import WorkItem, WorkQueueStats
     from coordlock.runtime.cancellation import Cancellation
     from coordlock.settings import DEFAULT, Settings
     from coordlock.signals import release_on_signals
@@ -81,8 +87,9 @@ else:
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
                 "BackendError BackendUnavailable ClientClosed ConfigurationError "
                 "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
-                "Evicted ForkedClient InvalidKey InvalidName InvalidToken LockLost MissingExtra "
-                "QueueMismatch SessionLost StaleToken Unfenceable Unsupported VersionMismatch"
+                "Evicted ForkedClient InvalidKey InvalidName InvalidToken JobEnded LockLost "
+                "MissingExtra QueueMismatch SessionLost StaleToken Unfenceable Unsupported "
+                "VersionMismatch WorkQueueEmpty WorkQueueFull"
             ),
             "grant": "AsyncGrant Grant GrantState",
             "held": "AsyncHeld Held",
@@ -97,6 +104,9 @@ else:
             "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
             "recipes.observer": "AsyncObserver Observer",
+            "recipes.work.job": "AsyncJob Job",
+            "recipes.work.queue": "AsyncWorkQueue WorkQueue",
+            "recipes.work.view": "WorkItem WorkQueueStats",
             "runtime.cancellation": "Cancellation",
             "settings": "DEFAULT Settings",
             "signals": "release_on_signals",
@@ -126,6 +136,7 @@ __all__ = [
     "AsyncGrant",
     "AsyncGroup",
     "AsyncHeld",
+    "AsyncJob",
     "AsyncLock",
     "AsyncLossSignal",
     "AsyncMembership",
@@ -134,6 +145,7 @@ __all__ = [
     "AsyncObserver",
     "AsyncPresence",
     "AsyncTransaction",
+    "AsyncWorkQueue",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
@@ -162,6 +174,8 @@ __all__ = [
     "InvalidKey",
     "InvalidName",
     "InvalidToken",
+    "Job",
+    "JobEnded",
     "Lock",
     "LockLost",
     "LossSignal",
@@ -186,6 +200,11 @@ __all__ = [
     "Unfenceable",
     "Unsupported",
     "VersionMismatch",
+    "WorkItem",
+    "WorkQueue",
+    "WorkQueueEmpty",
+    "WorkQueueFull",
+    "WorkQueueStats",
     "connect",
     "connect_async",
     "from_env",

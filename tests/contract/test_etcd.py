@@ -23,6 +23,7 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.work_queue_contract import WorkQueueContract
 from testbed.servers.etcd import Etcd
 
 
@@ -48,6 +49,10 @@ class TestConversions(ConversionContract):
 
 
 class TestGroups(GroupContract):
+    backend = EtcdBackend
+
+
+class TestWorkQueues(WorkQueueContract):
     backend = EtcdBackend
 
 

@@ -26,6 +26,7 @@ from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.work_queue_contract import WorkQueueContract
 
 
 @pytest.fixture
@@ -78,6 +79,10 @@ class TestConversions(ConversionContract):
 
 
 class TestGroups(GroupContract):
+    backend = LocalBackend
+
+
+class TestWorkQueues(WorkQueueContract):
     backend = LocalBackend
 
 
