@@ -97,6 +97,8 @@ class Search:
         self._max_attempts: Final = max_attempts
         self._label: Final = label
         self._deadline: Final = deadline
+        #: Tells who waits that there is something, or a claim, that it has not seen.
+        self._ring: Final = Put(desk.layout.bell, b"")
         self._worker: Ticket | None = None
         #: The claims that were not void at the last look, which was then; None before.
         self._claims: list[Claim] = []
@@ -165,15 +167,11 @@ class Search:
             if not void:
                 return None
             first, key = void[0], self._layout.claim(void[0])
-            taking = self._taking(key)
+            ending = Expect(key, 1), Delete(key)
             if first.attempt < self._max_attempts:
-                return _Ready(first, taking, claims[first].token)
+                return _Ready(first, (*ending, self._ring), claims[first].token)
             reason = f"taken {first.attempt} times, and not done when its last worker ended"
-            yield from self._write([*taking, *burying(self._desk, first, reason)])
-
-    def _taking(self, key: str) -> tuple[Operation, ...]:
-        """What takes the attempt at ``key`` away, and tells who waits that there is a new claim."""
-        return Expect(key, 1), Delete(key), Put(self._layout.bell, b"")
+            yield from self._write([*ending, *burying(self._desk, first, reason)])
 
     def _again(self, bell: int) -> Steps[_Ready | None]:
         """The first of those that were taken before, or have waited for their time."""
@@ -183,7 +181,8 @@ class Search:
             self._known.empty_at = bell
             return None
         first = min(found, key=lambda one: (found[one].due, one))
-        return _Ready(first, self._taking(self._layout.returned(first)), found[first].token)
+        key = self._layout.returned(first)
+        return _Ready(first, (Expect(key, 1), Delete(key), self._ring), found[first].token)
 
     def _buckets(self) -> Steps[list[str]]:
         """The buckets of what is delayed, in the order in which they open."""
@@ -218,7 +217,7 @@ class Search:
             self._known.due = bell, min(coming, default=None)
             return False
         # What comes to a bucket rings the bell: so one that is cleared is empty.
-        yield from self._write([Expect(layout.bell, bell), Put(layout.bell, b""), *operations])
+        yield from self._write([Expect(layout.bell, bell), self._ring, *operations])
         return True
 
     def _take(self, ready: _Ready) -> Steps[Taken | None]:
