@@ -32,6 +32,7 @@ from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.work_queue_contract import WorkQueueContract
 
 #: What a backend may add to the contract, with its suite, and the backends that have it. The other
 #: backends follow with the recipes that need it.
