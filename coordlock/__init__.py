@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ForkedClient,
         InvalidKey,
         InvalidName,
+        InvalidSequencer,
         InvalidToken,
         JobEnded,
         LockLost,
@@ -60,11 +61,14 @@ if TYPE_CHECKING:
     from coordlock.model.contender import Contender, Owner
     from coordlock.model.waits import Deadlock, DeadlockStep
     from coordlock.queue_view import QueueMember
+    from coordlock.recipes.asking import AskedSignal, AsyncAskedSignal
+    from coordlock.recipes.election import AsyncElection, Candidate, Election
     from coordlock.recipes.group import AsyncGroup, Group, GroupView, Member
     from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
     from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.observer import AsyncObserver, Observer
+    from coordlock.recipes.term import AsyncTerm, Term
     from coordlock.recipes.work.job import AsyncJob, Job
     from coordlock.recipes.work.queue import AsyncWorkQueue, WorkQueue
     from coordlock.recipes.work.view import WorkItem, WorkQueueStats
@@ -87,9 +91,9 @@ else:
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
                 "BackendError BackendUnavailable ClientClosed ConfigurationError "
                 "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
-                "Evicted ForkedClient InvalidKey InvalidName InvalidToken JobEnded LockLost "
-                "MissingExtra QueueMismatch SessionLost StaleToken Unfenceable Unsupported "
-                "VersionMismatch WorkQueueEmpty WorkQueueFull"
+                "Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
+                "JobEnded LockLost MissingExtra QueueMismatch SessionLost StaleToken Unfenceable "
+                "Unsupported VersionMismatch WorkQueueEmpty WorkQueueFull"
             ),
             "grant": "AsyncGrant Grant GrantState",
             "held": "AsyncHeld Held",
@@ -99,11 +103,14 @@ else:
             "model.contender": "Contender Owner",
             "model.waits": "Deadlock DeadlockStep",
             "queue_view": "QueueMember",
+            "recipes.asking": "AskedSignal AsyncAskedSignal",
+            "recipes.election": "AsyncElection Candidate Election",
             "recipes.group": "AsyncGroup Group GroupView Member",
             "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
             "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
             "recipes.observer": "AsyncObserver Observer",
+            "recipes.term": "AsyncTerm Term",
             "recipes.work.job": "AsyncJob Job",
             "recipes.work.queue": "AsyncWorkQueue WorkQueue",
             "recipes.work.view": "WorkItem WorkQueueStats",
@@ -132,7 +139,10 @@ __all__ = [
     "AcquireCancelled",
     "AcquireTimeout",
     "AcquireUnavailable",
+    "AskedSignal",
+    "AsyncAskedSignal",
     "AsyncClient",
+    "AsyncElection",
     "AsyncGrant",
     "AsyncGroup",
     "AsyncHeld",
@@ -144,12 +154,14 @@ __all__ = [
     "AsyncMultiLock",
     "AsyncObserver",
     "AsyncPresence",
+    "AsyncTerm",
     "AsyncTransaction",
     "AsyncWorkQueue",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
     "Cancellation",
+    "Candidate",
     "Claim",
     "Client",
     "ClientClosed",
@@ -163,6 +175,7 @@ __all__ = [
     "Deadlock",
     "DeadlockDetected",
     "DeadlockStep",
+    "Election",
     "Evicted",
     "ForkedClient",
     "Grant",
@@ -173,6 +186,7 @@ __all__ = [
     "Held",
     "InvalidKey",
     "InvalidName",
+    "InvalidSequencer",
     "InvalidToken",
     "Job",
     "JobEnded",
@@ -196,6 +210,7 @@ __all__ = [
     "Settings",
     "StaleToken",
     "Stored",
+    "Term",
     "Transaction",
     "Unfenceable",
     "Unsupported",

@@ -35,6 +35,8 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
 
     #: Whether its grants have a value.
     _keeps_value = False
+    #: For how many seconds the next holder waits after one that has not ended well.
+    _lock_delay = 0.0
 
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
@@ -102,12 +104,14 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         `AcquireTimeout`; `AcquireCancelled`; `QueueMismatch` when the name is in use as another
         kind of lock; `DeadlockDetected` when it waits in a circle with others; `SessionLost` or
         `Evicted` when the place in the queue was lost; `AuthenticationFailed`; `ClientClosed`;
-        `ForkedClient`; and with a timeout of 0 `BackendUnavailable`.
+        `ForkedClient`; with a timeout of 0 `BackendUnavailable`; and `LockLost` where a lock that
+        keeps a value was lost before that was read.
         """
         cancellation = self.cancellation if cancellation is None else _cancellation_of(cancellation)
         seconds = self._seconds(timeout, self.timeout)
         if (again := self._again()) is not None:
             return again
+        started = self._access.engine.clock.now()
         ticket = yield from acquisition(
             self._access.engine,
             self._claims,
@@ -121,7 +125,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
                 self._access.engine.limit(ticket, self.max_hold)
             grant = self._make(ticket)
             if self._keeps_value:
-                yield from grant._open_value()
+                yield from grant._open_value(started, seconds == 0, self._lock_delay)
             return grant
         except BaseException:
             ticket.withdraw()  # Ctrl-C: the caller never gets the grant

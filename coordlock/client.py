@@ -28,17 +28,20 @@ from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.settings import DEFAULT, Settings, Timeout
+from coordlock.settings import DEFAULT, Duration, Settings, Timeout, lock_delay_of
 
 if TYPE_CHECKING:
+    from coordlock import sequencer
     from coordlock.kernel import watchdog
     from coordlock.model.waits import Deadlock
+    from coordlock.recipes import asking, multi_lock, reentrance
     from coordlock.recipes import claims as multi_lock_claims
-    from coordlock.recipes import multi_lock, reentrance
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.reentrance import Reentrance
 else:
+    sequencer = Lazily("coordlock.sequencer")
     watchdog = Lazily("coordlock.kernel.watchdog")
+    asking = Lazily("coordlock.recipes.asking")
     reentrance = Lazily("coordlock.recipes.reentrance")
     multi_lock = Lazily("coordlock.recipes.multi_lock")
     multi_lock_claims = Lazily("coordlock.recipes.claims")
@@ -162,6 +165,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         owner: Hashable | None = None,
         convertible: bool = False,
         keeps_value: bool = False,
+        lock_delay: Duration = 0.0,
     ) -> L:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
 
@@ -184,17 +188,26 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         mode EX or PW must ask for it. Such a lock is neither reentrant nor convertible, and not one
         of several at once. To acquire it raises `Unsupported` where the backend keeps no data.
 
+        After a holder with a ``lock_delay`` (seconds, up to an hour) whose session is lost, the
+        next one waits that long before it is granted, so that what was sent under the lock arrives
+        before. Such a lock keeps a value, too, with what that asks of the other clients.
+
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
         claim: AnyClaim = _mode(mode)
         if convertible:
             claim = _convertible(mode, reentrant)
-        if keeps_value and (reentrant or convertible):
-            raise ValueError("a lock that keeps a value is neither reentrant nor convertible")
+        delay = lock_delay_of(lock_delay)
+        if (keeps_value or delay) and (reentrant or convertible):
+            raise ValueError(
+                "a lock that keeps a value, or has a lock_delay, is neither reentrant nor "
+                "convertible"
+            )
         return self._make(
             *(name, claim, timeout, label, max_hold, cancellation),
             _reentrance(reentrant, owner),
-            keeps_value=keeps_value,
+            keeps_value=keeps_value or delay > 0,
+            lock_delay=delay,
         )
 
     def upgradeable_lock(
@@ -322,11 +335,13 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         reentrance: Reentrance | None = None,
         *,
         keeps_value: bool = False,
+        lock_delay: float = 0.0,
     ) -> L:
         made: L = self._lock_kind(
             self._access,
             *(name, claim, timeout, label, max_hold, cancellation, reentrance),
             keeps_value=keeps_value,
+            lock_delay=lock_delay,
         )
         return made
 
@@ -380,6 +395,27 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         """
         return (yield from self._engine.bounded(watchdog.deadlocks(self._engine)))
 
+    def _ask_to_release(
+        self, name: str, reason: str = "", *, contender: QueueMember | None = None
+    ) -> Steps[tuple[QueueMember, ...]]:
+        """Ask whoever holds ``name`` to release it; those that were asked, none where it is free.
+
+        Or the one ``contender`` that `contenders` gave. Their `Grant.asked` is set, with
+        ``reason``, up to 1000 characters; what they do then is up to them. Raises `Unsupported`
+        where the backend keeps no data, and `BackendUnavailable`.
+        """
+        return (yield from asking.ask(self._engine, check_name(name), reason, contender))
+
+    def _verify_token(self, text: str) -> Steps[QueueMember]:
+        """Prove by consensus that the grant is held whose `Grant.sequencer` is ``text``.
+
+        For a server that was given it along with a request: another process, without the grant. It
+        is true at a moment during this call; later only a fence knows. Gives the grant's place in
+        its queue. Raises `LockLost` where it is not held any more, `InvalidSequencer`, and
+        `BackendUnavailable`.
+        """
+        return (yield from sequencer.verified(self._engine, text))
+
     def _describe(self) -> Steps[ServiceInfo]:
         """The service, its version and warnings about it. Raises `BackendUnavailable`."""
         return (yield from self._engine.ask(self._engine.backend.describe))
@@ -414,6 +450,8 @@ class Client(_BaseClient[Lock, "MultiLock"], Recipes):
     evict_all = blocking(_BaseClient[Lock, "MultiLock"]._evict_all)
     deadlocks = blocking(_BaseClient[Lock, "MultiLock"]._deadlocks)
     describe = blocking(_BaseClient[Lock, "MultiLock"]._describe)
+    ask_to_release = blocking(_BaseClient[Lock, "MultiLock"]._ask_to_release)
+    verify_token = blocking(_BaseClient[Lock, "MultiLock"]._verify_token)
     close = blocking(_BaseClient[Lock, "MultiLock"]._close)
 
     def __enter__(self) -> Self:
@@ -444,6 +482,8 @@ class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"], AsyncRecipes):
     evict_all = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._evict_all)
     deadlocks = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._deadlocks)
     describe = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._describe)
+    ask_to_release = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._ask_to_release)
+    verify_token = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._verify_token)
     close = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._close)
 
     async def __aenter__(self) -> Self:

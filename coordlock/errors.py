@@ -16,6 +16,7 @@
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
     ├── InvalidToken (ValueError)            no fencing token: not an integer, or out of range
+    ├── InvalidSequencer (ValueError)        no text form of a token
     ├── Unfenceable (ValueError)             a grant whose kind has no order to fence by
     ├── WorkQueueEmpty (TimeoutError)        no item of a work queue came in time
     ├── WorkQueueFull (RuntimeError)         a work queue has as many items as it may have
@@ -57,6 +58,7 @@ __all__ = [
     "ForkedClient",
     "InvalidKey",
     "InvalidName",
+    "InvalidSequencer",
     "InvalidToken",
     "JobEnded",
     "LockLost",
@@ -296,6 +298,17 @@ class InvalidToken(CoordlockError, ValueError):
         huge = isinstance(self.token, int) and self.token.bit_length() > 64
         shown = "a larger one" if huge else reprlib.repr(self.token)
         return f"a fencing token is an integer from 1 to 2**63 - 1, not {shown}"
+
+
+@dataclass(eq=False, repr=False)
+class InvalidSequencer(CoordlockError, ValueError):
+    """What was to be verified is not the text form of a token."""
+
+    text: str
+
+    def __str__(self) -> str:
+        shown = reprlib.repr(self.text)
+        return f"{shown} is no sequencer: give what grant.sequencer says, such as 'orders:lock:42'"
 
 
 @dataclass(eq=False, repr=False)

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -36,20 +37,23 @@ from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_
 if TYPE_CHECKING:
     import asyncio
 
-    from coordlock import loss_signal, transaction
+    from coordlock import loss_signal, sequencer, transaction
     from coordlock.backend import Operation, Stored, data
     from coordlock.kernel import conversion
     from coordlock.kernel.conversion import Conversions
     from coordlock.loss_signal import AsyncLossSignal, GrantEnd, LossSignal
-    from coordlock.recipes import kept_value
+    from coordlock.recipes import asking, kept_value
+    from coordlock.recipes.asking import AskedSignal, AsyncAskedSignal, Notes
     from coordlock.recipes.kept_value import KeptValue
     from coordlock.transaction import AsyncTransaction, Transaction
 else:
     asyncio = Lazily("asyncio")
     conversion = Lazily("coordlock.kernel.conversion")
     data = Lazily("coordlock.backend.data")
+    asking = Lazily("coordlock.recipes.asking")
     kept_value = Lazily("coordlock.recipes.kept_value")
     loss_signal = Lazily("coordlock.loss_signal")
+    sequencer = Lazily("coordlock.sequencer")
     transaction = Lazily("coordlock.transaction")
 
 __all__ = ["AsyncGrant", "BaseGrant", "Grant", "GrantState"]
@@ -74,6 +78,8 @@ class BaseGrant(Resident, shown="Grant"):
     _conversions: Conversions | None = None
     #: Of a lock that keeps one.
     _kept: KeptValue | None = None
+    #: Of a grant that was asked whether it was asked to end.
+    _notes: Notes | None = None
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         #: The lock's name; of several locks, their names.
@@ -113,6 +119,15 @@ class BaseGrant(Resident, shown="Grant"):
         return self._first_token
 
     @property
+    def sequencer(self) -> str:
+        """The token as a text that names the lock and its mode, such as ``orders:lock:42``.
+
+        For other processes: give it to a server along with a request, which `Client.verify_token`
+        then checks there. Raises `Unfenceable` as ``token`` does.
+        """
+        return sequencer.sequencer(self.name, self.claim, self.token)
+
+    @property
     def _first_token(self) -> int:
         token = self._ticket.contenders[0].token
         assert token is not None
@@ -125,7 +140,8 @@ class BaseGrant(Resident, shown="Grant"):
         What the last holder in mode EX or PW had set when it released; None where there was none,
         and where it was lost, or its process died, before that. A holder in one of those modes sets
         it, and the release writes it. Up to 65,536 bytes. Raises ValueError where the lock keeps no
-        value, and at setting in another mode.
+        value, and at setting in another mode; to set it raises `LockLost` once the lock is lost or
+        released, because nothing would write it any more.
         """
         return self._value_kept().value
 
@@ -141,6 +157,7 @@ class BaseGrant(Resident, shown="Grant"):
                 f"a lock's value has up to {kept_value.LONGEST} bytes, not {len(value)}: keep what "
                 "is larger elsewhere, and its address here"
             )
+        self.check()
         kept.value = value
 
     def _value_kept(self) -> KeptValue:
@@ -151,13 +168,10 @@ class BaseGrant(Resident, shown="Grant"):
             )
         return self._kept
 
-    def _open_value(self) -> Steps[None]:
-        """Read the value of the lock, and note that it is open."""
-        kept = kept_value.KeptValue(self._engine, self._ticket)
-        try:
-            yield from self._guarded(kept.open())
-        except DeadlineReached as late:
-            raise self._engine.silent(late) from late.__cause__
+    def _open_value(self, started: float, once: bool, lock_delay: float) -> Steps[None]:
+        """Read the value of the lock, and note that it is open: the last step of acquiring it."""
+        kept = kept_value.KeptValue(self._engine, self._ticket, lock_delay)
+        yield from self._guarded(kept.begin(started, once))
         self._kept = kept
 
     @property
@@ -231,6 +245,22 @@ class BaseGrant(Resident, shown="Grant"):
     def _loss(self) -> str | None:
         """Why the lock was lost, or None."""
         return self._lost_error().reason if self.state is GrantState.LOST else None
+
+    def _listening(self) -> Notes:
+        """The requests to end this grant, which are followed from the first call on."""
+        with self._engine.lock:
+            if self._notes is None:
+                self._notes = asking.Notes(self._engine, self._ticket)
+            return self._notes
+
+    def _when_asked(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` at the request to end, in any thread, or now if it has come."""
+
+        def asked(request: Promise[str | None]) -> None:
+            if request.result() is not None:
+                tell()
+
+        self._listening().asked.add_done_callback(asked)
 
     def _waits(self) -> GrantEnd:
         """What signals of this grant wait with."""
@@ -520,7 +550,14 @@ def _real(mode: object) -> Mode:
     raise ValueError(f"mode must be one of {modes}, not {mode!r}")
 
 
-def _go_under(error: BaseException, lost: LockLost) -> None:
+def _raise_or_go_under(body: BaseException | None, error: CoordlockError) -> None:
+    """The release has failed with ``error``: raise it, or go under the body's own exception."""
+    if body is None:
+        raise error
+    _go_under(body, copy(error))  # without what is above it, which is the body's
+
+
+def _go_under(error: BaseException, lost: CoordlockError) -> None:
     """Let ``lost`` be the first context of ``error``, and a note where no traceback shows that."""
     is_shown, seen = True, {id(error)}
     last = error
@@ -532,6 +569,17 @@ def _go_under(error: BaseException, lost: LockLost) -> None:
         last.__context__ = lost
     if before is not None or last.__suppress_context__ or not is_shown:
         error.add_note(str(lost))
+
+
+def _in_this_loop(callback: Callable[[T], object], argument: T) -> Callable[[], None]:
+    """What calls ``callback(argument)`` in the running loop, from any thread."""
+    loop = asyncio.get_running_loop()
+
+    def schedule() -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(callback, argument)
+
+    return schedule
 
 
 class Grant(BaseGrant):
@@ -554,6 +602,25 @@ class Grant(BaseGrant):
         """
         engine = self._engine
         self._when_lost(lambda: engine.call_back(lambda: callback(self)))
+
+    @property
+    def asked(self) -> AskedSignal:
+        """Set when another client asks that the lock be released: `Client.ask_to_release`.
+
+        A word, and no more: the lock stays held. The first use begins to listen, so a request may
+        show a moment later. Raises `Unsupported` where the backend keeps no data.
+        """
+        notes = self._listening()
+        return asking.AskedSignal(lambda: notes.reason, notes.end)
+
+    def on_asked(self, callback: Callable[[Grant], object]) -> None:
+        """Call ``callback(grant)`` once when another client asks that the lock be released.
+
+        In a thread for such callbacks. It is called for a request that has already come, too, and
+        not after the end of the grant. Raises `Unsupported` where the backend keeps no data.
+        """
+        engine = self._engine
+        self._when_asked(lambda: engine.call_back(lambda: callback(self)))
 
     release = blocking(BaseGrant._release)
     convert = blocking(BaseGrant._convert)
@@ -586,8 +653,11 @@ class Grant(BaseGrant):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        has_lost = False
         try:
             has_lost = not (self._engine.inherited or self._released or self.release())
+        except CoordlockError as error:
+            _raise_or_go_under(body, error)
         finally:
             self._abandon()  # where Ctrl-C came before that: a block is left only once
         if has_lost:
@@ -610,13 +680,7 @@ class AsyncGrant(BaseGrant):
 
         It is called for a loss that has already happened, too, and not after a release.
         """
-        loop = asyncio.get_running_loop()
-
-        def schedule() -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(callback, self)
-
-        self._when_lost(schedule)
+        self._when_lost(_in_this_loop(callback, self))
 
     @asynccontextmanager
     async def cancel_on_loss(self) -> AsyncIterator[Self]:
@@ -668,6 +732,24 @@ class AsyncGrant(BaseGrant):
             self.on_lost(cancel_all)
         return scopes
 
+    @property
+    def asked(self) -> AsyncAskedSignal:
+        """Set when another client asks that the lock be released: `Client.ask_to_release`.
+
+        A word, and no more: the lock stays held. The first use begins to listen, so a request may
+        show a moment later. Raises `Unsupported` where the backend keeps no data.
+        """
+        notes = self._listening()
+        return asking.AsyncAskedSignal(lambda: notes.reason, notes.end)
+
+    def on_asked(self, callback: Callable[[AsyncGrant], object]) -> None:
+        """Call ``callback(grant)`` once when another client asks that the lock be released.
+
+        In the event loop of this call. It is called for a request that has already come, too, and
+        not after the end of the grant. Raises `Unsupported` where the backend keeps no data.
+        """
+        self._when_asked(_in_this_loop(callback, self))
+
     release = awaiting(BaseGrant._release)
     convert = awaiting(BaseGrant._convert)
     upgrade = awaiting(BaseGrant._upgrade)
@@ -699,5 +781,10 @@ class AsyncGrant(BaseGrant):
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._engine.inherited and not self._released and not await self.release():
-            self._chain(body)
+        try:
+            has_lost = not (self._engine.inherited or self._released or await self.release())
+        except CoordlockError as error:
+            _raise_or_go_under(body, error)
+        else:
+            if has_lost:
+                self._chain(body)

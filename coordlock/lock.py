@@ -44,10 +44,12 @@ class _OneLock(BaseLock[G], shown="Lock"):
         cancellation: Cancellation | None = None,
         reentrance: Reentrance | None = None,
         keeps_value: bool = False,
+        lock_delay: float = 0.0,
     ) -> None:
         """``reentrance`` tells who may acquire it again; None for nobody."""
         self._reentrance = reentrance
         self._keeps_value = keeps_value
+        self._lock_delay = lock_delay
         claims = {check_name(name): claim}
         super().__init__(access, name, claims, timeout, label, max_hold, cancellation)
 
@@ -61,6 +63,11 @@ class _OneLock(BaseLock[G], shown="Lock"):
     def keeps_value(self) -> bool:
         """Whether its grants have a `Grant.value`."""
         return self._keeps_value
+
+    @property
+    def lock_delay(self) -> float:
+        """For how many seconds the next holder waits after one that has not ended well."""
+        return self._lock_delay
 
     @property
     def convertible(self) -> bool:

@@ -1,4 +1,4 @@
-"""The signal of a grant's loss, for threads and for asyncio."""
+"""The signals of a grant, of its loss above all, for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 else:
     asyncio = Lazily("asyncio")
 
-__all__ = ["AsyncLossSignal", "GrantEnd", "LossSignal", "forget_closed"]
+__all__ = [
+    "AsyncLossSignal",
+    "AsyncSignal",
+    "GrantEnd",
+    "LossSignal",
+    "Signal",
+    "forget_closed",
+]
 
 T = TypeVar("T")
 
@@ -55,28 +62,28 @@ def forget_closed(kept: dict[asyncio.AbstractEventLoop, T]) -> None:
         del kept[loop]
 
 
-class _Signal:
-    def __init__(self, loss: Callable[[], str | None], end: GrantEnd) -> None:
-        self._loss = loss
+class _BaseSignal:
+    def __init__(self, reason: Callable[[], str | None], end: GrantEnd) -> None:
+        self._reason = reason
         self._end = end
 
     def is_set(self) -> bool:
-        """Whether the lock was lost."""
-        return self._loss() is not None
+        """Whether it is set."""
+        return self._reason() is not None
 
     @property
     def reason(self) -> str | None:
-        """Why the lock was lost, or None."""
-        return self._loss()
+        """Why it was set; None while it was not."""
+        return self._reason()
 
 
-class LossSignal(_Signal):
-    """Set when the lock is lost: at the deadline, or as soon as the service says so."""
+class Signal(_BaseSignal):
+    """Set once, while a grant is held or at its end."""
 
     def wait(self, timeout: Duration | None = None) -> bool:
-        """Block until the lock is lost, for ``timeout`` seconds at most; whether it is.
+        """Block until it is set, for ``timeout`` seconds at most; whether it is.
 
-        A release ends the wait too, with False.
+        The end of the grant ends the wait too, with False where it is not set.
         """
         bound = timeout_of("wait", timeout)
         finished = self._end.event()
@@ -85,13 +92,21 @@ class LossSignal(_Signal):
         return self.is_set()
 
 
-class AsyncLossSignal(_Signal):
-    """Set when the lock is lost: at the deadline, or as soon as the service says so."""
+class AsyncSignal(_BaseSignal):
+    """Set once, while a grant is held or at its end."""
 
     async def wait(self) -> bool:
-        """Wait until the lock is lost; whether it is. A release ends the wait too, with False.
+        """Wait until it is set; whether it is. The end of the grant ends the wait, too.
 
         Bound it with ``asyncio.timeout`` as any other wait.
         """
         await asyncio.wait([self._end.future()])
         return self.is_set()
+
+
+class LossSignal(Signal):
+    """Set when the lock is lost: at the deadline, or as soon as the service says so."""
+
+
+class AsyncLossSignal(AsyncSignal):
+    """Set when the lock is lost: at the deadline, or as soon as the service says so."""

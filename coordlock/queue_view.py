@@ -11,7 +11,7 @@ from coordlock.model.claim import Claim, Convertible, Mode
 from coordlock.model.contender import Contender, Owner, Snapshot
 from coordlock.runtime.driver import Steps
 
-__all__ = ["QueueMember", "queue_view"]
+__all__ = ["QueueMember", "queue_view", "ranked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class QueueMember:
             where the owner doesn't say.
         session: the id of its session; "" where the service doesn't tell.
         contender: what the backend knows, as `Client.evict` takes it.
+        value: what it publishes: a member of a group its value, a candidate its proposal.
     """
 
     position: int
@@ -40,23 +41,18 @@ class QueueMember:
     session: str
     contender: Contender
     converting_to: Mode | None = None
+    value: bytes = b""
 
 
 def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueMember, ...]]:
     """Read ``queue`` with all owners and tokens, by a linearizable read."""
     snapshot = yield from engine.ask(lambda: engine.backend.snapshot(queue, owners=True))
-    return _rank(snapshot, time.time())
+    return ranked(snapshot)
 
 
-def _owner(contender: Contender) -> Owner | None:
-    """Who ``contender`` says it is; where it says nothing but what it publishes, that."""
-    owner = contender.owner
-    if owner is not None and owner.host:
-        return owner
-    return Owner.decode(contender.value) if contender.value else owner
-
-
-def _rank(snapshot: Snapshot, now: float) -> tuple[QueueMember, ...]:
+def ranked(snapshot: Snapshot) -> tuple[QueueMember, ...]:
+    """The contenders of ``snapshot``, which omits none, as people see them."""
+    now = time.time()
     holding = holders(snapshot)
     return tuple(
         QueueMember(
@@ -64,11 +60,12 @@ def _rank(snapshot: Snapshot, now: float) -> tuple[QueueMember, ...]:
             holding=one.id in holding,
             claim=one.claim.mode if isinstance(one.claim, Convertible) else one.claim,
             token=one.token,
-            owner=_owner(one),
+            owner=one.described,
             age=max(0.0, now - one.owner.since) if one.owner and one.owner.since else None,
             session=one.session,
             contender=one,
             converting_to=one.claim.target if isinstance(one.claim, Convertible) else None,
+            value=b"" if isinstance(one.claim, Convertible) else one.value or b"",
         )
         for position, one in enumerate(snapshot.contenders)
     )

@@ -10,11 +10,14 @@ from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
-    from coordlock.recipes import group
+    from coordlock.recipes import election, group
+    from coordlock.recipes.election import AsyncElection, Election
     from coordlock.recipes.group import AsyncGroup, Group
     from coordlock.recipes.work import queue as work_queues
     from coordlock.recipes.work.queue import AsyncWorkQueue, WorkQueue
+    from coordlock.runtime.cancellation import Cancellation
 else:
+    election = Lazily("coordlock.recipes.election")
     group = Lazily("coordlock.recipes.group")
     work_queues = Lazily("coordlock.recipes.work.queue")
 
@@ -25,6 +28,28 @@ class Recipes(Resident, shown="Client"):
     """What `Client` offers beside locks."""
 
     _access: Access
+
+    def election(
+        self,
+        name: str,
+        proposal: bytes | None = None,
+        *,
+        timeout: Timeout = DEFAULT,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> Election:
+        """The election ``name``: of those that campaign, one leads. Nothing is sent yet.
+
+        ``proposal``, up to 65,536 bytes, is what others know this candidate by, such as its
+        address; host and process id by default. ``timeout`` in seconds is the default of
+        ``campaign``, and ``max_hold`` for how long a term may last before it is lost, by default
+        the client's. ``cancellation`` ends its campaigns from elsewhere.
+
+        It is the exclusive lock of the same name, so give locks other names. Raises `InvalidName`,
+        TypeError and ValueError for what is no proposal, and `Unsupported` where the backend keeps
+        no values with contenders.
+        """
+        return election.Election(self._access, name, proposal, timeout, max_hold, cancellation)
 
     def group(self, name: str, *, label: str | None = None) -> Group:
         """The group ``name``: who is there, each member with a value. Nothing is sent yet.
@@ -66,6 +91,18 @@ class AsyncRecipes(Resident, shown="AsyncClient"):
     """What `AsyncClient` offers beside locks."""
 
     _access: Access
+
+    def election(
+        self,
+        name: str,
+        proposal: bytes | None = None,
+        *,
+        timeout: Timeout = DEFAULT,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> AsyncElection:
+        """The election ``name``: of those that campaign, one leads. See `Client.election`."""
+        return election.AsyncElection(self._access, name, proposal, timeout, max_hold, cancellation)
 
     def group(self, name: str, *, label: str | None = None) -> AsyncGroup:
         """The group ``name``: who is there, each member with a value. See `Client.group`."""

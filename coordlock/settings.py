@@ -146,6 +146,15 @@ def max_hold_of(value: object) -> float | None:
     return seconds
 
 
+def lock_delay_of(value: object) -> float:
+    """The seconds of ``lock_delay`` as a call is given it. Raises ValueError likewise."""
+    try:
+        seconds: float = _LOCK_DELAY(value)
+    except ValueError as error:
+        raise ValueError(f"lock_delay: {value!r} is not {error}") from None
+    return seconds
+
+
 def duration(low: float = 0.0, high: float = 86_400.0) -> Parser:
     """Parses what `seconds_of` takes, from ``low`` to ``high`` seconds."""
 
@@ -222,6 +231,9 @@ def short_text(limit: int) -> Parser:
 
 _LABEL: Final = short_text(255)
 _MAX_HOLD: Final = optional(duration(0.1, 2_592_000))
+#: The longest delay after an end that was not clean, in seconds.
+LONGEST_LOCK_DELAY: Final = 3600.0
+_LOCK_DELAY: Final = duration(0.0, LONGEST_LOCK_DELAY)
 
 REACH_OPTION: Final = Option(
     "reach", choice(*REACHES), "process", "Refuse a backend whose locks reach less far than this."

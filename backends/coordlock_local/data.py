@@ -161,6 +161,8 @@ def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:
     try:
         kept.execute("COMMIT")
     except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            raise  # while the pages were written: the journal is there, and restores them
         # It may be on the disk, or may be restored from the journal by the next one.
         raise BackendUnavailable(SERVICE, f"{error}; the data may have been written") from error
     return revision
@@ -172,7 +174,7 @@ def _revision(kept: sqlite3.Connection) -> int:
 
 
 def _translated(path: str, error: sqlite3.Error) -> BackendError:
-    if "full" in str(error):
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
         return BackendError(SERVICE, f"{path}: {error}; free some space")
     if isinstance(error, sqlite3.OperationalError | sqlite3.DataError):
         return BackendError(SERVICE, f"{path}: {error}")

@@ -6,9 +6,15 @@
     session          one session: from connecting to its end
     queues           the requests by which contenders come, are seen, and go
     nodes            contenders as names, and their order; pure
+    contenders       what a contender's node tells beside its name; pure
     child_lists      the children of queues' nodes, read once for requests that come together
     watches          departures, one watch for each path
-    transactions     what a grant writes in ZooKeeper itself
+    transactions     what a grant, or a program without one, writes in ZooKeeper itself
+    data             reads and writes that need no lock
+    observing        what is observed: when it is read, and when it is in doubt
+    following        one of these, and those who are told
+    places           its complete state, put together from answers; pure
+    line             the session for all of that, opened at its first use
     container        the request for a node that goes when it is empty
     lifetime         up to when a session certainly lives; pure
     connection       what a session needs of the kazoo client under it

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from kazoo.exceptions import NoNodeError
 
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import translate
 
-__all__ = ["Latch", "promise_of"]
+__all__ = ["Dated", "Latch", "all_done", "ask", "full", "promise_of"]
+
+#: What an answer says, None where there is no such node, and the state of the server that it shows:
+#: the last transaction that the server knew, by its number.
+Dated = tuple[Any, int]
 
 
 class Latch(type(threading.RLock())):  # type: ignore[misc]
@@ -47,4 +54,59 @@ def promise_of(result: Any) -> Promise[Any]:
             promise.fail(translate(error))
 
     result.rawlink(answered)
+    return promise
+
+
+def ask(
+    client: Any, request: Any, answered: Callable[[Promise[Dated]], None] | None = None
+) -> Promise[Dated]:
+    """Send ``request``, one of kazoo's own objects, whose path is a `full` one.
+
+    ``answered`` is called in kazoo's I/O thread, between what the server has sent before the answer
+    and what it sends after it.
+    """
+    promise: Promise[Dated] = Promise()
+    if answered is not None:
+        promise.add_done_callback(answered)  # before the answer can come
+    client._call(request, _Answer(client, promise))
+    return promise
+
+
+def full(client: Any, path: str) -> str:
+    """What ``path`` is called in the whole tree; ``client`` may see a part of it only."""
+    return path if not client.chroot else f"{client.chroot}{path}".removesuffix("/")
+
+
+class _Answer:
+    """Takes the answer to a request, in place of kazoo's ``AsyncResult``, which has no date."""
+
+    __slots__ = ("_client", "_promise")
+
+    def __init__(self, client: Any, promise: Promise[Dated]) -> None:
+        self._client = client
+        self._promise = promise
+
+    def set(self, value: Any = None) -> None:
+        """Called by kazoo, which has noted before what the answer's head says."""
+        self._promise.resolve((value, self._client.last_zxid))
+
+    def set_exception(self, error: Exception) -> None:
+        """Called by kazoo."""
+        if isinstance(error, NoNodeError):
+            self.set()
+        else:
+            self._promise.fail(translate(error))
+
+
+def all_done(waited: Sequence[Promise[None]]) -> Promise[None]:
+    """A promise that is kept when all of ``waited`` are done, of which there may be none."""
+    promise: Promise[None] = Promise()
+
+    def proceed(left: Sequence[Promise[None]]) -> None:
+        if left:
+            left[0].add_done_callback(lambda _: proceed(left[1:]))
+        else:
+            promise.resolve(None)
+
+    proceed(waited)
     return promise

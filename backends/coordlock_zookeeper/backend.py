@@ -11,7 +11,11 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from coordlock.backend import (
     Backend,
     Capabilities,
+    Data,
     EntrySets,
+    Listing,
+    ObservableQueues,
+    Observation,
     Operation,
     PublishedValues,
     ServiceInfo,
@@ -28,12 +32,17 @@ from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
 from coordlock_zookeeper import given_client, nodes
 from coordlock_zookeeper.access import Access
-from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.answers import all_done, promise_of
 from coordlock_zookeeper.connection import Connection
+from coordlock_zookeeper.contenders import Described
+from coordlock_zookeeper.data import PlainData
 from coordlock_zookeeper.describe import describe
 from coordlock_zookeeper.entry_sets import SetQueues
 from coordlock_zookeeper.errors import SERVICE
+from coordlock_zookeeper.line import Line
+from coordlock_zookeeper.observing import Observations
 from coordlock_zookeeper.own_client import OwnClient
+from coordlock_zookeeper.places import QueuePlace
 from coordlock_zookeeper.session import ZookeeperSession
 from coordlock_zookeeper.transactions import GuardedData
 
@@ -50,7 +59,7 @@ class _Opened(NamedTuple):
     data: GuardedData
 
 
-class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues):
+class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQueues, Data):
     """One client of a ZooKeeper ensemble: a kazoo client of its own per session, or a given one."""
 
     scheme: ClassVar[str] = "zookeeper"
@@ -77,17 +86,20 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues):
             "nodes",
             choice(*nodes.STYLES),
             "kazoo",
-            "Whose recipes wait for the contenders made: kazoo's, Curator's mutex, or Curator's "
-            "read and write locks.",
+            "Whose recipes wait for the contenders made: kazoo's, Curator's mutex, its read and "
+            "write locks, or its leader latch.",
         ),
     )
     default_port: ClassVar[int] = 2181
 
-    def __init__(self, settings: Settings, connect: Callable[[], Connection], acl: Any) -> None:
+    def __init__(
+        self, settings: Settings, connect: Callable[[], Connection], acl: Any, chroot: str = ""
+    ) -> None:
         self._connect: Final = connect
         self._acl: Final = acl
         self._root: Final = settings.root.rstrip("/")
-        self._token: Final = settings.options["token"]
+        self._at_top: Final = not self._root and not chroot
+        self._described: Final = Described(settings.options["token"])
         self._style: Final = settings.options["nodes"]
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
@@ -95,6 +107,9 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues):
         self._current: _Opened | None = None
         self._stopping: set[Promise[None]] = set()
         self._closed: Promise[None] | None = None
+        self._line: Final = Line(connect)
+        self._observations = self._line.audience = Observations(self._line)
+        self._data = PlainData(self._line, self._observations, acl)
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None) -> Self:
@@ -103,7 +118,7 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues):
         if client is not None:
             given_client.check(client)
             shared = given_client.unblocked(client)
-            return cls(settings, lambda: given_client.GivenClient(shared), acl)
+            return cls(settings, lambda: given_client.GivenClient(shared), acl, shared.chroot)
         access = Access.of(settings)
         if settings.options["acl"] == "creator" and not access.identified:
             raise ConfigurationError("option 'acl': creator needs a user name and a password")
@@ -113,7 +128,9 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues):
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         session = ZookeeperSession(self._connect(), listener)
-        queues = SetQueues(session, self._root, self._acl, self._token, self._style, self._unwanted)
+        queues = SetQueues(
+            session, self._root, self._acl, self._described, self._style, self._unwanted
+        )
         opened = _Opened(session, queues, GuardedData(session, queues.acl))
         with self._lock:
             if self._closed is not None:
@@ -216,7 +233,7 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues):
     ) -> Promise[None]:
         answer: Promise[None] = Promise()
 
-        def answered(done: Promise[None]) -> None:
+        def answered(done: Promise[int]) -> None:
             error = done.exception()
             if error is None:
                 answer.resolve(None)
@@ -233,6 +250,21 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues):
     def verify(self, contender: Contender) -> Promise[None]:
         return self.commit(contender, ())
 
+    def observe(self, queue: str, news: Callable[[], None]) -> Observation[Snapshot]:
+        path = f"{self._root}/{nodes.component(queue, at_top=self._at_top)}"
+        return self._observations.observe(QueuePlace(queue, path, self._described), news)
+
+    def read(self, where: str) -> Promise[Listing]:
+        return self._data.read(where)
+
+    def write(
+        self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
+    ) -> Promise[int]:
+        return self._data.write(operations, guards)
+
+    def follow(self, where: str, news: Callable[[], None]) -> Observation[Listing]:
+        return self._data.follow(where, news)
+
     def describe(self) -> Promise[ServiceInfo]:
         return failed(_closed()) if self._closed else describe(self._connect(), self._timeout)
 
@@ -240,12 +272,13 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues):
         with self._lock:
             if self._closed is not None:
                 return self._closed
+            closed: Promise[None]
             closed = self._closed = Promise()
             current = self._current
             stopping = list(self._stopping)
         if current is not None:
             current.session.end(_closed())
-        _resolve_after(stopping, closed)
+        all_done([*stopping, self._line.close()]).add_done_callback(closed.follow)
         return closed
 
     def _submit(
@@ -264,15 +297,3 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues):
 
 def _closed() -> BackendUnavailable:
     return BackendUnavailable(SERVICE, "the connection is closed")
-
-
-def _resolve_after(waited: list[Promise[None]], promise: Promise[None]) -> None:
-    """Keep ``promise`` when all of ``waited`` are done."""
-
-    def proceed(left: list[Promise[None]]) -> None:
-        if left:
-            left[0].add_done_callback(lambda _: proceed(left[1:]))
-        else:
-            promise.resolve(None)
-
-    proceed(waited)

@@ -1,16 +1,17 @@
 """Contenders as znode names, and their order. Pure: no I/O, no kazoo.
 
 A contender's znode is ``<root>/<escaped lock name>/<stem><sequence>``. Its stem tells its id and
-its claim in one of three styles, because each recipe of another library looks for a text of its own
+its claim in one of four styles, because each recipe of another library looks for a text of its own
 right before the sequence:
 
-========== =========================== =======================================
-style      stem of a protected write   made for the recipes
-========== =========================== =======================================
-kazoo      ``<id>__pw__lock__``        kazoo's Lock, ReadLock, WriteLock
-curator    ``_c_<id>-pw-lock-``        Curator's InterProcessMutex
-curator-rw ``_c_<id>-pw-__WRIT__``     Curator's InterProcessReadWriteLock
-========== =========================== =======================================
+============= ========================= =======================================
+style         stem of a protected write made for the recipes
+============= ========================= =======================================
+kazoo         ``<id>__pw__lock__``      kazoo's Lock, ReadLock, WriteLock, Election
+curator       ``_c_<id>-pw-lock-``      Curator's InterProcessMutex
+curator-rw    ``_c_<id>-pw-__WRIT__``   Curator's InterProcessReadWriteLock
+curator-latch ``_c_<id>-pw-latch-``     Curator's LeaderLatch
+============= ========================= =======================================
 
 A recipe takes each contender for a writer, for a reader, or for none of its own. Its text is chosen
 so that the recipe is at least as careful as coordlock's own matrix:
@@ -29,7 +30,8 @@ permits ``permitN``  writer        all: a semaphore is not a lock
 any     convertible  writer        what the mode of the moment conflicts with
 ======= ============ ============= ===========================================
 
-InterProcessMutex knows no readers, and waits for all but ``nl``. The one gap is kazoo's own: its
+InterProcessMutex knows no readers, and waits for all but ``nl``. LeaderLatch knows no readers
+either, and passes over them. The one gap is kazoo's own: its
 plain Lock ignores readers, those of kazoo's ReadLock too. Where readers and writers share a path,
 kazoo's users need WriteLock.
 
@@ -64,7 +66,7 @@ __all__ = [
     "survey",
 ]
 
-Style = Literal["kazoo", "curator", "curator-rw"]
+Style = Literal["kazoo", "curator", "curator-rw", "curator-latch"]
 STYLES: Final[tuple[Style, ...]] = get_args(Style)
 
 _MARKERS: Final = {
@@ -81,7 +83,8 @@ _MODES: Final = {marker: mode for mode, marker in _MARKERS.items()}
 # locks the last word is one of these instead.
 _CURATOR: Final = re.compile(r"_c_(.+?)-((?:(?:cr|cw|pw|permit[0-9]+|convertible)-)?r?lock|nl)-")
 _READ_WRITE: Final = {"-rlock-": "-__READ__", "-lock-": "-__WRIT__"}
-_PLAIN: Final = {theirs: plain for plain, theirs in _READ_WRITE.items()}
+_LATCH: Final = {"-lock-": "-latch-"}
+_PLAIN: Final = {theirs: plain for ends in (_READ_WRITE, _LATCH) for plain, theirs in ends.items()}
 # Curator's GUIDs have dashes, coordlock's have none.
 _CURATORS_WRITER: Final = re.compile(r"_c_[0-9a-f]+-[0-9a-f-]+-__WRIT__")
 
@@ -116,7 +119,9 @@ def stem(id: str, claim: AnyClaim, style: Style = "kazoo") -> str:
     if style == "kazoo":
         return f"{id}__{marker}__"
     name = f"_c_{id}-{marker.replace('__', '-')}-"
-    return name if style == "curator" else _replace_end(name, _READ_WRITE)
+    if style == "curator":
+        return name
+    return _replace_end(name, _LATCH if style == "curator-latch" else _READ_WRITE)
 
 
 def has_id(child: str, id: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from kazoo.security import OPEN_ACL_UNSAFE
 
@@ -17,7 +17,6 @@ from coordlock.errors import (
     VersionMismatch,
 )
 from coordlock.log import Log
-from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_known, is_known
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, settled
@@ -25,6 +24,7 @@ from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.child_lists import ChildList, ChildLists
 from coordlock_zookeeper.container import CreateContainer
+from coordlock_zookeeper.contenders import Described, session_name
 from coordlock_zookeeper.errors import (
     SERVICE,
     BadVersion,
@@ -33,7 +33,7 @@ from coordlock_zookeeper.errors import (
     NotEmpty,
     Unsupported,
 )
-from coordlock_zookeeper.session import ZookeeperSession, session_name
+from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["ATTEMPTS", "Queues"]
 
@@ -57,8 +57,7 @@ class Queues:
         session: whose contenders are made here.
         root: the path under which queues live; "" is the top.
         acl: of the nodes made; None: the client's default.
-        token: what contenders get as fencing tokens: the transaction that created them, which
-            grows in the whole cluster and for ever, or their sequence.
+        described: makes contenders complete by what their nodes hold.
         style: how the contenders made here are named.
         unwanted: the nodes that are to go and that may still be there, of earlier sessions too.
     """
@@ -68,7 +67,7 @@ class Queues:
         session: ZookeeperSession,
         root: str,
         acl: Sequence[Any] | None,
-        token: Literal["czxid", "sequence"],
+        described: Described,
         style: nodes.Style,
         unwanted: dict[str, None],
     ) -> None:
@@ -78,7 +77,8 @@ class Queues:
         self._at_top = not root and not self._client.chroot
         #: Of the nodes made.
         self.acl: Final = acl or self._client.default_acl or OPEN_ACL_UNSAFE
-        self._sequence_tokens = token == "sequence"
+        self._described = described
+        self._sequence_tokens = described.tokens == "sequence"
         self._style: Final = style
         # With a container the sequence would start again, and tokens must not.
         self._containers = not self._sequence_tokens
@@ -168,7 +168,7 @@ class Queues:
             id=entry.id,  # this and the path are the same again, and kept once
             key=path,
             claim=entry.claim,
-            token=self._token(own, stat),
+            token=self._described.token(own, stat),
             session=session_name(stat.ephemeralOwner),
             owner=entry.owner,
             value=entry.value,
@@ -176,7 +176,7 @@ class Queues:
         )
         contenders, omitted = nodes.part(parent, child_list.places, me)
         if not are_known(contenders):
-            contenders = yield from self._described(contenders, unknown=True)
+            contenders = yield from self._describe(contenders, unknown=True)
         return Snapshot(entry.queue, contenders, child_list.zxid, omitted)
 
     def _adopt(self, entry: Entry, parent: str, again: bool) -> Steps[Snapshot | None]:
@@ -246,10 +246,10 @@ class Queues:
             return Snapshot(queue, ())
         contenders, omitted = nodes.part(parent, child_list.places, upto)
         if owners or not are_known(contenders):
-            contenders = yield from self._described(contenders, unknown=not owners)
+            contenders = yield from self._describe(contenders, unknown=not owners)
         return Snapshot(queue, contenders, child_list.zxid, omitted)
 
-    def _described(
+    def _describe(
         self, contenders: Sequence[Contender], *, unknown: bool
     ) -> Steps[tuple[Contender, ...]]:
         """``contenders`` with what their nodes tell, less those that have left since.
@@ -269,19 +269,7 @@ class Queues:
                 data, stat = yield answer
             except NoNode:
                 continue
-            value = Owner.published(data or b"")
-            is_convertible = isinstance(one.claim, Convertible)
-            complete.append(
-                replace(
-                    one,
-                    claim=Convertible.decode(value) if is_convertible else one.claim,
-                    token=self._token(one.key, stat),
-                    session=session_name(stat.ephemeralOwner),
-                    owner=Owner.decode(data or b""),
-                    value=value,
-                    version=stat.version + 1,
-                )
-            )
+            complete.append(self._described(one, data, stat))
         return tuple(complete)
 
     def publish(self, me: Contender, value: bytes, version: int) -> Steps[None]:
@@ -403,9 +391,3 @@ class Queues:
 
     def _path(self, queue: str) -> str:
         return f"{self._root}/{nodes.component(queue, at_top=self._at_top)}"
-
-    def _token(self, name: str, stat: Any) -> int | None:
-        if not self._sequence_tokens:
-            return int(stat.czxid)
-        sequence = nodes.sequence_of(name)
-        return sequence if sequence is not None and sequence > 0 else None

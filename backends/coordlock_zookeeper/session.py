@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from copy import copy
 from enum import Enum
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from kazoo.protocol.states import Callback, KazooState, KeeperState
@@ -18,23 +17,17 @@ from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.connection import Connection
+from coordlock_zookeeper.contenders import session_name
 from coordlock_zookeeper.errors import SERVICE, translate
 from coordlock_zookeeper.lifetime import Lifetime
 from coordlock_zookeeper.watches import Watches
 
-__all__ = ["ZookeeperSession", "session_name"]
+__all__ = ["ZookeeperSession"]
 
 T = TypeVar("T")
 
 _BROKEN: Final = "the connection was lost"
 _ENDED: Final = "the session ended while it was opened"
-
-
-@lru_cache(maxsize=256)  # kept once for all contenders of a client
-def session_name(number: int) -> str:
-    """A session's id as ZooKeeper's tools show it; empty for none."""
-    # The server's number is signed; its tools show the bits.
-    return f"{number % 2**64:#x}" if number else ""
 
 
 class _State(Enum):

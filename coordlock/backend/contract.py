@@ -175,7 +175,7 @@ class Backend(ABC):
 
     @abstractmethod
     def verify(self, contender: Contender) -> Promise[None]:
-        """Ask whether ``contender``, one of this session, stands in its queue: else `Evicted`.
+        """Ask whether ``contender``, of any session, stands in its queue: else `Evicted`.
 
         The answer is the service's as a whole: not that of one server, which may have lost its
         majority without knowing it. The kernel repeats it after `BackendUnavailable`.

@@ -27,6 +27,8 @@ COMMANDS: Final = {
     "ls": "List the locks that are in use.",
     "show": "Show the queue of the lock NAME: its holders and its waiters.",
     "break": "Evict the holder of the lock NAME from its queue.",
+    "elect": "Campaign in the election NAME, and run COMMAND while leading.",
+    "watch": "Follow who leads in the election NAME, or who is in the group NAME.",
     "deadlocks": "Show clients that wait for each other in a circle.",
     "doctor": "Check the configuration, the service and a lock.",
     "demo": "Watch processes share a ledger: some wait, one crashes, one freezes.",
@@ -44,6 +46,18 @@ def _load(name: str) -> Parser:
             from coordlock.cli import hold
 
             return hold.parser()
+        case "elect":
+            from coordlock.cli import elect
+
+            return elect.parser()
+        case "watch":
+            from coordlock.cli import follow
+
+            return follow.parser()
+        case "break":
+            from coordlock.cli import eviction
+
+            return eviction.parser()
         case "deadlocks":
             from coordlock.cli import deadlocks
 
@@ -59,12 +73,7 @@ def _load(name: str) -> Parser:
         case _:
             from coordlock.cli import queue
 
-            parsers = {
-                "ls": queue.ls_parser,
-                "show": queue.show_parser,
-                "break": queue.break_parser,
-            }
-            return parsers[name]()
+            return queue.ls_parser() if name == "ls" else queue.show_parser()
 
 
 def _coordlock(

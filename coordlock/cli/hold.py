@@ -17,7 +17,7 @@ from coordlock.cli.text import echo
 from coordlock.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
-__all__ = ["hold", "parser"]
+__all__ = ["hold", "hold_for", "parser"]
 
 #: How often to look, in seconds, whether the terminal listens to this process again.
 _LOOK: Final = 0.5
@@ -51,7 +51,11 @@ def hold(*, name: str | None, duration: float | None, as_json: bool, **options: 
     0, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was lost. With -l and
     --tree it holds several locks, acquired in one step.
     """
-    request = LockRequest(name=name, **options)
+    return hold_for(LockRequest(name=name, **options), duration, as_json)
+
+
+def hold_for(request: LockRequest, duration: float | None, as_json: bool) -> int:
+    """Acquire what ``request`` asks for, and hold it until the end; the exit status."""
     if duration is None and os.path.samestat(os.fstat(0), os.stat(os.devnull)):
         # What a script starts with & has this stdin, and would go on without the lock.
         raise UsageError(

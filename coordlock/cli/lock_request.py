@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
@@ -94,16 +94,16 @@ class LockRequest:
             settings = replace(settings, connect_timeout=bound)
         with connected(settings) as client:
             self.say(f"connected to {settings}")
-            lock = self._lock(client)
+            acquire = self._acquire(client)
             try:
                 # Only to tell whether there is something to wait for.
-                grant = lock.try_acquire() if self.verbose else None
+                grant = self._try(acquire) if self.verbose else None
                 if grant is None:
                     if self.verbose and timeout != 0:
                         self.say(f"waiting for {self.what}{self._held_by(client)}")
                     if timeout:
                         timeout = max(0.0, timeout - (time.monotonic() - started))
-                    grant = lock.acquire(timeout)
+                    grant = acquire(timeout)
             except (AcquireTimeout, Evicted, DeadlockDetected) as error:
                 if timeout == 0:
                     verb = "are" if self.what.startswith("locks") else "is"
@@ -113,6 +113,16 @@ class LockRequest:
                 raise NotAcquired(self.conflict_exit_code) from None
             self.say(f"holding {self.what}, token {self.token(grant)}")
             yield grant
+
+    @staticmethod
+    def _try(acquire: Callable[[float | None], Grant]) -> Grant | None:
+        with suppress(AcquireTimeout):
+            return acquire(0)
+        return None
+
+    def _acquire(self, client: Client) -> Callable[[float | None], Grant]:
+        """What acquires it within a time."""
+        return self._lock(client).acquire
 
     @property
     def _several(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 
 from coordlock.cli.completion import complete_mode, complete_name, completed_by
 from coordlock.cli.exits import Exit, complain
@@ -17,12 +18,16 @@ from coordlock.settings import REACHES, Settings, duration
 __all__ = [
     "acquire_options",
     "as_json",
+    "grace_option",
+    "grant_options",
     "log_to_stderr",
     "name_argument",
     "name_arguments",
+    "on_ask_option",
     "seconds",
     "service_options",
     "settings_of",
+    "waiting_options",
 ]
 
 
@@ -83,14 +88,7 @@ def as_json(parser: Parser) -> None:
 
 def acquire_options(parser: Parser) -> None:
     """The options of the commands that acquire a lock; named after those of flock(1)."""
-    service_options(parser)
-    parser.flag("-n", "--nonblock", help="Fail at once when the lock is busy.")
-    parser.option(
-        *("-w", "--timeout", "--wait"),
-        type=seconds,
-        metavar="DURATION",
-        help="Fail after this long.",
-    )
+    waiting_options(parser)
     parser.flag("-s", "--shared", help="A read lock, shared with other readers.")
     mode = parser.option(
         "--mode",
@@ -105,8 +103,25 @@ def acquire_options(parser: Parser) -> None:
         metavar="N",
         help=f"A semaphore: up to N, 1 to {MAX_PERMITS}, hold it at once.",
     )
-    parser.option("--ttl", metavar="DURATION", help="How long the lease outlives its heartbeats.")
     parser.option("--label", metavar="TEXT", help="What queue views show beside host and pid.")
+    grant_options(parser)
+
+
+def waiting_options(parser: Parser) -> None:
+    """The service, and how long to wait for a turn."""
+    service_options(parser)
+    parser.flag("-n", "--nonblock", help="Fail at once when the lock is busy.")
+    parser.option(
+        *("-w", "--timeout", "--wait"),
+        type=seconds,
+        metavar="DURATION",
+        help="Fail after this long.",
+    )
+
+
+def grant_options(parser: Parser) -> None:
+    """What is asked of a grant, and what is told of it."""
+    parser.option("--ttl", metavar="DURATION", help="How long the lease outlives its heartbeats.")
     parser.option(
         "--reach",
         type=one_of(REACHES[1:]),
@@ -122,6 +137,36 @@ def acquire_options(parser: Parser) -> None:
     )
     parser.flag("-q", "--quiet", help="Don't say that the lock is busy or lost.")
     parser.flag("-v", "--verbose", help="Say what happens.")
+
+
+def grace_option(parser: Parser) -> None:
+    """How a command ends that is to end for its lock."""
+    parser.option(
+        "--grace",
+        type=seconds,
+        metavar="DURATION",
+        default=5.0,
+        help="From SIGTERM to SIGKILL when the lock is lost. Default: 5s.",
+    )
+
+
+def on_ask_option(parser: Parser) -> None:
+    """The signal that a command gets when somebody asks for the lock."""
+    parser.option(
+        "--on-ask",
+        type=_signal,
+        metavar="SIGNAL",
+        help="COMMAND gets it when somebody asks for the lock.",
+    )
+
+
+def _signal(text: str) -> int:
+    """Reads the name of a signal, such as TERM, or its number."""
+    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+    try:
+        return int(signal.Signals(int(text)) if text.isdigit() else signal.Signals[name])
+    except (KeyError, ValueError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no signal, such as TERM or USR1") from None
 
 
 def settings_of(url: str | None, *, alone: bool = False, **options: object) -> Settings:

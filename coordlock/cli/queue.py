@@ -1,23 +1,21 @@
-"""``coordlock ls``, ``show`` and ``break``: looking at queues, and removing what is stuck."""
+"""``coordlock ls`` and ``show``: looking at queues."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from coordlock.cli.completion import complete_name, completed_by
 from coordlock.cli.connection import connected
-from coordlock.cli.exits import Exit, complain
+from coordlock.cli.exits import complain
 from coordlock.cli.options import as_json as as_json_option
 from coordlock.cli.options import name_argument, service_options, settings_of
-from coordlock.cli.parser import Aborted, Parser, UsageError, whole
-from coordlock.cli.signals import Interrupted
+from coordlock.cli.parser import Parser
 from coordlock.cli.table import print_table
-from coordlock.cli.text import age, echo, listed, printable
+from coordlock.cli.text import age, echo
 from coordlock.cli.watch import watch
 from coordlock.client import Client
 from coordlock.errors import AuthenticationFailed
@@ -25,12 +23,10 @@ from coordlock.model.claim import Permit
 from coordlock.model.names import check_name
 from coordlock.queue_view import QueueMember
 
-__all__ = ["break_", "break_parser", "ls", "ls_parser", "show", "show_parser"]
+__all__ = ["dashed", "ls", "ls_parser", "mode_of", "show", "show_parser"]
 
 #: The ids of services' own sessions, which their tools ask for, are no longer than this.
 _LONGEST: Final = 18
-#: What a person may answer.
-_ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False, "": False}
 
 
 #: The names in use, each with its queue.
@@ -159,112 +155,6 @@ def show(
     display(found)
 
 
-def break_parser() -> Parser:
-    """The parser of ``break``."""
-    parser = Parser(
-        "coordlock break",
-        break_,
-        usage="[OPTIONS] NAME",
-        example="coordlock break nightly --token 33",
-    )
-    name_argument(parser)
-    parser.option(
-        "--token",
-        type=whole(1, 2**63 - 1),
-        metavar="N",
-        help="Evict the contender with this token, holding or not.",
-    )
-    parser.flag("--all", dest="everybody", help="Evict all, from the end: no waiter is granted.")
-    parser.flag("--yes", help="Don't ask.")
-    service_options(parser)
-    return parser.finished()
-
-
-def break_(
-    *,
-    name: str,
-    token: int | None,
-    everybody: bool,
-    yes: bool,
-    url: str | None,
-    connect_timeout: float | None,
-) -> int:
-    """Evict the holder of the lock NAME from its queue.
-
-    It is told that it lost the lock, but nothing stops it: make sure that it is no longer at
-    work, or that what it works on refuses its token. The exit status is 1 if there was nobody to
-    evict.
-    """
-    check_name(name)
-    if token is not None and everybody:
-        raise UsageError("--token and --all exclude each other")
-    if not yes and not sys.stdin.isatty():
-        raise UsageError("stdin is no terminal, so nobody can be asked: add --yes")
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
-        queue_view = client.contenders(name)
-        chosen = _choose(queue_view, token, everybody)
-        if not chosen:
-            complain(_nobody(name, queue_view, token))
-            return Exit.FAILED
-        if not yes:
-            for one in chosen:
-                echo(f"  {_describe(one)}", err=True)
-            echo("Nothing stops them: they may still be at work.", err=True)
-            _confirm(f"Evict from {name!r}?")
-        if everybody:
-            evicted = client.evict_all(name)
-        else:
-            evicted = tuple(one for one in chosen if client.evict(one))
-    there = {one.contender.key for one in evicted}
-    for one in chosen:
-        if one.contender.key not in there:
-            echo(f"already gone: {_describe(one)}")
-    for one in evicted:
-        echo(f"evicted: {_describe(one)}")
-    return Exit.OK if evicted else Exit.FAILED
-
-
-def _confirm(question: str) -> None:
-    """Raises `Aborted` for a no."""
-    is_sure: bool | None = None
-    try:
-        while is_sure is None:
-            echo(f"{question} [y/N]: ", end="", err=True)
-            if not (answer := sys.stdin.readline()):
-                raise Aborted
-            is_sure = _ANSWERS.get(answer.strip().lower())
-    except (Aborted, Interrupted):
-        echo(err=True)  # what comes next is no answer
-        raise
-    if not is_sure:
-        raise Aborted
-
-
-def _choose(
-    queue_view: tuple[QueueMember, ...], token: int | None, everybody: bool
-) -> tuple[QueueMember, ...]:
-    if everybody:
-        return queue_view
-    if token is not None:
-        return tuple(one for one in queue_view if one.token == token)
-    holding = tuple(one for one in queue_view if one.holding)
-    if len(holding) > 1:
-        tokens = ", ".join(str(one.token) for one in holding)
-        raise UsageError(f"{len(holding)} hold it: choose --token ({tokens}) or --all")
-    return holding
-
-
-def _nobody(name: str, queue_view: tuple[QueueMember, ...], token: int | None) -> str:
-    """Why there is nobody to evict."""
-    if token is None or not queue_view:
-        return f"nobody to evict from {name!r}: nobody holds it"
-    holders = [str(one.contender) for one in queue_view if one.holding]
-    waiting = [str(one.contender) for one in queue_view if not one.holding]
-    held = f"held by {listed(holders)}" if holders else "nobody holds it"
-    waited = f"; waiting: {listed(waiting)}" if waiting else ""
-    return f"nobody in the queue of {name!r} has the token {token}: {held}{waited}"
-
-
 def _matches(name: str, patterns: list[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
@@ -280,7 +170,7 @@ def _print_queues(queues: Queues, patterns: list[str], *, as_json: bool, is_tree
         echo(json.dumps(lines))
     elif lines:
         columns = ("NAME", "HOLDERS", "WAITERS", "TOKEN", "HOLDER")
-        rows = [[_dash(line[column.lower()]) for column in columns] for line in lines]
+        rows = [[dashed(line[column.lower()]) for column in columns] for line in lines]
         if is_tree:
             rows = [row for name, row in _branches({str(row[0]): row for row in rows})]
         print_table(columns, rows, texts=("NAME", "HOLDER"))
@@ -308,21 +198,23 @@ def _print_queue(name: str, queue_view: tuple[QueueMember, ...], *, as_json: boo
         document = {"name": name, "contenders": [_document(one) for one in queue_view]}
         echo(json.dumps(document))
     elif queue_view:
+        has_values = any(map(_value, queue_view))
         print_table(
-            ("", "STATE", "MODE", "TOKEN", "AGE", "OWNER", "SESSION"),
+            ("", "STATE", "MODE", "TOKEN", "AGE", "OWNER", *["VALUE"] * has_values, "SESSION"),
             [
                 [
                     one.position,
                     "holds" if one.holding else "waits",
-                    _mode(one),
-                    _dash(one.token),
+                    mode_of(one),
+                    dashed(one.token),
                     age(one.age),
-                    _dash(one.owner),
-                    _dash(_short(one.session)),
+                    dashed(one.owner),
+                    *[dashed(_value(one))] * has_values,
+                    dashed(_short(one.session)),
                 ]
                 for one in queue_view
             ],
-            texts=("OWNER",),
+            texts=("OWNER", "VALUE"),
             bold=1,
         )
     else:
@@ -348,10 +240,10 @@ def _print_tree(path: str, queues: Queues, *, as_json: bool) -> None:
                 [
                     "  " * (len(_steps(name)) - 1) + _steps(name)[-1],
                     "holds" if one.holding else "waits",
-                    _mode(one),
-                    _dash(one.token),
+                    mode_of(one),
+                    dashed(one.token),
                     age(one.age),
-                    _dash(one.owner),
+                    dashed(one.owner),
                 ]
                 for name, queue_view in queues
                 for one in queue_view
@@ -385,16 +277,25 @@ def _document(one: QueueMember) -> dict[str, Any]:
         "token": one.token,
         "owner": dataclasses.asdict(one.owner) if one.owner else None,
         "age": one.age,
+        "value": one.value.decode("utf-8", "backslashreplace"),
         "session": one.session,
         "key": one.contender.key,
     }
 
 
-def _mode(one: QueueMember) -> str:
+def mode_of(one: QueueMember) -> str:
+    """What it holds or waits for."""
     if isinstance(one.claim, Permit):
         return f"1 of {one.claim.of}"
     target = one.converting_to
     return one.claim.name if target is None else f"{one.claim.name} to {target.name}"
+
+
+def _value(one: QueueMember) -> str:
+    """What it publishes beside who it is."""
+    if one.owner is None or not one.owner.host:
+        return ""  # it is known by what it publishes
+    return one.value.decode("utf-8", "backslashreplace")
 
 
 def _short(session: str) -> str:
@@ -402,11 +303,6 @@ def _short(session: str) -> str:
     return session if len(session) <= _LONGEST else f"{session[:8]}..."
 
 
-def _describe(one: QueueMember) -> str:
-    state = "holds" if one.holding else "waits"
-    owner = printable(str(one.owner or one.contender.key))
-    return f"{owner}: {state}, {_mode(one)}, token {_dash(one.token)}, for {age(one.age)}"
-
-
-def _dash(value: object) -> object:
+def dashed(value: object) -> object:
+    """``value``, or a dash where there is none."""
     return "-" if value is None or value == "" else value

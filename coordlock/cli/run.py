@@ -10,12 +10,17 @@ from typing import Any, NoReturn
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.options import acquire_options, name_arguments, seconds
+from coordlock.cli.options import (
+    acquire_options,
+    grace_option,
+    name_arguments,
+    on_ask_option,
+)
 from coordlock.cli.parser import Parser
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 
-__all__ = ["parser", "run"]
+__all__ = ["parser", "run", "run_under"]
 
 
 class _Run(Parser):
@@ -49,35 +54,46 @@ def parser() -> Parser:
     parser.has_rest = True
     name_arguments(parser)
     acquire_options(parser)
-    parser.option(
-        "--grace",
-        type=seconds,
-        metavar="DURATION",
-        default=5.0,
-        help="From SIGTERM to SIGKILL when the lock is lost. Default: 5s.",
-    )
+    grace_option(parser)
+    on_ask_option(parser)
     return parser.finished()
 
 
-def run(*, name: str | None, command: tuple[str, ...], grace: float, **options: Any) -> int:
+def run(
+    *,
+    name: str | None,
+    command: tuple[str, ...],
+    grace: float,
+    on_ask: int | None,
+    **options: Any,
+) -> int:
     """Hold the lock NAME while COMMAND runs.
 
-    No shell is involved. COMMAND finds COORDLOCK_NAME, COORDLOCK_TOKEN and COORDLOCK_BACKEND in
-    its environment. -- may be left out before a COMMAND that begins with no dash; OPTIONS stand
-    before COMMAND. The exit status is COMMAND's, 128+N if signal N ended it, 75 if the lock was
-    not acquired, 79 if it was lost: then COMMAND and what it started are ended first.
+    COMMAND finds COORDLOCK_NAME, COORDLOCK_TOKEN and COORDLOCK_BACKEND in its environment. -- may
+    be left out before a COMMAND that begins with no dash; OPTIONS stand before COMMAND. The exit
+    status is COMMAND's, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was
+    lost: then COMMAND and what it started are ended first.
 
     With -l and --tree it holds several locks, acquired in one step, so that such commands never
     deadlock. COMMAND finds COORDLOCK_TOKENS, too: a JSON object of the tokens by name.
     """
-    request = LockRequest(name=name, **options)
+    return run_under(LockRequest(name=name, **options), command, grace, on_ask)
+
+
+def run_under(
+    request: LockRequest, command: tuple[str, ...], grace: float, on_ask: int | None
+) -> int:
+    """Acquire what ``request`` asks for, and hold it while ``command`` runs; the exit status.
+
+    ``on_ask`` is the signal that the command gets when somebody asks for the lock; None for none.
+    """
     # Before connecting, because that starts threads, and after that no fork is safe.
     child = Child(command)
     with contextlib.closing(child):
         settings = request.settings(label=os.path.basename(command[0]))
         # Closed twice, so that the command has ended before the lock is released.
         with request.acquired(settings) as grant, contextlib.closing(child):
-            supervision = Supervision(child, grant, grace, Terminal.open(), request.warn)
+            supervision = Supervision(child, grant, grace, Terminal.open(), request.warn, on_ask)
             try:
                 status = supervision.run(request.environment(grant, settings))
             except CommandFailed as error:

@@ -65,6 +65,7 @@ class Supervision:
         grace: float,
         terminal: Terminal | None,
         warn: Callable[[str], None],
+        on_ask: int | None = None,
     ) -> None:
         self._child = child
         self._grant = grant
@@ -75,6 +76,8 @@ class Supervision:
         self._limits = Limits.of(self._lease, grace)
         self._terminal = terminal
         self._warn = warn
+        #: What the command gets, once, when somebody asks for the lock; None for nothing.
+        self._on_ask = on_ask
         self._inbox = Inbox((*_FORWARDED, signal.SIGCHLD, signal.SIGCONT))
         self._kill_at: float | None = None
         #: While the command is stopped, and this process with it: whether it had the terminal.
@@ -90,6 +93,8 @@ class Supervision:
         child, terminal = self._child, self._terminal
         self._grant.check()
         self._grant.on_lost(self._inbox.ring)
+        if self._on_ask is not None:
+            self._grant.on_asked(self._inbox.ring)
         if terminal is not None and terminal.is_mine and alone_at_terminal():
             terminal.give_to(child.group)
         status: int | None = None
@@ -114,12 +119,19 @@ class Supervision:
                     return change.status
                 if change.stopped is not None:
                     self._stopped(change.stopped)
+            self._pass_on_request()
             timeout = self._look_at_lease()
             for number in self._inbox.wait(timeout)[0]:
                 if number in _FORWARDED:
                     self._child.send(number)
                 elif number == signal.SIGCONT:
                     self._continue()
+
+    def _pass_on_request(self) -> None:
+        """Tell the command that somebody has asked for the lock."""
+        if self._on_ask is not None and self._grant.asked.is_set():
+            self._child.send(self._on_ask)
+            self._on_ask = None
 
     def _look_at_lease(self) -> float | None:
         """End the command if it is time to; seconds until the next look, None for any."""

@@ -24,6 +24,7 @@ from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.watchdog import Watchdog
+from coordlock.log import Log
 from coordlock.model import conversion
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
@@ -35,6 +36,8 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, resolved, settled
 
 __all__ = ["Conversions"]
+
+log = Log("coordlock")
 
 #: Seconds after which a reading is repeated that shows less than is known.
 _PAUSE: Final = 0.1
@@ -85,7 +88,7 @@ class Conversions:
             raise self._in_vain(target, waited) from None
         finally:
             self._in_the_way = ()
-            self._publish(self._settled)
+            self._publish(self._settled).add_done_callback(self._taken_back)
             self._is_busy = False
 
     def _convert(self, target: Mode) -> Steps[None]:
@@ -127,6 +130,12 @@ class Conversions:
 
     def _mine(self) -> Contender:
         return self._ticket.contenders[0]
+
+    def _taken_back(self, answer: Promise[None]) -> None:
+        error = answer.exception()
+        if error is not None and not self._ticket.is_leaving and self._ticket.lost is None:
+            text = "lock %r: %s; until the release others may be kept out of it for nothing"
+            log.warning(text, self._ticket.name, error)
 
     def _settled(self, claim: Convertible) -> Convertible:
         """What to publish while no conversion is under way."""
@@ -176,8 +185,8 @@ class Conversions:
             return None
         return Watchdog(self._engine, self._ticket, caller, delay, self._give_up)
 
-    def _give_up(self, error: CoordlockError) -> None:
-        self._news.fail(error)
+    def _give_up(self, error: CoordlockError) -> bool:
+        return self._news.fail(error)
 
     def _in_vain(self, target: Mode, waited: float) -> ConversionTimeout:
         count, holder = len(self._in_the_way), str(self._in_the_way[-1])

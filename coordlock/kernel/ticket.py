@@ -238,11 +238,13 @@ class Ticket:
         if awaited is not None:
             awaited.fail(error)
 
-    def give_up(self, error: CoordlockError) -> None:
-        """Let the wait fail with ``error``, unless it is over."""
+    def give_up(self, error: CoordlockError) -> bool:
+        """Let the wait fail with ``error``, unless it is over; whether it does."""
         with self._lock:
-            if self.stage is Stage.QUEUED:
-                self.lose(error)
+            if self.stage is not Stage.QUEUED:
+                return False
+            self.lose(error)
+            return True
 
     def vanished(self, queue: str, in_order: bool = False) -> None:
         """The service says that the contender is not in ``queue``, in whichever order."""

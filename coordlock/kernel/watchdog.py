@@ -6,7 +6,8 @@ coordlock's own, in a mode that conflicts with nothing: it is gone with its sess
 backend.
 
 A circle is real if all its contenders are there when the queues are read again: what has departed
-never returns, so each of them stood in the other's way at the moment between the two readings. The
+never returns, so each of them stood in the other's way at the moment between the two readings. What
+a convertible one claims may come back, so it must not have published anything in between. The
 youngest one that waits gives up; no other contender is touched.
 """
 
@@ -48,9 +49,12 @@ class Watchdog:
         ticket: Ticket,
         caller: Caller,
         delay: float,
-        give_up: Callable[[CoordlockError], None] | None = None,
+        give_up: Callable[[CoordlockError], bool] | None = None,
     ) -> None:
-        """``give_up`` ends the wait with an error, where that is not the ticket's for its turn."""
+        """``give_up`` ends the wait with an error, where that is not the ticket's for its turn.
+
+        It returns whether it did: what waits may just have been told something, and wait again.
+        """
         self._give_up = give_up or ticket.give_up
         self._engine = engine
         self._ticket = ticket
@@ -81,11 +85,11 @@ class Watchdog:
             yield from self._record.enqueue()
             while not self._is_over:
                 mine = yield from self._own(wait)
-                if mine is not None and mine == (yield from self._own(wait)):
-                    log.warning("lock %r: deadlock: %s", ticket.name, mine)
+                if mine is not None and _are_same(mine, (yield from self._own(wait))):
                     name, steps = mine.steps[0].name, tuple(map(str, mine.steps))
-                    self._give_up(DeadlockDetected(name, steps))
-                    return
+                    if self._give_up(DeadlockDetected(name, steps)):
+                        log.warning("lock %r: deadlock: %s", ticket.name, mine)
+                        return
                 yield sleep(self._engine.timers, pause)
                 pause = min(2 * pause, _LONGEST)
         except CoordlockError as error:
@@ -111,6 +115,15 @@ class Watchdog:
         mine = {id for _, id in wait.waits}
         found = yield from _found(self._engine, [queue for queue, _ in wait.waits])
         return next((one for one in found if one.victim in mine), None)
+
+
+def _are_same(one: Deadlock, again: Deadlock | None) -> bool:
+    """Whether none in the circle has left or published anything in between."""
+    return one == again and _versions(one) == _versions(again)
+
+
+def _versions(deadlock: Deadlock) -> list[tuple[int, int]]:
+    return [(step.waiter.version, step.blocker.version) for step in deadlock.steps]
 
 
 def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:

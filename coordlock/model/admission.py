@@ -8,6 +8,7 @@ waiters of a lock, never the herd.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
@@ -94,7 +95,11 @@ def _keeps_out(other: Contender, me: Contender) -> bool:
 
 
 def holders(snapshot: Snapshot) -> frozenset[str]:
-    """The ids of the contenders that the rule admits now. The snapshot must omit none."""
+    """The ids of the contenders that the rule admits now. The snapshot must omit none.
+
+    A conversion that has not decided who goes first keeps nobody out so far: who could be granted
+    but for it may have been, before it began, and goes first then.
+    """
     admitted: set[str] = set()
     earlier: dict[AnyClaim, Contender] = {}  # one of each claim is enough
     for position, one in enumerate(snapshot.contenders):
@@ -106,6 +111,9 @@ def holders(snapshot: Snapshot) -> frozenset[str]:
             free = is_converting or not any(_keeps_out(other, one) for other in earlier.values())
         if free:
             admitted.add(one.id)
+        if isinstance(mine, Convertible) and mine.yields_to is None:
+            mine = replace(mine, target=None)
+            one = replace(one, claim=mine)
         earlier[mine] = one
     return frozenset(admitted)
 

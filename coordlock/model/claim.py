@@ -157,7 +157,7 @@ class Convertible:
                 None if ranges is None else tuple((int(one), int(two)) for one, two in ranges),
                 fields.get("update") is True,
             )
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return cls(Mode.EX)
 
     def __str__(self) -> str:

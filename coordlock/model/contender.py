@@ -127,9 +127,16 @@ class Contender:
     value: bytes | None = field(default=None, compare=False)
     version: int = field(default=0, compare=False)
 
+    @property
+    def described(self) -> Owner | None:
+        """Who it says it is; where it says nothing but what it publishes, that as a label."""
+        if self.value and (self.owner is None or not self.owner.host):
+            return Owner.decode(self.value)
+        return self.owner
+
     def __str__(self) -> str:
         token = "" if self.token is None else f" (token {self.token})"
-        return f"{self.owner or self.key}{token}"
+        return f"{self.described or self.key}{token}"
 
 
 @dataclass(frozen=True, slots=True)

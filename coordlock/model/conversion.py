@@ -69,6 +69,8 @@ def next_step(snapshot: Snapshot, me: Contender, target: Mode) -> Step:
     done = Publish(Convertible(target, update=mine.update))
     if is_weaker(target, mine.mode):
         return done
+    if mine.target not in (None, target):  # of an earlier one, which could not take it back
+        return Publish(replace(mine, target=None, yields_to=None))
     others = [one for one in snapshot.contenders if one.key != me.key]
     gives_up: set[str] = set()
     for other, theirs, wanted in _converting(others):
@@ -109,14 +111,14 @@ def waited_for(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
     mine = me.claim
     assert isinstance(mine, Convertible)
     assert mine.target is not None
-    others = (one for one in snapshot.contenders if one.key != me.key)
-    if mine.yields_to is None:
-        return tuple(one for one in others if _is_in_the_way(snapshot, one, me, mine.target))
+    # Who may be granted goes first, until that is decided.
+    admitted = holders(snapshot) if mine.yields_to is None else ()
     return tuple(
         one
-        for one in others
-        if _mode_of(one).conflicts(mine.target)
-        and (one.order < me.order or mine.lets_pass(one.order))
+        for one in snapshot.contenders
+        if one.key != me.key
+        and _mode_of(one).conflicts(mine.target)
+        and (one.order < me.order or one.id in admitted or mine.lets_pass(one.order))
     )
 
 
@@ -149,31 +151,6 @@ def _converting(others: Sequence[Contender]) -> Iterator[tuple[Contender, Conver
     for one in others:
         if isinstance(one.claim, Convertible) and one.claim.target is not None:
             yield one, one.claim, one.claim.target
-
-
-def _is_in_the_way(snapshot: Snapshot, one: Contender, me: Contender, target: Mode) -> bool:
-    """Whether a conversion of ``me`` to ``target`` has to wait for ``one``."""
-    if not _mode_of(one).conflicts(target):
-        return False
-    return one.order < me.order or _may_be_granted(snapshot, one)
-
-
-def _may_be_granted(snapshot: Snapshot, one: Contender) -> bool:
-    """Whether ``one`` is granted, or would be but for conversions that have decided nothing."""
-    claim = one.claim
-    if isinstance(claim, Convertible) and claim.target is not None:
-        return True
-    update = isinstance(claim, Convertible) and claim.update
-    mode = _mode_of(one)
-    for other in snapshot.before(one):
-        theirs = other.claim
-        if isinstance(theirs, Convertible):
-            decided = theirs if theirs.yields_to is not None else replace(theirs, target=None)
-            if decided.excludes(mode, one.order, update=update):
-                return False
-        elif _mode_of(other).conflicts(mode):
-            return False
-    return True
 
 
 def _ranges(

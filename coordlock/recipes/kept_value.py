@@ -4,6 +4,9 @@ A mark at the release alone would not do: an old one would hide that a later hol
 the body runs, a grant that may write notes that the value is open, and its release closes it. Who
 finds it open knows that the last writer has not ended well, and gets no value.
 
+The open mark also says for how long the next holder is to wait after such an end, where the writer
+wants that: what it had sent may still be on its way. This is the lock-delay of Chubby and Consul.
+
 The record is one key of the service, written only in transactions that the grant's own contender
 guards. Its version says whether a write whose answer was lost was made.
 """
@@ -12,19 +15,33 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import dataclass
 from typing import Final
 
 from coordlock.backend import Expect, Put, Stored, Transactions
-from coordlock.errors import BackendUnavailable, Unsupported, VersionMismatch
+from coordlock.errors import (
+    AcquireCancelled,
+    AcquireTimeout,
+    AcquireUnavailable,
+    BackendUnavailable,
+    Unsupported,
+    VersionMismatch,
+)
 from coordlock.kernel.engine import Engine
+from coordlock.kernel.report import PATIENCE
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
+from coordlock.log import Log
 from coordlock.model.claim import Mode
 from coordlock.model.names import escape
 from coordlock.runtime.clock import sleep
+from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.settings import LONGEST_LOCK_DELAY
 
 __all__ = ["LONGEST", "WRITERS", "KeptValue", "service_of"]
+
+log = Log("coordlock")
 
 #: The modes whose holders write it: no two of them are held together.
 WRITERS: Final = frozenset({Mode.PW, Mode.EX})
@@ -44,9 +61,11 @@ def service_of(engine: Engine) -> Transactions:
 class KeptValue:
     """The value of one lock under one grant of it."""
 
-    def __init__(self, engine: Engine, ticket: Ticket) -> None:
+    def __init__(self, engine: Engine, ticket: Ticket, lock_delay: float = 0.0) -> None:
+        """``lock_delay`` is for how many seconds the next holder waits if this one ends badly."""
         self._engine = engine
         self._ticket = ticket
+        self._lock_delay = lock_delay
         self._service = service_of(engine)
         entry = ticket.entries[0]
         self._key = f"{engine.data_root}/@values/{escape(entry.queue)}"
@@ -58,19 +77,58 @@ class KeptValue:
         self.is_writable: Final = entry.claim in WRITERS
         #: None where there is none, or the last writer has not closed it.
         self.value: bytes | None = None
+        #: For how many seconds to wait before `open`, because the last writer has not closed it.
+        self.delay = 0.0
+
+    def begin(self, started: float, once: bool) -> Steps[None]:
+        """Read the value, wait where the last writer has left a delay behind, and `open` it.
+
+        It is the last step of an acquire, which has ``started`` at that time and asks ``once`` or
+        waits: raises what that does.
+        """
+        name, clock = self._ticket.name, self._engine.clock
+        asked = clock.now()
+        try:
+            yield from self.read()
+            if self.delay:
+                if once:
+                    raise AcquireTimeout(name, 0.0)
+                log.info("lock %r: waits for its lock-delay, %g s", name, self.delay)
+                yield self._ticket.unless_lost(sleep(self._engine.timers, self.delay))
+                asked = clock.now()
+            yield from self.open()
+        except Cancelled as cancelled:
+            raise AcquireCancelled(name, str(cancelled)) from cancelled.__cause__
+        except DeadlineReached as late:
+            silent, waited = self._engine.silent(late), clock.now() - started
+            if once:
+                raise silent from late.__cause__
+            if late.__cause__ is None and (self.delay or clock.now() - asked < PATIENCE):
+                raise AcquireTimeout(name, waited) from None  # its turn came too late
+            raise AcquireUnavailable(
+                name, waited, service=silent.service, reason=silent.reason
+            ) from silent
+
+    def read(self) -> Steps[None]:
+        """Read the value."""
+        found = yield from self._fetch()
+        record = _Record.decode(found)
+        self.value = record.value
+        # A mode that shares with a writer finds the value open while that is at work.
+        mode = self._ticket.entries[0].claim
+        if isinstance(mode, Mode) and all(map(mode.conflicts, WRITERS)):
+            self.delay = record.delay
 
     def open(self) -> Steps[None]:
-        """Read the value; where this grant may write it, note that it is open."""
-        found = yield from self._fetch()
-        self.value = _closed_value(found)
+        """Note that the value is open, where this grant may write it."""
         if self.is_writable:
-            yield from self._write(_record(self._token, is_open=True))
+            yield from self._write(_Record(self._token, is_open=True, delay=self._lock_delay))
             self._is_open = True
 
     def close(self) -> Steps[None]:
         """Write the value, where `open` has opened it."""
         if self._is_open:
-            yield from self._write(_record(self._token, self.value))
+            yield from self._write(_Record(self._token, self.value))
             self._is_open = False
 
     def _fetch(self) -> Steps[Stored | None]:
@@ -79,8 +137,8 @@ class KeptValue:
         self._version = 0 if found is None else found.version
         return found
 
-    def _write(self, record: bytes) -> Steps[None]:
-        me = self._ticket.contenders[0]
+    def _write(self, wanted: _Record) -> Steps[None]:
+        me, record = self._ticket.contenders[0], wanted.encode()
         while True:
             expected = self._version
             try:
@@ -98,17 +156,31 @@ class KeptValue:
                     yield sleep(self._engine.timers, _PAUSE)
 
 
-def _record(token: int, value: bytes | None = None, *, is_open: bool = False) -> bytes:
-    text = None if value is None else base64.b64encode(value).decode()
-    return json.dumps({"open": is_open, "token": token, "value": text}).encode()
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What is kept: whose writing it is, the value where that is closed, or the delay if not."""
 
+    token: int
+    value: bytes | None = None
+    is_open: bool = False
+    delay: float = 0.0
 
-def _closed_value(found: Stored | None) -> bytes | None:
-    """The value in a record; None where it is open, has none, or is none of coordlock's."""
-    try:
-        fields = json.loads(found.data) if found is not None else {}
-        if fields.get("open") is not False or fields["value"] is None:
-            return None
-        return base64.b64decode(fields["value"], validate=True)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
+    def encode(self) -> bytes:
+        value = None if self.value is None else base64.b64encode(self.value).decode()
+        fields: dict[str, object] = {"open": self.is_open, "token": self.token, "value": value}
+        if self.delay:
+            fields["delay"] = self.delay
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def decode(cls, found: Stored | None) -> _Record:
+        """What was ``found``; one that is open where that is nothing, or none of coordlock's."""
+        try:
+            fields = json.loads(found.data) if found is not None else {}
+            if fields.get("open") is not False:
+                delay = min(max(0.0, float(fields.get("delay", 0.0))), LONGEST_LOCK_DELAY)
+                return cls(0, is_open=True, delay=delay)
+            value = fields["value"]
+            return cls(0, None if value is None else base64.b64decode(value, validate=True))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return cls(0, is_open=True)

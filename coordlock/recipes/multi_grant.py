@@ -11,6 +11,7 @@ from coordlock.grant import AsyncGrant, BaseGrant, Grant
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim, in_force
+from coordlock.sequencer import sequencer
 
 __all__ = ["AsyncMultiGrant", "GrantPart", "MultiGrant"]
 
@@ -30,6 +31,11 @@ class GrantPart:
     claim: Claim
     token: int
     whole: MultiGrant | AsyncMultiGrant
+
+    @property
+    def sequencer(self) -> str:
+        """The token as a text, for other processes: see `Grant.sequencer`."""
+        return sequencer(self.name, self.claim, self.token)
 
     def check(self) -> None:
         """Raise `LockLost` unless the whole grant is held."""
@@ -88,10 +94,19 @@ class _Several(BaseGrant, shown="MultiGrant"):
             raise self._differing("tokens")
         return self._first_token
 
+    @property
+    def sequencer(self) -> str:
+        """The token as a text, of one name and in a tree of the node: see `Grant.sequencer`.
+
+        Raises `Unfenceable` for several names, whose parts have one each.
+        """
+        if self._node is None and len(self.names) > 1:
+            raise self._differing("names")
+        name = self._node or self.names[0]
+        return sequencer(name, self.claims[name], self.tokens[name])
+
     def _differing(self, what: str) -> Unfenceable:
-        problem = (
-            f"has several {what}: give a fence the part for its lock, as grant[{self.names[0]!r}]"
-        )
+        problem = f"has several {what}: use the part for a lock, such as grant[{self.names[0]!r}]"
         return Unfenceable(self.name, self._first_token, "several locks", problem)
 
     def __contains__(self, name: object) -> bool:

@@ -5,14 +5,16 @@ Subclass `KeptValueContract` as `coordlock.testing.lock_contract.LockContract`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
 import pytest
 
-from coordlock import GrantState, LockLost, Mode
+from coordlock import AcquireTimeout, GrantState, LockLost, Mode
 from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.waiting import eventually
 
 __all__ = ["KeptValueContract"]
 
@@ -90,6 +92,50 @@ class KeptValueContract(ClientSuite):
         with kept(client) as grant:
             assert grant.value == b"two"
 
+    # Lock-delay
+
+    def test_after_a_holder_that_did_not_release_the_next_one_waits(
+        self, client: Any, connect: Callable[..., Any]
+    ) -> None:
+        options: list[tuple[dict[str, Any], float]] = [
+            ({"lock_delay": "0.3s"}, 0.3),
+            ({"keeps_value": True}, 0.0),
+        ]
+        for option, at_least in options:
+            ending = connect()
+            unfinished = ending.lock("a", timeout=BOUND, **option).acquire()
+            assert unfinished.value is None
+            ending.close()
+            began = time.monotonic()
+            # The delay is the one that was left behind.
+            with client.lock("a", lock_delay="30s", timeout=BOUND):
+                assert at_least <= time.monotonic() - began < 20
+        assert kept(client).try_acquire().release()  # the last one did
+
+    def test_who_does_not_wait_for_the_delay_leaves(
+        self, client: Any, other: Any, connect: Callable[..., Any]
+    ) -> None:
+        ending = connect()
+        ending.lock("a", lock_delay=3600).acquire()
+        ending.close()
+        eventually(lambda: client.contenders("a") == ())
+        assert kept(client).try_acquire() is None
+        with pytest.raises(AcquireTimeout):
+            client.lock("a", keeps_value=True, timeout=0.1).acquire()
+        with client.lock("a", mode=Mode.CR, keeps_value=True, timeout=BOUND):
+            pass  # a mode that shares with writers
+        eventually(lambda: client.contenders("a") == ())
+        with client.lock("a", timeout=BOUND):
+            pass  # who does not look for a value finds no delay, either
+
+    def test_a_delay_that_is_none_is_refused(self, client: Any) -> None:
+        for delay in (-1, 3601, "soon", "2h"):
+            with pytest.raises(ValueError, match="lock_delay"):
+                client.lock("a", lock_delay=delay)
+        with pytest.raises(ValueError, match="lock_delay"):
+            client.lock("a", lock_delay=1, reentrant=True)
+        assert client.lock("a", lock_delay="2m").lock_delay == 120.0
+
     def test_an_evicted_holder_writes_nothing(self, client: Any, other: Any) -> None:
         late = kept(other).acquire()
         late.value = b"late"
@@ -99,6 +145,8 @@ class KeptValueContract(ClientSuite):
             grant.value = b"mine"
             assert late.release() is False
             assert late.state is GrantState.LOST
+            with pytest.raises(LockLost):
+                late.value = b"later"
         with kept(client) as grant:
             assert grant.value == b"mine"
 
@@ -134,6 +182,8 @@ class KeptValueContract(ClientSuite):
             with pytest.raises(ValueError, match="65536"):
                 grant.value = b"x" * 65_537
             assert grant.value is None
+        with pytest.raises(LockLost, match="released"):
+            grant.value = b"nobody would write it"
         with pytest.raises(ValueError, match="neither reentrant nor convertible"):
             client.lock("b", keeps_value=True, reentrant=True)
         with pytest.raises(ValueError, match="neither reentrant nor convertible"):

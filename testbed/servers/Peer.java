@@ -6,12 +6,13 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.retry.RetryOneTime;
 
 /**
- * Curator's locks, taken and released as the lines of the input say. BySequence is the class that
+ * Curator's locks and latches, taken and released as the lines of the input say. BySequence is the class that
  * docs/backends/zookeeper.md shows.
  *
  *   NUMBER RECIPE PATH MILLISECONDS  answered by "NUMBER granted", "NUMBER refused", "NUMBER failed"
@@ -35,8 +36,8 @@ public class Peer {
             // Curator's locks belong to threads.
             Thread thread = new Thread(() -> {
                 try {
-                    InterProcessMutex lock = lock(client, words[1], words[2]);
-                    if (lock.acquire(Long.parseLong(words[3]), TimeUnit.MILLISECONDS)) {
+                    Recipe lock = recipe(client, words[1], words[2]);
+                    if (lock.acquire(Long.parseLong(words[3]))) {
                         say(words[0] + " granted");
                         release.await();
                         lock.release();
@@ -53,6 +54,42 @@ public class Peer {
             thread.start();
         }
         client.close();
+    }
+
+    private interface Recipe {
+        boolean acquire(long milliseconds) throws Exception;
+
+        void release() throws Exception;
+    }
+
+    private static Recipe recipe(CuratorFramework client, String recipe, String path) throws Exception {
+        if (recipe.equals("LeaderLatch")) {
+            LeaderLatch latch = new LeaderLatch(client, path, "curator");
+            latch.start();
+            return new Recipe() {
+                public boolean acquire(long milliseconds) throws Exception {
+                    boolean leads = latch.await(milliseconds, TimeUnit.MILLISECONDS);
+                    if (!leads) {
+                        latch.close();
+                    }
+                    return leads;
+                }
+
+                public void release() throws Exception {
+                    latch.close();
+                }
+            };
+        }
+        InterProcessMutex lock = lock(client, recipe, path);
+        return new Recipe() {
+            public boolean acquire(long milliseconds) throws Exception {
+                return lock.acquire(milliseconds, TimeUnit.MILLISECONDS);
+            }
+
+            public void release() throws Exception {
+                lock.release();
+            }
+        };
     }
 
     private static InterProcessMutex lock(CuratorFramework client, String recipe, String path) {

@@ -7,12 +7,14 @@ import pytest
 from coordlock_etcd import EtcdBackend
 
 from coordlock.config import configure
+from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BOUND, BackendContract, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
+from coordlock.testing.election_contract import ElectionContract
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.group_contract import GroupContract
 from coordlock.testing.grpc_frames import GrpcFrames
@@ -22,6 +24,7 @@ from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.published_value_contract import PublishedValueContract
+from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
 from coordlock.testing.work_queue_contract import WorkQueueContract
 from testbed.servers.etcd import Etcd
@@ -48,11 +51,23 @@ class TestConversions(ConversionContract):
     backend = EtcdBackend
 
 
+class TestElections(ElectionContract):
+    backend = EtcdBackend
+
+
 class TestGroups(GroupContract):
     backend = EtcdBackend
 
 
 class TestWorkQueues(WorkQueueContract):
+    backend = EtcdBackend
+
+
+class TestSequencers(SequencerContract):
+    backend = EtcdBackend
+
+
+class TestAsking(AskingContract):
     backend = EtcdBackend
 
 

@@ -13,11 +13,13 @@ from coordlock_local import LocalBackend
 
 from coordlock.errors import BackendUnavailable
 from coordlock.runtime.promise import Promise, failed
+from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
+from coordlock.testing.election_contract import ElectionContract
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.group_contract import GroupContract
 from coordlock.testing.kept_value_contract import KeptValueContract
@@ -25,6 +27,7 @@ from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
+from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
 from coordlock.testing.work_queue_contract import WorkQueueContract
 
@@ -78,11 +81,23 @@ class TestConversions(ConversionContract):
     backend = LocalBackend
 
 
+class TestElections(ElectionContract):
+    backend = LocalBackend
+
+
 class TestGroups(GroupContract):
     backend = LocalBackend
 
 
 class TestWorkQueues(WorkQueueContract):
+    backend = LocalBackend
+
+
+class TestSequencers(SequencerContract):
+    backend = LocalBackend
+
+
+class TestAsking(AskingContract):
     backend = LocalBackend
 
 

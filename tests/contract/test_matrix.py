@@ -19,11 +19,13 @@ from coordlock.backend import (
 )
 from coordlock.client import AsyncClient
 from coordlock.registry import backend_for_scheme, schemes
+from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.client_suite import DRIVERS
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
+from coordlock.testing.election_contract import ElectionContract
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.group_contract import GroupContract
 from coordlock.testing.kept_value_contract import KeptValueContract
@@ -31,17 +33,16 @@ from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
+from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
-from coordlock.testing.work_queue_contract import WorkQueueContract
 
-#: What a backend may add to the contract, with its suite, and the backends that have it. The other
-#: backends follow with the recipes that need it.
+#: What a backend may add to the contract, with its suite, and the backends that have it.
 ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
     Transactions: (TransactionContract, {"etcd", "local", "zookeeper", "memory"}),
     EntrySets: (EntrySetContract, {"etcd", "local", "memory", "zookeeper"}),
     PublishedValues: (PublishedValueContract, {"etcd", "local", "memory", "zookeeper"}),
-    ObservableQueues: (ObservationContract, {"etcd", "local", "memory"}),
-    Data: (DataContract, {"etcd", "local", "memory"}),
+    ObservableQueues: (ObservationContract, {"etcd", "local", "memory", "zookeeper"}),
+    Data: (DataContract, {"etcd", "local", "memory", "zookeeper"}),
 }
 ALL: Final = {scheme: backend_for_scheme(scheme) for scheme in schemes()}
 
@@ -69,7 +70,12 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         MultiLockContract,
         ConversionContract,
         KeptValueContract,
+        GroupContract,
+        ElectionContract,
+        SequencerContract,
+        AskingContract,
         DeadlockContract,
+        WorkQueueContract,
         *(suite for suite, _ in ADDITIONS.values()),
     ],
 )
@@ -92,8 +98,23 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         if not name.startswith("_") and not inspect.iscoroutinefunction(value)
     }
     locks = {"lock", "read_lock", "write_lock", "semaphore"}
-    assert primitives == {*locks, "upgradeable_lock", "multi_lock", "tree_lock", "group"}
-    suites = LockContract, MultiLockContract, ConversionContract, GroupContract
+    assert primitives == {
+        *locks,
+        "upgradeable_lock",
+        "multi_lock",
+        "tree_lock",
+        "group",
+        "work_queue",
+        "election",
+    }
+    suites = (
+        LockContract,
+        MultiLockContract,
+        ConversionContract,
+        GroupContract,
+        ElectionContract,
+        WorkQueueContract,
+    )
     source = "".join(map(inspect.getsource, suites))
     assert all(f".{primitive}(" in source for primitive in primitives)
     assert DRIVERS == ("sync", "async")

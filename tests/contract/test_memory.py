@@ -6,11 +6,13 @@ from contextlib import contextmanager
 import pytest
 from coordlock_memory import Fault, MemoryBackend
 
+from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
+from coordlock.testing.election_contract import ElectionContract
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.group_contract import GroupContract
 from coordlock.testing.kept_value_contract import KeptValueContract
@@ -18,6 +20,7 @@ from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.multi_lock_contract import MultiLockContract
 from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
+from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
 from coordlock.testing.work_queue_contract import WorkQueueContract
 
@@ -56,11 +59,23 @@ class TestConversions(ConversionContract):
     backend = MemoryBackend
 
 
+class TestElections(ElectionContract):
+    backend = MemoryBackend
+
+
 class TestGroups(GroupContract):
     backend = MemoryBackend
 
 
 class TestWorkQueues(WorkQueueContract):
+    backend = MemoryBackend
+
+
+class TestSequencers(SequencerContract):
+    backend = MemoryBackend
+
+
+class TestAsking(AskingContract):
     backend = MemoryBackend
 
 

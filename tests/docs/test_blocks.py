@@ -48,6 +48,7 @@ NOT_RUN: Final = {
     "CONTRIBUTING.md": 2,
     "docs/backends/local.md": 1,
     "docs/how-to/configure.md": 1,
+    "docs/how-to/elect-a-leader.md": 1,
     "docs/how-to/coming-from.md": 2,
     "docs/how-to/existing-client.md": 1,
     "docs/how-to/gevent.md": 1,

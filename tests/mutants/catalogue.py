@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants import admission, etcd, loss, removal, resources, zookeeper
+from tests.mutants import admission, conversion, etcd, loss, removal, resources, zookeeper
 from tests.mutants.mutant import Mutant, Play
 from tests.simulation.contention import Contention
 
@@ -12,7 +12,7 @@ __all__ = ["MUTANTS", "PLAYED", "SIMULATED"]
 
 MUTANTS: Final[dict[str, Mutant]] = {
     name: one
-    for module in (admission, removal, loss, etcd, zookeeper, resources)
+    for module in (admission, conversion, removal, loss, etcd, zookeeper, resources)
     for name, one in vars(module).items()
     if isinstance(one, Mutant)
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import ClassVar
 
 from coordlock_memory import Fault
@@ -10,7 +12,7 @@ from hypothesis.stateful import rule
 
 from coordlock.errors import ConversionDeadlock, LockLost
 from coordlock.grant import Grant
-from coordlock.model.claim import AnyClaim, Convertible, Mode
+from coordlock.model.claim import AnyClaim, Convertible, Mode, in_force
 from tests.simulation.bad_day import HONEST, indices
 from tests.simulation.contention import Contention, trusts
 from tests.simulation.turns import may_hold_together
@@ -24,7 +26,8 @@ class ConvertingReaders(Contention):
 
     Besides: what holders believe to hold, converted or not, may be held together after every event,
     and of the locks that exclude each other for that there is never more than one. Who is done with
-    a conversion holds what it asked for, else what it held. In the end nobody is left who converts.
+    a conversion holds what it asked for, else what it held. In the end whoever waits has somebody
+    in the way, and nobody is left who converts.
     """
 
     claims: ClassVar[list[AnyClaim]] = [
@@ -62,6 +65,22 @@ class ConvertingReaders(Contention):
             self.conversions[grant] = party, call, held, target
         self.check()
 
+    @rule(seed=indices)
+    def bustle(self, seed: int) -> None:
+        """A while in which some come, some convert, some give up and some leave."""
+        dice = random.Random(seed)
+        acts: list[Callable[[int, int], None]] = [
+            lambda who, what: self.acquire([who], what, dice.choice([None, 30.0]), True),
+            lambda who, what: self.convert(who, what, None),
+            lambda who, what: self.convert(who, what, dice.choice([None, 0.5])),
+            lambda who, _: self.release(who, 0.0),
+            lambda who, _: self.give_up(who, "cancel"),
+        ]
+        for _ in range(16):
+            [act] = dice.choices(acts, [5, 4, 2, 2, 1])
+            act(dice.randrange(1000), dice.randrange(1000))
+            self.world.advance(dice.choice([0.0, 0.0, 0.05, 0.3]))
+
     @rule(which=indices, how=st.sampled_from(["cancel", "fault"]), fault=st.sampled_from(Fault))
     def disturb(self, which: int, how: str, fault: Fault) -> None:
         """Somebody gives up a conversion, or what it publishes gets lost."""
@@ -78,15 +97,12 @@ class ConvertingReaders(Contention):
         for grant, (_, call, before, target) in list(self.conversions.items()):
             if call.done:
                 del self.conversions[grant]
-                # What is weaker counts at once, however the call ends.
-                weaker = before.joined(target) is before
                 if call.error is None:
                     assert grant.claim is target
                 else:
                     assert isinstance(call.error, (*HONEST, ConversionDeadlock, LockLost))
-                    assert grant.claim is (target if weaker else before) or self.by_way_of(
-                        grant, before, target
-                    )
+                    may_be = modes_on_the_way(before, target)
+                    assert grant.claim in may_be or not trusts(grant)
         running = [grant for party, grant in self.held if not party.paused and trusts(grant)]
         there = [grant for grant in running if grant._first_token not in self.removed]
         claims = [grant.claim for grant in there]
@@ -94,14 +110,46 @@ class ConvertingReaders(Contention):
         updating = [grant for grant in there if _updates(grant)]
         assert len(updating) <= 1, "two upgradeable locks are held together"
 
-    @staticmethod
-    def by_way_of(grant: Grant, before: Mode, target: Mode) -> bool:
-        """Whether the first of two steps was done."""
-        return grant.claim is before.joined(target)
+    def idle(self) -> set[str]:
+        """Who waits for nobody, who keeps others out for nothing, and who wait for each other."""
+        queue = self.world.queue()
+        granted = {grant._ticket.entries[0].id for _, grant in self.unreleased}
+        converting = {grant._ticket.entries[0].id for grant in self.conversions}
+        found: set[str] = set()
+        under_way: list[tuple[Mode, Mode]] = []
+        for place, one in enumerate(queue):
+            before = [other.claim for other in queue[:place]]
+            modes = [in_force(claim) for claim in before]
+            modes += [c.target for c in before if isinstance(c, Convertible) and c.target]
+            stands_alone = all(may_hold_together([in_force(one.claim), mode]) for mode in modes)
+            if not isinstance(one.claim, Convertible):
+                if stands_alone and one.id not in granted:
+                    found.add(f"{one.id} waits for nobody")
+            elif (target := one.claim.target) is not None:
+                if one.id not in converting:
+                    found.add(f"{one.id} keeps others out, and converts no more")
+                for mode, theirs in under_way:
+                    is_first = may_hold_together([one.claim.mode, theirs])
+                    if not (is_first or may_hold_together([target, mode])):
+                        found.add(f"{one.id} and another that converts wait for each other")
+                under_way.append((one.claim.mode, target))
+        return found
 
     def get_over(self) -> None:
+        self.world.advance(20.0)  # until all news have come
+        idle = self.idle()
+        self.world.advance(5.0)  # some may just have come, when another one's time was up
+        assert not idle & self.idle()
         super().get_over()
         assert not self.conversions, "somebody converts for ever"
+
+
+def modes_on_the_way(before: Mode, target: Mode) -> set[Mode]:
+    """What may be held when a conversion has failed. What is weaker counts at once."""
+    stronger = before.joined(target)
+    if stronger is before:
+        return {target}
+    return {before} if stronger is target else {before, stronger, target}
 
 
 def _updates(grant: Grant) -> bool:

@@ -71,6 +71,13 @@ TWINS = [
     (coordlock.Grant, coordlock.AsyncGrant),
     (coordlock.Held, coordlock.AsyncHeld),
     (coordlock.LossSignal, coordlock.AsyncLossSignal),
+    (coordlock.AskedSignal, coordlock.AsyncAskedSignal),
+    (coordlock.Election, coordlock.AsyncElection),
+    (coordlock.Term, coordlock.AsyncTerm),
+    (coordlock.Group, coordlock.AsyncGroup),
+    (coordlock.Membership, coordlock.AsyncMembership),
+    (coordlock.Presence, coordlock.AsyncPresence),
+    (coordlock.Observer, coordlock.AsyncObserver),
     (coordlock.Transaction, coordlock.AsyncTransaction),
     (fencing.Fence, fencing.AsyncFence),
     (fencing.GuardingFence, fencing.AsyncGuardingFence),
@@ -81,9 +88,16 @@ TWINS = [
     (FencedSession, AsyncFencedSession),
 ]
 #: What cannot be the same.
-ONLY_ASYNC: dict[type, set[str]] = {coordlock.AsyncGrant: {"cancel_on_loss"}}
+ONLY_ASYNC: dict[type, set[str]] = {
+    kind: {"cancel_on_loss"}
+    for kind in (coordlock.AsyncGrant, coordlock.AsyncTerm, coordlock.AsyncMembership)
+}
 #: asyncio bounds every wait with ``asyncio.timeout``.
-OTHER_PARAMETERS = {(coordlock.LossSignal, "wait")}
+OTHER_PARAMETERS = {
+    (coordlock.LossSignal, "wait"),
+    (coordlock.AskedSignal, "wait"),
+    (coordlock.Election, "run"),  # of a coroutine function
+}
 #: Parts of object and of the standard library's bases say nothing about us.
 SPECIAL = {"__call__", "__enter__", "__exit__", "__aenter__", "__aexit__", "__await__"}
 
@@ -204,6 +218,15 @@ def test_dir_shows_the_public_names_and_no_modules() -> None:
     assert {name for name in dir(coordlock) if not name.startswith("_")} == set(coordlock.__all__)
 
 
+def is_protocol(member: object) -> bool:
+    """Whether a method is one of `coordlock.runtime.methods.blocking`."""
+    return (
+        inspect.isfunction(member)
+        and inspect.isgeneratorfunction(inspect.unwrap(member))
+        and member.__name__ != inspect.unwrap(member).__name__
+    )
+
+
 def plain(annotation: object) -> str:
     """An annotation without what must differ between the twins."""
     text = str(annotation)
@@ -248,27 +271,9 @@ def test_connecting_takes_the_same_for_both() -> None:
 
 @pytest.mark.parametrize(("sync", "asynchronous"), TWINS)
 def test_what_waits_is_awaited_and_nothing_else(sync: type, asynchronous: type) -> None:
-    waiting = {
-        "acquire",
-        "try_acquire",
-        "release",
-        "convert",
-        "upgrade",
-        "downgrade",
-        "close",
-        "queues",
-        "contenders",
-        "evict",
-        "evict_all",
-        "deadlocks",
-        "describe",
-        "locked",
-        "verify",
-        "wait",
-        "read",
-        "commit",
-        "__aenter__",
-        "__aexit__",
+    # Either it is one protocol, blocking here and awaited there, or it is written twice.
+    waiting = {"__aenter__", "__aexit__", "release", "run", "wait"} | {
+        name for name, member in members(sync).items() if is_protocol(member)
     }
     if issubclass(asynchronous, fencing.AsyncFence):
         waiting |= {"check", "marks", "forget", "execute", "execute_all"}

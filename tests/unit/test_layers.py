@@ -41,6 +41,7 @@ LAYERS: Final = {
         "queue_view",
         "recipe_makers",
         "recipes",
+        "sequencer",
         "signals",
         "transaction",
     },
@@ -70,7 +71,7 @@ OF_BACKENDS: Final = {
     "coordlock_zookeeper",
     "coordlock_zookeeper.errors",
     "coordlock_zookeeper.nodes",
-    "coordlock_zookeeper.session",
+    "coordlock_zookeeper.contenders",
 }
 #: What the library and the testbed never import.
 ABOVE: Final = {"bench", "scripts", "tests"}

@@ -47,7 +47,7 @@ class Violation:
 
 
 def shown(event: Event, origin: int = 0) -> str:
-    """An event in one line; times are in seconds since ``origin`` (nanoseconds)."""
+    """An event in one line, less what is empty; times are in seconds since ``origin`` (in ns)."""
     parts = [f"{(event.at - origin) / 1e9:14.6f} s  {event.process:<10} {type(event).__name__}"]
     for field in fields(event)[2:]:
         value = getattr(event, field.name)
@@ -55,7 +55,8 @@ def shown(event: Event, origin: int = 0) -> str:
             value = f"{(value - origin) / 1e9:.6f} s"
         elif isinstance(value, Mode | Permit):
             value = value.marker
-        parts.append(f"{field.name}={value}")
+        if value != "":
+            parts.append(f"{field.name}={value}")
     return " ".join(parts)
 
 

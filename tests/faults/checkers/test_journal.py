@@ -97,6 +97,8 @@ def test_a_line_is_plain_json() -> None:
         "attempt": "c1-1",
         "lock": "a",
         "claim": "permit3",
+        "together": "",
+        "actor": "",
     }
 
 
@@ -136,7 +138,7 @@ GOOD = b'{"event":"Surveyed","at":1,"process":"o","revision":7}\n'
         (GOOD.replace(b"7", b"true"), "an integer was expected"),
         (GOOD.replace(b'"o"', b"1"), "a text was expected"),
         (
-            encode(AcquireInvoked(1, "c", "x", "a", Mode.EX)).replace(b'"lock"}', b'"what"}'),
+            encode(AcquireInvoked(1, "c", "x", "a", Mode.EX)).replace(b'"lock",', b'"what",'),
             "claim",
         ),
         (encode(FaultBegan(1, "n", "f", "k", Reach.CLOCKS, ())).replace(b"clocks", b"x"), "Reach"),

@@ -6,7 +6,6 @@ import random
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable
 from typing import Final, Self
 
 import pytest
@@ -18,6 +17,7 @@ from coordlock.testing.backend_contract import BOUND
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd
+from tests.integration.disturbing import disturbed
 from tests.integration.etcd.conftest import Join
 
 pytestmark = pytest.mark.faults
@@ -91,52 +91,15 @@ def test_whatever_breaks_observers_know_what_they_see(
     assert isinstance(one, EtcdBackend)
     assert isinstance(two, EtcdBackend)
 
-    def refuse() -> None:
-        proxy.refuse()
-        proxy.drop_connections()
-        time.sleep(chance.uniform(0, 2))
-
-    def hold() -> None:
-        chance.choice([proxy.black_hole, proxy.replies.black_hole])()
-        time.sleep(chance.uniform(0, 4))
-
-    def lose() -> None:
-        proxy.replies.black_hole()
-        time.sleep(chance.uniform(0, 2))
-        proxy.drop_connections()
-
-    def delay() -> None:
-        proxy.delay(chance.uniform(0, 0.1))
-        time.sleep(chance.uniform(0, 1))
-
-    def cut() -> None:
-        proxy.replies.cut_after(chance.randrange(300_000))
-        time.sleep(0.5)
-
-    faults: list[Callable[[], object]] = [proxy.drop_connections, refuse, hold, lose, delay, cut]
-    faults.append(etcd.compact)
     folder = f"{root}-data/"
-    over = threading.Event()
-
-    def disturb() -> None:
-        while not over.is_set():
-            chance.choice(faults)()
-            proxy.heal()
-            time.sleep(chance.uniform(0, 1))
-
     with Writer(one, folder, random.Random(seed)) as writer:
         observed = two.follow(folder, lambda: None)
         judge = Judge(observed, writer)
-        disturber = threading.Thread(target=disturb)
-        disturber.start()
-        try:
+        with disturbed(proxy, chance, [etcd.compact]):
             until = time.monotonic() + DURATION
             while time.monotonic() < until:
                 judge.look()
                 time.sleep(0.002)
-        finally:
-            over.set()
-            disturber.join()
     assert judge.stale
     newest = one.read(folder).result(BOUND).values
     eventually(lambda: observed.view.state is not None and observed.view.state.values == newest)

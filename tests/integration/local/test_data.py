@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +232,40 @@ def test_a_file_that_is_none_of_coordlocks_is_named(url: str, tmp_path: Path) ->
         (tmp_path / "state" / "data").write_bytes(b"something else" * 100)
         with pytest.raises(BackendError, match="damaged, or no file of coordlock's"):
             grant.read("/app/a")
+
+
+class Full(sqlite3.Connection):
+    """As on a disk on which no page can be written: SQLite says so at the end."""
+
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        return super().execute(sql, *arguments)
+
+
+def test_on_a_full_disk_nothing_is_written_and_nobody_tries_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with coordlock.connect(url) as client:
+        with client.lock("a", keeps_value=True) as grant:
+            grant.value = b"one"
+            grant.transaction().put("/app/x", b"one").commit()
+        grant = client.lock("a", keeps_value=True).acquire()
+        grant.value = b"two"
+        with monkeypatch.context() as patched:
+            patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Full))
+            with pytest.raises(BackendError, match="free some space") as caught:
+                grant.transaction().put("/app/x", b"two").commit()
+            assert not isinstance(caught.value, BackendUnavailable)
+            with pytest.raises(BackendError, match="free some space"):
+                grant.release()
+        with client.lock("a", keeps_value=True) as grant:
+            assert grant.value is None
+            found = grant.read("/app/x")
+            assert found is not None
+            assert found.data == b"one"
 
 
 def test_followers_end_with_their_client_and_leave_no_thread(url: str, no_leaks: None) -> None:

@@ -50,8 +50,7 @@ def test_keys_are_plain_nodes_that_stay(client: coordlock.Client, key: str, kazo
         grant.transaction().put(key, b"data").commit()
         assert kazoo.get(key)[0] == b"data"
         assert kazoo.exists(key).ephemeralOwner == 0
-        parent = key.rpartition("/")[0]
-        assert grant.read(parent) == Stored(b"", 1)
+        assert grant.read(key.rpartition("/")[0]) is None
         kazoo.set(key, b"kazoo's")
         assert grant.read(key) == Stored(b"kazoo's", 2)
     client.close()
@@ -66,16 +65,20 @@ def test_a_key_that_is_proven_absent_leaves_nothing_behind(
     assert kazoo.exists(key.rpartition("/")[0]) is None
 
 
-def test_a_key_with_others_below_it_cannot_be_deleted(client: coordlock.Client, key: str) -> None:
+def test_a_key_with_others_below_it_is_deleted_and_they_stay(
+    client: coordlock.Client, key: str, kazoo: Any
+) -> None:
     with client.lock("orders") as grant:
-        grant.transaction().put(f"{key}/below", b"x").commit()
-        with pytest.raises(BackendError, match="has children") as caught:
-            grant.transaction().put(f"{key}-2", b"x").delete(key).commit()
-        assert key in str(caught.value)
-        assert grant.read(f"{key}-2") is None
-        with pytest.raises(BackendError, match="lies below"):
-            grant.transaction().delete(key).put(f"{key}/below", b"y").commit()
-        assert grant.read(f"{key}/below") == Stored(b"x", 1)
+        grant.transaction().put(key, b"x").put(f"{key}/below", b"y").commit()
+        grant.transaction().expect(key, 1).delete(key).commit()
+        assert grant.read(key) is None
+        assert grant.read(f"{key}/below") == Stored(b"y", 1)
+        grant.transaction().expect(key, 0).put(key, b"z").delete(f"{key}/below").commit()
+        assert grant.read(key) == Stored(b"z", 3)
+        grant.transaction().delete(key).put(f"{key}/below", b"").commit()
+        assert grant.read(key) is None
+        grant.transaction().delete(key).delete(f"{key}/below").commit()
+    assert kazoo.exists(key) is None
 
 
 def test_a_key_below_a_contender_of_others_is_an_error(

@@ -85,6 +85,11 @@ def granted_in_one_request(history: History) -> int:
     return max(Counter(one.token for one in history.granted).values(), default=0)
 
 
+def sizes_of_sets(history: History) -> set[int]:
+    """How many locks were granted together."""
+    return set(Counter(one.invoked.together for one in history.granted).values())
+
+
 def visited(history: History) -> bool:
     """Whether clients were closed that held, and others that waited."""
     held = (isinstance(one.release_answer, ReleaseFailed) for one in history.granted)
@@ -116,6 +121,13 @@ MEANS_SOMETHING: dict[str, Callable[[History], bool]] = {
         granted_in_one_request(history) > 1
         and failures(history) >= {"busy", "AcquireTimeout", "CancelledError"}
     ),
+    "multi": lambda history: {1, 2, 3} <= sizes_of_sets(history),
+    "tree": lambda history: (
+        {1, 2, 3} <= sizes_of_sets(history)
+        and {one.claim for one in history.granted} >= {Mode.CR, Mode.CW, Mode.PR, Mode.EX}
+    ),
+    "deadlock": lambda history: "DeadlockDetected" in failures(history),
+    "convert": lambda history: adds(history) > 20,
 }
 
 
@@ -125,7 +137,7 @@ PATIENT = replace(DEFAULT_BOUNDS, signal=5_000_000_000)
 CALM_RUNS = [
     pytest.param(workload, *backend.values, marks=backend.marks)
     for backend, workloads in (
-        (pytest.param("local"), WORKLOADS.keys() - {"guarded", "crowd"}),
+        (pytest.param("local"), WORKLOADS.keys() - {"crowd"}),
         (ETCD, {"register", "permits", "guarded", "crowd"}),
         (ZOOKEEPER, {"modes", "queue", "guarded"}),
     )

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+import itertools
+from dataclasses import replace
 
-from coordlock.errors import DeadlockDetected
-from tests.simulation.world import Party, World
+import pytest
+from coordlock_memory import MemoryService
+
+from coordlock.errors import CoordlockError, DeadlockDetected
+from coordlock.grant import Grant
+from coordlock.kernel.acquisition import acquisition
+from coordlock.kernel.conversion import Conversions
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import AnyClaim, Convertible, Mode
+from coordlock.model.contender import Contender, Snapshot
+from coordlock.runtime.caller import this_thread
+from tests.simulation.world import Call, Party, World
 
 ERROR = DeadlockDetected("q", ("one", "another"))
 
@@ -45,3 +56,68 @@ def test_what_leaves_is_not_given_up(world: World, party: Party) -> None:
     grant._ticket.give_up(ERROR)
     world.settle()
     assert grant._ticket.end.result(0) is None
+
+
+def acquired(party: Party, queue: str, claim: AnyClaim) -> Grant:
+    """A grant whose caller is known."""
+    call = party.run(acquisition(party.engine, {queue: claim}, None, this_thread()))
+    party.world.settle()
+    return party.grant(call.result)
+
+
+def circle(world: World) -> tuple[Call[None], Call[Ticket]]:
+    """A conversion that waits for a reader, and the reader, which came before: it waits, too."""
+    one, two = world.party(), world.party()
+    acquired(one, "b", Mode.EX)
+    acquired(two, "a", Mode.PR)
+    converting = acquired(one, "a", Convertible(Mode.PR))
+    conversion = one.run(converting._convert(Mode.EX, None))
+    waiting = two.run(acquisition(two.engine, {"b": Mode.EX}, None, this_thread()))
+    world.settle()
+    return conversion, waiting
+
+
+def test_a_conversion_that_was_told_something_just_then_is_looked_at_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is done already does not fail: the conversion would wait for ever."""
+    give_up = Conversions._give_up
+    asked: list[CoordlockError] = []
+
+    def too_late(self: Conversions, error: CoordlockError) -> bool:
+        if not asked:
+            self._news.resolve(None)
+        asked.append(error)
+        return give_up(self, error)
+
+    monkeypatch.setattr(Conversions, "_give_up", too_late)
+    monkeypatch.setattr("coordlock.model.waits._age", lambda one: (-one.order, one.id))
+    conversion, waiting = circle(world)
+    world.advance(30.0)
+    assert len(asked) == 2
+    assert isinstance(conversion.error, DeadlockDetected)
+    assert not waiting.done
+
+
+def test_what_was_published_in_between_may_have_ended_the_circle(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversion, waiting = circle(world)
+    found = MemoryService.snapshot
+
+    def changed(self: MemoryService, queue: str, upto: Contender | None = None) -> Snapshot:
+        snapshot = found(self, queue, upto)
+        changing = (
+            replace(one, version=next(versions)) if isinstance(one.claim, Convertible) else one
+            for one in snapshot.contenders
+        )
+        return replace(snapshot, contenders=tuple(changing))
+
+    versions = itertools.count(100)
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryService, "snapshot", changed)
+        world.advance(30.0)
+        assert not conversion.done
+        assert not waiting.done
+    world.advance(30.0)
+    assert isinstance(waiting.error, DeadlockDetected)

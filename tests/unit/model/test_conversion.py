@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordlock.model import conversion
 from coordlock.model.admission import blockers, holders, next_in_line
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.conversion import Deadlock, Publish, Wait, next_step
 
 CONVERTIBLE = [Mode.CR, Mode.CW, Mode.PR, Mode.PW, Mode.EX]
+
+
+class Stuck(AssertionError):
+    """Somebody waits for ever."""
 
 
 @dataclass(eq=False)
@@ -53,6 +61,8 @@ class World:
         self.parties: list[Party] = []
         self.states: list[tuple[Contender, ...]] = [()]
         self.orders = 0
+        #: Whether to look if those that give up must.
+        self.doubts = True
 
     @property
     def queue(self) -> tuple[Contender, ...]:
@@ -154,12 +164,39 @@ class World:
                 party.seen, party.waits_for = snapshot, contenders
                 assert contenders
             case Deadlock():
+                if self.doubts and not party.lags:
+                    self.check_circle(party)
                 party.outcomes.append("deadlock")
                 party.target, party.waits_for = None, ()
                 mine = party.me.claim
                 assert isinstance(mine, Convertible)
                 if mine.target is not None:
                     party.outbox = replace(mine, target=None, yields_to=None)
+
+    def check_circle(self, party: Party) -> None:
+        """See that ``party`` would wait for ever if it did not give up, unless another one did.
+
+        Only where all others know what they do: a circle may be seen that others just leave.
+        """
+        for one in self.parties:
+            claim = one.me.claim
+            if one is not party and not one.gone and isinstance(claim, Convertible):
+                is_undecided = claim.target is not None and claim.yields_to is None
+                takes_back = claim.target is not None and one.target is None
+                if is_undecided or takes_back:
+                    return
+        course = deepcopy(self)
+        course.doubts = False
+        for one in course.parties:
+            one.outcomes.clear()
+        with patch.object(conversion, "_is_stuck_behind", lambda *_: False), suppress(Stuck):
+            mine = course.parties[party.number]
+            course.convert(mine)
+            if mine.outbox is not None:
+                course.publish(mine)
+            course.end()
+            others = [one for one in course.parties if "deadlock" in one.outcomes]
+            assert others, f"{party.me} gave up for nothing in {self.queue}"
 
     def give_up(self, party: Party) -> None:
         """The time of its conversion is up."""
@@ -253,7 +290,8 @@ class World:
             self.move(*self.dice.choice(moves), ends=True)
             self.check()
         stuck = [party for party in self.parties if not party.gone]
-        assert not stuck, f"{[party.me for party in stuck]} wait for ever in {self.queue}"
+        if stuck:
+            raise Stuck(f"{[party.me for party in stuck]} wait for ever in {self.queue}")
 
 
 @pytest.mark.parametrize(
@@ -360,6 +398,22 @@ def test_one_that_a_decided_conversion_keeps_out_is_not_waited_for() -> None:
     assert next_step(snapshot, snapshot.contenders[1], Mode.PR) == Publish(Convertible(Mode.PR))
 
 
+@pytest.mark.parametrize("decided", [None, ()], ids=["undecided", "decided"])
+def test_a_reader_that_goes_first_is_not_taken_for_one_that_waits_for_me(
+    decided: tuple[tuple[int, int], ...] | None,
+) -> None:
+    """The other one converts as well, and waits for nobody: there is no circle."""
+    other = Convertible(Mode.CR, Mode.PR, decided)
+    snapshot = queue(Convertible(Mode.PR, Mode.EX), Mode.PR, other)
+    step = next_step(snapshot, snapshot.contenders[0], Mode.EX)
+    assert step == Publish(Convertible(Mode.PR, Mode.EX, ((2, 3),)))
+
+
+def test_who_could_be_granted_but_for_a_conversion_that_is_not_decided_holds() -> None:
+    snapshot = queue(Convertible(Mode.PR, Mode.EX), Mode.PR, Mode.EX, Mode.PR)
+    assert holders(snapshot) == {"c1", "c2"}
+
+
 def test_a_contender_before_is_waited_for_whether_it_holds_or_not() -> None:
     """It waits for none behind it, so it would be let in beside the converted one."""
     snapshot = queue(Mode.PR, Mode.CW, Convertible(Mode.CR, Mode.PR))
@@ -368,6 +422,12 @@ def test_a_contender_before_is_waited_for_whether_it_holds_or_not() -> None:
     assert isinstance(step.claim, Convertible)
     decided = queue(Mode.PR, Mode.CW, step.claim)
     assert next_step(decided, decided.contenders[2], Mode.PR) == Wait((decided.contenders[1],))
+
+
+def test_a_target_that_an_earlier_conversion_has_left_behind_is_taken_back_first() -> None:
+    snapshot = queue(Convertible(Mode.CR, Mode.CW, ()), Mode.CR)
+    step = next_step(snapshot, snapshot.contenders[0], Mode.EX)
+    assert step == Publish(Convertible(Mode.CR))
 
 
 def test_a_weaker_mode_is_taken_at_once() -> None:
@@ -388,7 +448,21 @@ def test_what_is_published_is_read_again() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, b"", b"\xff", b"[]", b"{}", b'{"mode": "XX"}', b'{"mode": "PR", "target": 5}', b"7"],
+    [
+        *(
+            None,
+            b"",
+            b"\xff",
+            b"[]",
+            b"{}",
+            b'{"mode": "XX"}',
+            b'{"mode": "PR", "target": 5}',
+            b"7",
+        ),
+        b'{"mode": "PR", "yields_to": [[Infinity, 1]]}',
+        b"[" * 100_000,
+    ],
+    ids=lambda value: str(value)[:30],
 )
 def test_what_cannot_be_read_counts_as_exclusive(value: bytes | None) -> None:
     assert Convertible.decode(value) == Convertible(Mode.EX)
@@ -399,6 +473,14 @@ def test_what_cannot_be_read_counts_as_exclusive(value: bytes | None) -> None:
 
 def _nobody(*_: object, **__: object) -> bool:
     return False
+
+
+def _none(_: Snapshot) -> frozenset[str]:
+    return frozenset()
+
+
+def _all(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(one.id for one in snapshot.contenders)
 
 
 def _everybody(*_: object, **__: object) -> bool:
@@ -414,8 +496,8 @@ def _nothing(others: object) -> Iterator[object]:
 
 
 WRONG = {
-    "none behind is waited for": ("coordlock.model.conversion._may_be_granted", _nobody),
-    "all behind are waited for": ("coordlock.model.conversion._may_be_granted", _everybody),
+    "none behind is waited for": ("coordlock.model.conversion.holders", _none),
+    "all behind are waited for": ("coordlock.model.conversion.holders", _all),
     "targets exclude nobody": ("coordlock.model.claim.Convertible.excludes", _by_mode_alone),
     "those that go first are not let pass": (
         "coordlock.model.claim.Convertible.lets_pass",

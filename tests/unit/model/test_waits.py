@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordlock.model.admission import holders
-from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.admission import holders, obstacles
+from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.waits import Wait, deadlocks, needed
 
@@ -93,22 +93,32 @@ class Town:
 def test_a_deadlock_is_found_exactly_where_somebody_waits_for_ever(
     seed: int, parties: int, queues: int, claims: list[Claim]
 ) -> None:
-    town = Town(seed, parties, queues, claims)
-    for _ in range(parties + 1):
+    see_who_is_stuck(Town(seed, parties, queues, claims))
+
+
+def see_who_is_stuck(town: Town) -> None:
+    """Let victims leave, until nobody waits for ever; each must be the youngest that could."""
+    for _ in range(len(town.parties) + 1):
         found = list(deadlocks(town.published(), town.snapshots()))
+        waiting = {id for wait in town.published() for _, id in wait.waits}
+        for deadlock in found:
+            able = [one.waiter for one in deadlock.steps if one.waiter.id in waiting]
+            assert max(able, key=lambda one: one.order).id == deadlock.victim
         victims = {deadlock.victim for deadlock in found}
         stuck = town.go_on()  # what can go on takes nothing from a circle
         assert bool(stuck) is bool(victims)
         for victim in victims:
-            [party] = [one for one in stuck if one.places[-1][1].id == victim]
+            parties = [one for one in stuck if one.places and one.places[-1][1].id == victim]
+            assert len(parties) == 1, "a victim that is not stuck"
+            [party] = parties
             assert len(party.places) > 1, "a victim that holds nothing"
             town.leave(party)
         if not stuck:
             return
-    pytest.fail("as many victims as parties are not enough")
+    raise AssertionError("as many victims as parties are not enough")
 
 
-def ex(id: str, order: int, claim: Claim = Mode.EX) -> Contender:
+def ex(id: str, order: int, claim: AnyClaim = Mode.EX) -> Contender:
     return Contender(id, f"q/{order}", claim, order, order)
 
 
@@ -143,3 +153,96 @@ def test_what_is_no_record_says_nothing(text: str) -> None:
 def test_a_record_says_what_was_published() -> None:
     wait = Wait("in thread 'x'", (("a b", "1"),), frozenset({"2", "3"}))
     assert Wait.decode(wait.encode()) == wait
+
+
+# With conversions
+
+
+def convertible(id: str, order: int, *ranges: tuple[int, int], target: bool = True) -> Contender:
+    """A reader that is to be a writer once those in ``ranges`` have gone."""
+    goes_first = ranges if target else None
+    return ex(id, order, Convertible(Mode.PR, Mode.EX if target else None, goes_first))
+
+
+def test_a_conversion_that_waits_for_a_reader_that_waits_for_its_client_is_a_deadlock() -> None:
+    """The reader came later; but the place with which the other one waits is older."""
+    queues = {
+        "a": Snapshot("a", (convertible("c", 1, (3, 3)), ex("r", 3, Mode.PR))),
+        "b": Snapshot("b", (ex("c2", 2), ex("r2", 4))),
+    }
+    waits = [
+        Wait("C", (("a", "c"),), frozenset({"c", "c2"})),
+        Wait("R", (("b", "r2"),), frozenset({"r"})),
+    ]
+    [deadlock] = deadlocks(waits, queues)
+    assert deadlock.victim == "r2"
+    steps = [(one.waiter.id, one.blocker.id, one.holding) for one in deadlock.steps]
+    assert steps == [("r2", "c2", True), ("c", "r", True)]
+
+
+def test_a_conversion_that_has_not_decided_who_goes_first_is_in_no_circle_with_readers() -> None:
+    """The reader behind it holds, and goes on: nobody waits for ever."""
+    undecided = ex("c", 1, Convertible(Mode.PR, Mode.EX))
+    queues = {
+        "a": Snapshot("a", (undecided, ex("r", 3, Mode.PR))),
+        "b": Snapshot("b", (ex("c2", 2),)),
+    }
+    waits = [Wait("C", (("a", "c"),), frozenset({"c", "c2"}))]
+    assert list(deadlocks(waits, queues)) == []
+
+
+def test_who_waits_for_a_conversion_and_holds_what_its_client_waits_for_is_in_a_circle() -> None:
+    """The late reader is not let pass, and has what the converting one's other place waits for."""
+    queues = {
+        "a": Snapshot("a", (convertible("c", 1, (2, 2)), ex("r", 2, Mode.PR), ex("l", 5, Mode.PR))),
+        "b": Snapshot("b", (ex("l2", 3), ex("r2", 4))),
+    }
+    waits = [
+        Wait("R", (("b", "r2"),), frozenset({"r"})),
+        Wait("L", (("a", "l"),), frozenset({"l2"})),
+        Wait("C", (("a", "c"),), frozenset({"c"})),
+    ]
+    [deadlock] = deadlocks(waits, queues)
+    assert deadlock.victim == "l"
+    steps = [(one.waiter.id, one.blocker.id) for one in deadlock.steps]
+    assert steps == [("l", "c"), ("c", "r"), ("r2", "l2")]
+
+
+# The model can fail: each of these rules is needed
+
+
+def _nobody_goes_on(_: object) -> None:
+    """Who can go on counts as stuck."""
+
+
+def _oldest(contender: Contender) -> tuple[int, str]:
+    return -contender.order, contender.id
+
+
+def _any_of_them(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:
+    return obstacles(snapshot, me)[0], 1
+
+
+def _holders_alone(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:
+    ahead, most = obstacles(snapshot, me)
+    return tuple(one for one in ahead if one.id in holders(snapshot)), most
+
+
+WRONG = {
+    "who can go on counts as stuck": ("coordlock.model.waits._Graph._free", _nobody_goes_on),
+    "the oldest gives up": ("coordlock.model.waits._age", _oldest),
+    "one holder of a semaphore is enough": ("coordlock.model.waits.obstacles", _any_of_them),
+    "who waits is in nobody's way": ("coordlock.model.waits.obstacles", _holders_alone),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_model_finds_what_is_wrong(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*WRONG[wrong])
+    for seed in range(3000):
+        town = Town(seed, 2 + seed % 6, 2 + seed % 4, [Mode.PR, Mode.EX])
+        try:
+            see_who_is_stuck(town)
+        except AssertionError:
+            return
+    pytest.fail("it was not found")

@@ -100,7 +100,7 @@ def test_sequences_of_all_sorts_of_children(child: str, sequence: int | None) ->
     "stem",
     [
         *("x__", "x__other__", "x__new__rlock__", "__rlock", "x__permit0__lock__", "x__nl__lock__"),
-        *("_c_x-latch-", "_c_x-pw-rlock-", "_c_x-permit0-lock-", "_c_x-__OTHR__", "_c_-lock-"),
+        *("_c_x-other-", "_c_x-pw-rlock-", "_c_x-permit0-lock-", "_c_x-__OTHR__", "_c_-lock-"),
     ],
 )
 def test_an_unknown_marker_counts_as_exclusive(stem: str) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from coordlock_zookeeper.transactions import GuardedData, plan
+from coordlock_zookeeper.transactions import GuardedData, Known, plan
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kazoo.exceptions import (
@@ -20,7 +20,15 @@ from kazoo.exceptions import (
     RolledBackError,
     RuntimeInconsistency,
 )
-from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData
+from kazoo.protocol.serialization import (
+    CheckVersion,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    SetData,
+    Transaction,
+)
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from coordlock.backend import Delete as DeleteKey
@@ -39,8 +47,8 @@ from coordlock.runtime.driver import run_in_background
 ME = Contender(id="me", key="/locks/q/me__lock__0000000000", claim=Mode.EX, order=0)
 OTHER = ME.key.replace("me", "other")
 
-#: Path to data and znode version.
-Nodes = dict[str, tuple[bytes, int]]
+#: Path to data, None where it is no key, and znode version.
+Nodes = dict[str, tuple[bytes | None, int]]
 
 
 def parent(path: str) -> str:
@@ -70,17 +78,29 @@ class Tree:
     """A server, and the client to it; ``meddle`` is called before each request."""
 
     chroot = ""
-    default_acl = None
+    last_zxid = 0
 
     def __init__(self, nodes: Nodes, meddle: Callable[[Nodes], None] = lambda _: None) -> None:
         self.nodes = nodes
         self.meddle = meddle
-        #: How often a multi came, and what was there before the last one.
+        #: How often a multi came, what was there before the last one, and at each moment since.
         self.multis = 0
         self.before: Nodes = {}
+        self.since: list[Nodes] = []
         self.refused: dict[str, Exception] = {}
         self.lost_after: int | None = None
-        self.logger = SimpleNamespace(log=lambda *_: None)
+
+    def _call(self, request: Any, answer: Any) -> None:
+        self.meddle(self.nodes)
+        self.since.append(dict(self.nodes))
+        if isinstance(request, Transaction):
+            self.commit(request.operations, answer)
+        elif request.path not in self.nodes:
+            answer.set_exception(NoNodeError())
+        else:
+            data, version = self.nodes[request.path]
+            stat = SimpleNamespace(version=version, dataLength=len(data or b""))
+            answer.set({Exists: stat, GetData: (data, stat)}[type(request)])
 
     def exists_async(self, path: str) -> Answer:
         self.meddle(self.nodes)
@@ -93,29 +113,23 @@ class Tree:
         data, version = self.nodes[path]
         return Answer((data, SimpleNamespace(version=version)))
 
-    def transaction(self) -> Any:
-        from kazoo.client import TransactionRequest
-
-        request = TransactionRequest(self)
-        request.commit_async = lambda: self.commit(request.operations)
-        return request
-
-    def commit(self, operations: Sequence[Any]) -> Answer:
-        self.meddle(self.nodes)
+    def commit(self, operations: Sequence[Any], answer: Any) -> None:
         self.multis += 1
         if self.multis == self.lost_after:
-            return Answer(exception=ConnectionLoss())
+            answer.set_exception(ConnectionLoss())
+            return
         self.before, after = dict(self.nodes), dict(self.nodes)
+        self.since = [self.before]
         for number, operation in enumerate(operations):
             error = self.refused.get(operation.path) or do(operation, after)
             if error is not None:
                 rest = len(operations) - number - 1
-                return Answer(
-                    [RolledBackError()] * number + [error] + [RuntimeInconsistency()] * rest
-                )
+                undone = [RolledBackError()] * number
+                answer.set([*undone, error, *[RuntimeInconsistency()] * rest])
+                return
         self.nodes.clear()
         self.nodes.update(after)
-        return Answer([True] * len(operations))
+        answer.set([True] * len(operations))
 
 
 def do(operation: Any, nodes: Nodes) -> Any:
@@ -153,23 +167,26 @@ def outcome(tree: Tree, operations: Sequence[Operation]) -> BaseException | None
     return run_in_background(guarded(tree).commit((ME,), operations)).exception(0)
 
 
-def should_be(nodes: Nodes, operations: Sequence[Operation]) -> Nodes:
-    """The nodes after ``operations``, all of them at once."""
-    after = dict(nodes)
+def keys_of(nodes: Nodes) -> dict[str, bytes]:
+    """The keys among the nodes, with what they hold."""
+    return {path: data for path, (data, _) in nodes.items() if data is not None}
+
+
+def should_be(nodes: Nodes, operations: Sequence[Operation]) -> dict[str, bytes]:
+    """The keys after ``operations``, all of them at once."""
+    after = keys_of(nodes)
     for one in operations:
         if isinstance(one, DeleteKey):
             after.pop(one.key, None)
     for one in operations:
         if isinstance(one, Put):
-            for path in with_ancestors([parent(one.key)]):
-                after.setdefault(path, (b"", 0))
-            was = nodes.get(one.key)
-            after[one.key] = (one.data, 0 if was is None else was[1] + 1)
+            after[one.key] = one.data
     return after
 
 
 def unmet(nodes: Nodes, expected: Expect) -> bool:
-    return (nodes[expected.key][1] + 1 if expected.key in nodes else 0) != expected.version
+    data, version = nodes.get(expected.key, (None, 0))
+    return (0 if data is None else version + 1) != expected.version
 
 
 KEYS = ["/a", "/b", "/a/a", "/a/b", "/b/b", "/a/a/a"]
@@ -200,7 +217,7 @@ def test_a_transaction_is_done_as_a_whole_or_fails_for_its_reason_and_does_nothi
     still_there: bool,
     meddling: list[str | None],
 ) -> None:
-    nodes: Nodes = dict.fromkeys(with_ancestors([OTHER, *there]), (b"", 0))
+    nodes: Nodes = dict.fromkeys(with_ancestors([OTHER, *there]), (None, 0))
     nodes |= {path: (b"", version) for path, version in there.items()}
     if still_there:
         nodes[ME.key] = (b"", 0)
@@ -212,7 +229,8 @@ def test_a_transaction_is_done_as_a_whole_or_fails_for_its_reason_and_does_nothi
             return
         if key not in nodes:
             for path in with_ancestors([key]):
-                nodes.setdefault(path, (b"", 0))
+                nodes.setdefault(path, (None, 0))
+            nodes[key] = (b"", 0)
         elif not any(parent(one) == key for one in nodes):
             del nodes[key]
 
@@ -222,29 +240,42 @@ def test_a_transaction_is_done_as_a_whole_or_fails_for_its_reason_and_does_nothi
     expected = [one for one in operations if isinstance(one, Expect)]
     if error is None:
         assert still_there
-        assert not any(unmet(tree.before, one) for one in expected)
-        assert tree.nodes == should_be(tree.before, operations)
+        hollow = {path for path, (data, _) in tree.before.items() if data is None}
+        assert not any(unmet(tree.before, one) for one in expected if one.key not in hollow)
+        assert not any(one.version > 1 for one in expected if one.key in hollow)
+        assert keys_of(tree.nodes) == should_be(tree.before, operations)
+        written = {one.key for one in operations if not isinstance(one, Expect)}
+        assert all(tree.nodes[path] == tree.before[path] for path in tree.before.keys() - written)
         return
     assert left != meddling or tree.nodes == at_first
     if isinstance(error, Evicted):
         assert not still_there
     elif isinstance(error, VersionMismatch):
         assert still_there
-        assert unmet(tree.before, Expect(error.key, error.expected))
+        assert any(unmet(nodes, Expect(error.key, error.expected)) for nodes in tree.since)
         assert Expect(error.key, error.expected) in expected
     else:
         assert type(error) is BackendError
-        puts = {one.key for one in operations if isinstance(one, Put)}
-        deletes = {one.key for one in operations if isinstance(one, DeleteKey)}
-        below = with_ancestors([parent(key) for key in puts])
-        if "children" in str(error):
-            after = should_be(tree.before, operations)
-            assert any(parent(path) in deletes for path in after)
-        elif "lies below" in str(error):
-            assert below & deletes
-        else:
-            assert "all the time" in str(error)
-            assert meddling
+        assert "all the time" in str(error)
+        assert meddling
+
+
+def test_a_key_with_others_below_it_loses_its_data() -> None:
+    tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a/b/c"]), (b"1", 0)))
+    assert outcome(tree, [DeleteKey("/a"), DeleteKey("/a/b/c"), Put("/a/x", b"")]) is None
+    assert {path: data for path, (data, _) in tree.nodes.items() if path.startswith("/a")} == {
+        "/a": None,
+        "/a/b": b"1",
+        "/a/x": b"",
+    }
+
+
+def test_a_node_without_data_is_expected_to_be_no_key() -> None:
+    tree = Tree(dict.fromkeys(with_ancestors([ME.key]), (b"", 0)) | {"/a": (None, 3)})
+    operations: list[Operation] = [Expect("/a", 0), Put("/a", b"x")]
+    assert outcome(tree, operations) is None
+    assert tree.nodes["/a"] == (b"x", 4)
+    assert isinstance(outcome(tree, operations), VersionMismatch)
 
 
 def test_what_exists_is_written_by_one_multi() -> None:
@@ -272,7 +303,7 @@ def test_every_multi_begins_with_the_contender() -> None:
     operations: list[Operation] = [Put("/a", b""), Expect("/b", 0), Expect("/c", 3)]
     operations += [DeleteKey("/d")]
     for absent in (set[str](), {"/a", "/d"}):
-        first, *rest = plan([ME.key], operations, absent)
+        first, *rest = plan([ME.key], operations, Known(absent))
         assert (first.kind, first.path, first.version) == ("check", ME.key, -1)
         assert ME.key not in {step.path for step in rest}
 
@@ -337,7 +368,8 @@ def test_the_first_read_over_a_new_connection_proves_by_a_write_that_it_is_new_e
     ("znode", "version"), [(0, 1), (2**31 - 1, 2**31), (-(2**31), 2**31 + 1), (-2, 2**32 - 1)]
 )
 def test_versions_are_counted_past_the_end_of_zookeepers_numbers(znode: int, version: int) -> None:
-    tree = Tree(dict.fromkeys(with_ancestors([ME.key]), (b"", 0)) | {"/a": (b"", znode)})
+    nodes: Nodes = dict.fromkeys(with_ancestors([ME.key]), (None, 0))
+    tree = Tree(nodes | {"/a": (b"", znode)})
     assert run_in_background(guarded(tree).fetch(ME, "/a")).result(0) == Stored(b"", version)
     assert outcome(tree, [Expect("/a", version)]) is None
     assert (

@@ -1,0 +1,116 @@
+"""A place that is followed, and what those who observe it are told. All by the line's worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from coordlock.backend import Listing
+from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.log import Log
+from coordlock.model.contender import Snapshot
+from coordlock.runtime.promise import Promise
+from coordlock_zookeeper.errors import SERVICE
+from coordlock_zookeeper.places import Place
+
+__all__ = ["Following", "Observer", "Reader"]
+
+log = Log("coordlock.zookeeper")
+
+State = TypeVar("State", Snapshot, Listing)
+
+
+class Observer(Protocol):
+    """Who is told: an `Observation`, or a `Reader`."""
+
+    def show(self, state: Any, /) -> None:
+        """This is the newest state."""
+
+    def doubt(self, since: float, /) -> None:
+        """The newest state may have changed since then."""
+
+    def end(self, error: CoordlockError, since: float, /) -> None:
+        """Nothing more comes."""
+
+
+class Reader(Generic[State]):
+    """Wants one state, and gives up where an observation would go on."""
+
+    def __init__(self, promise: Promise[State]) -> None:
+        self._promise: Promise[State] = promise
+
+    def show(self, state: State) -> None:
+        self._promise.resolve(state)
+
+    def doubt(self, since: float) -> None:
+        self._promise.fail(BackendUnavailable(SERVICE, "the connection was lost"))
+
+    def end(self, error: CoordlockError, since: float) -> None:
+        self._promise.fail(error)
+
+
+class Following:
+    """A place, and who observes it.
+
+    Args:
+        name: what tells it apart.
+        since: the present, in which nothing is known yet.
+
+    Attributes:
+        observers: those who are told.
+        state: the newest state; None while it is in doubt.
+        turn: counts how often the place was begun anew; answers to what was asked before are late.
+    """
+
+    def __init__(self, name: object, place: Place[Any], since: float) -> None:
+        self.name: Final = name
+        self.place: Final = place
+        self.observers: list[Observer] = []
+        self.state: Any = None
+        self.turn = 0
+        self._since = since
+
+    def begin(self) -> None:
+        """Read all of it anew."""
+        self.turn += 1
+        self.place.restart()
+
+    def join(self, observer: Observer) -> None:
+        """Tell ``observer``, too."""
+        self.observers.append(observer)
+        if self.state is not None:
+            _call(lambda: observer.show(self.state))
+
+    def show(self, zxid: int, told: float) -> None:
+        """The place is complete: show it. All was told that had happened by the moment ``told``."""
+        self.state, self._since = self.place.state(zxid), told
+        self._tell(lambda one: one.show(self.state))
+
+    def told(self, told: float) -> None:
+        """All was told that had happened by the moment ``told``.
+
+        What was told may have yet to be read. Then the state is as old as it was before.
+        """
+        if self.state is not None and self.place.is_complete:
+            self._since = told
+
+    def doubt(self) -> None:
+        """The state may not be the newest any more, and no answer counts that is yet to come."""
+        self.begin()
+        self.state = None
+        self._tell(lambda one: one.doubt(self._since))
+
+    def end(self, error: CoordlockError) -> None:
+        """End all observations, because of ``error``."""
+        self._tell(lambda one: one.end(error, self._since))
+
+    def _tell(self, tell: Callable[[Observer], None]) -> None:
+        for observer in self.observers.copy():
+            _call(lambda: tell(observer))  # noqa: B023
+
+
+def _call(tell: Callable[[], None]) -> None:
+    try:
+        tell()
+    except Exception:
+        log.exception("the callback of an observation failed")

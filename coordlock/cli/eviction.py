@@ -1,0 +1,183 @@
+"""``coordlock break``: freeing a lock that is stuck, or asking its holder to."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Final
+
+from coordlock.cli.connection import connected
+from coordlock.cli.exits import Exit, complain
+from coordlock.cli.options import name_argument, seconds, service_options, settings_of
+from coordlock.cli.parser import Aborted, Parser, UsageError, whole
+from coordlock.cli.queue import dashed, mode_of
+from coordlock.cli.signals import Interrupted
+from coordlock.cli.text import age, echo, listed, printable
+from coordlock.client import Client
+from coordlock.model.names import check_name
+from coordlock.queue_view import QueueMember
+
+__all__ = ["break_", "parser"]
+
+#: What a person may answer.
+_ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False, "": False}
+#: Seconds from one look to the next, whether those that were asked have gone.
+_INTERVAL: Final = 0.2
+
+
+def parser() -> Parser:
+    """Its parser."""
+    parser = Parser(
+        "coordlock break",
+        break_,
+        usage="[OPTIONS] NAME",
+        example="coordlock break nightly --token 33",
+    )
+    name_argument(parser)
+    parser.option(
+        "--token",
+        type=whole(1, 2**63 - 1),
+        metavar="N",
+        help="Evict the contender with this token, holding or not.",
+    )
+    parser.flag("--all", dest="everybody", help="Evict all, from the end: no waiter is granted.")
+    parser.flag("--yes", help="Don't ask.")
+    parser.flag("--ask", help="Evict nobody: ask the holder to release the lock.")
+    parser.option("--reason", metavar="TEXT", help="With --ask: what the holder is told.")
+    parser.option(
+        "--wait",
+        type=seconds,
+        metavar="DURATION",
+        help="With --ask: for how long to wait until it has. Default: not at all.",
+    )
+    service_options(parser)
+    return parser.finished()
+
+
+def break_(
+    *,
+    name: str,
+    token: int | None,
+    everybody: bool,
+    yes: bool,
+    ask: bool,
+    reason: str | None,
+    wait: float | None,
+    url: str | None,
+    connect_timeout: float | None,
+) -> int:
+    """Evict the holder of the lock NAME from its queue.
+
+    It is told that it lost the lock, but nothing stops it: make sure that it is no longer at
+    work, or that what it works on refuses its token. The exit status is 1 if there was nobody to
+    evict.
+
+    With --ask, all holders are asked to release it, or the one with --token, and keep it as long as
+    they want. Programs hear of that that use grant.asked, and `coordlock run --on-ask`. The exit
+    status is 1 if nobody holds it, or if one still holds it after --wait.
+    """
+    check_name(name)
+    if token is not None and everybody:
+        raise UsageError("--token and --all exclude each other")
+    if ask:
+        with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+            return _ask(client, name, token, reason or "", wait)
+    if reason is not None or wait is not None:
+        raise UsageError("--reason and --wait are for --ask")
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("stdin is no terminal, so nobody can be asked: add --yes")
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        queue_view = client.contenders(name)
+        chosen = _choose(queue_view, token, everybody)
+        if not chosen:
+            complain(_nobody(name, queue_view, token))
+            return Exit.FAILED
+        if not yes:
+            for one in chosen:
+                echo(f"  {_describe(one)}", err=True)
+            echo("Nothing stops them: they may still be at work.", err=True)
+            _confirm(f"Evict from {name!r}?")
+        if everybody:
+            evicted = client.evict_all(name)
+        else:
+            evicted = tuple(one for one in chosen if client.evict(one))
+    there = {one.contender.key for one in evicted}
+    for one in chosen:
+        if one.contender.key not in there:
+            echo(f"already gone: {_describe(one)}")
+    for one in evicted:
+        echo(f"evicted: {_describe(one)}")
+    return Exit.OK if evicted else Exit.FAILED
+
+
+def _ask(client: Client, name: str, token: int | None, reason: str, wait: float | None) -> int:
+    """Ask the holders of ``name``, and wait for them; the exit status."""
+    chosen: QueueMember | None = None
+    if token is not None:
+        queue_view = client.contenders(name)
+        chosen = next((one for one in queue_view if one.token == token), None)
+        if chosen is None:
+            complain(_nobody(name, queue_view, token))
+            return Exit.FAILED
+    asked = client.ask_to_release(name, reason, contender=chosen)
+    if not asked:
+        complain(f"nobody holds {name!r}")
+        return Exit.FAILED
+    for one in asked:
+        echo(f"asked: {_describe(one)}")
+    if wait is None:
+        return Exit.OK
+    there, end = {one.contender for one in asked}, time.monotonic() + wait
+    while there := there & {one.contender for one in client.contenders(name)}:
+        if time.monotonic() >= end:
+            complain(f"{name!r} is still held by {listed(list(map(str, there)))}")
+            return Exit.FAILED
+        time.sleep(_INTERVAL)
+    return Exit.OK
+
+
+def _confirm(question: str) -> None:
+    """Raises `Aborted` for a no."""
+    is_sure: bool | None = None
+    try:
+        while is_sure is None:
+            echo(f"{question} [y/N]: ", end="", err=True)
+            if not (answer := sys.stdin.readline()):
+                raise Aborted
+            is_sure = _ANSWERS.get(answer.strip().lower())
+    except (Aborted, Interrupted):
+        echo(err=True)  # what comes next is no answer
+        raise
+    if not is_sure:
+        raise Aborted
+
+
+def _choose(
+    queue_view: tuple[QueueMember, ...], token: int | None, everybody: bool
+) -> tuple[QueueMember, ...]:
+    if everybody:
+        return queue_view
+    if token is not None:
+        return tuple(one for one in queue_view if one.token == token)
+    holding = tuple(one for one in queue_view if one.holding)
+    if len(holding) > 1:
+        tokens = ", ".join(str(one.token) for one in holding)
+        raise UsageError(f"{len(holding)} hold it: choose --token ({tokens}) or --all")
+    return holding
+
+
+def _nobody(name: str, queue_view: tuple[QueueMember, ...], token: int | None) -> str:
+    """Why there is nobody to evict."""
+    if token is None or not queue_view:
+        return f"nobody to evict from {name!r}: nobody holds it"
+    holders = [str(one.contender) for one in queue_view if one.holding]
+    waiting = [str(one.contender) for one in queue_view if not one.holding]
+    held = f"held by {listed(holders)}" if holders else "nobody holds it"
+    waited = f"; waiting: {listed(waiting)}" if waiting else ""
+    return f"nobody in the queue of {name!r} has the token {token}: {held}{waited}"
+
+
+def _describe(one: QueueMember) -> str:
+    state = "holds" if one.holding else "waits"
+    owner = printable(str(one.owner or one.contender.key))
+    return f"{owner}: {state}, {mode_of(one)}, token {dashed(one.token)}, for {age(one.age)}"

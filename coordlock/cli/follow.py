@@ -1,0 +1,104 @@
+"""``coordlock watch``: who leads, or who is there, as it changes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+from coordlock.cli.connection import connected
+from coordlock.cli.options import as_json as as_json_option
+from coordlock.cli.options import name_argument, service_options, settings_of
+from coordlock.cli.parser import Parser
+from coordlock.cli.text import echo, printable
+from coordlock.client import Client
+from coordlock.model.names import check_name
+from coordlock.recipes.election import Candidate
+from coordlock.recipes.group import GroupView, Member
+
+__all__ = ["parser", "watch"]
+
+
+def parser() -> Parser:
+    """Its parser."""
+    parser = Parser(
+        "coordlock watch",
+        watch,
+        usage="[OPTIONS] NAME",
+        example="coordlock watch scheduler --json",
+    )
+    name_argument(parser)
+    service_options(parser)
+    parser.flag("--members", help="Follow who is in the group NAME, in place of who leads.")
+    parser.flag("--once", help="Show the state of now, and end.")
+    as_json_option(parser)
+    return parser.finished()
+
+
+def watch(
+    *,
+    name: str,
+    url: str | None,
+    connect_timeout: float | None,
+    members: bool,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Follow who leads in the election NAME, or who is in the group NAME.
+
+    Prints a line for each leader, with its token and its proposal, and for nobody; with --members,
+    one for each member that joins, leaves or publishes another value. A state that came and went
+    between two lines may be left out; none comes late. With --json each line is a document with
+    the whole state. Ends with Ctrl-C.
+    """
+    check_name(name)
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        lines = _of_group(client, name, as_json) if members else _of_leader(client, name, as_json)
+        for line in lines:
+            echo(line)
+            sys.stdout.flush()
+            if once:
+                return
+
+
+def _of_leader(client: Client, name: str, as_json: bool) -> Iterator[str]:
+    with client.election(name).observe() as leaders:
+        for leader in leaders:
+            if as_json:
+                yield json.dumps({"name": name, "leader": _candidate(leader)})
+            elif leader is None:
+                yield "nobody leads"
+            else:
+                yield f"{leader.token}  {_text(leader.proposal)}"
+
+
+def _of_group(client: Client, name: str, as_json: bool) -> Iterator[str]:
+    with client.group(name).observe() as views:
+        for view in views:
+            if as_json:
+                yield json.dumps({"name": name, "members": list(map(_member, view.members))})
+            else:
+                yield "\n".join(_changes(view))
+
+
+def _changes(view: GroupView) -> Iterator[str]:
+    if not view.members:
+        yield "nobody is there"
+    for what, those in (("left", view.left), ("joined", view.joined), ("changed", view.changed)):
+        for one in those:
+            yield f"{what:<8}{_text(one.value)}  ({one.owner})"
+
+
+def _candidate(leader: Candidate | None) -> dict[str, object] | None:
+    if leader is None:
+        return None
+    return {"proposal": _text(leader.proposal), "token": leader.token}
+
+
+def _member(member: Member) -> dict[str, object]:
+    owner = None if member.owner is None else str(member.owner)
+    return {"value": _text(member.value), "token": member.token, "owner": owner}
+
+
+def _text(value: bytes) -> str:
+    return printable(value.decode("utf-8", "backslashreplace"))

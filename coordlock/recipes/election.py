@@ -1,0 +1,310 @@
+"""Elections: of the candidates that campaign, the one that has done so for longest leads.
+
+A candidate is a contender for the exclusive lock of the election's name, and publishes a proposal.
+Nothing stands beside that, so it is what Go's ``concurrency.Election``, ``etcdctl elect`` and
+kazoo's ``Election`` read, and what they write is read here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Final, Generic, TypeVar, cast
+
+from coordlock.access import Access
+from coordlock.backend import ObservableQueues, Observation, values
+from coordlock.errors import (
+    AcquireCancelled,
+    BackendUnavailable,
+    Evicted,
+    LockLost,
+    SessionLost,
+    Unsupported,
+)
+from coordlock.kernel.acquisition import acquisition
+from coordlock.kernel.announcement import Announcement
+from coordlock.log import Log
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.names import check_name
+from coordlock.recipes.observer import AsyncObserver, Observer
+from coordlock.recipes.term import AsyncTerm, Term, check_proposal
+from coordlock.runtime.caller import Caller, this_task, this_thread
+from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.clock import sleep
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.resident import Resident
+from coordlock.settings import DEFAULT, Default, Duration, Timeout, max_hold_of, timeout_of
+
+__all__ = ["AsyncElection", "Candidate", "Election"]
+
+log = Log("coordlock")
+
+T = TypeVar("T", Term, AsyncTerm)
+
+#: Seconds from one attempt to campaign to the next, after the service was silent.
+_PAUSE: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One that campaigns, or leads.
+
+    Attributes:
+        id: unique among all candidates there ever are.
+        proposal: what it is known by.
+        token: the fencing token that its term has, or would have. Greater than that of all terms
+            before. None where the service doesn't tell.
+    """
+
+    id: str
+    proposal: bytes
+    token: int | None
+
+
+class _BaseElection(Resident, Generic[T], shown="Election"):
+    """What sync and async elections share."""
+
+    _term_kind: ClassVar[type[Term | AsyncTerm]]
+    _caller: ClassVar[Callable[[], Caller]]
+    _instead = "pass its name on, and make it anew with a client there"
+
+    def __init__(
+        self,
+        access: Access,
+        name: str,
+        proposal: bytes | None = None,
+        timeout: Timeout = DEFAULT,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> None:
+        self.name: Final = check_name(name)
+        #: What candidates are known by, where `campaign` is given nothing else.
+        self.proposal: Final = _identity() if proposal is None else check_proposal(proposal)
+        #: Ends the campaigns; None for nothing that does.
+        self.cancellation: Final = cancellation
+        settings = access.settings
+        #: For how many seconds a term may last before it is lost; None for no limit.
+        self.max_hold: Final = (
+            settings.max_hold if isinstance(max_hold, Default) else max_hold_of(max_hold)
+        )
+        #: For how many seconds `campaign` waits; None for ever.
+        self.timeout: Final = _seconds(timeout, settings.timeout)
+        self._access: Final = access
+        #: Of each body that leads, its term and when that was found to be lost.
+        self._leading: Final[dict[Term | AsyncTerm, list[float]]] = {}
+        values.of(access.engine.backend)
+
+    def _campaign(
+        self,
+        proposal: bytes | None = None,
+        *,
+        timeout: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> Steps[T]:
+        """Wait to be elected, first come first served; the term.
+
+        ``proposal``, up to 65,536 bytes, is what others know the candidate by; by default the
+        election's. ``timeout`` is the election's by default; None waits for ever, 0 tries once. The
+        rest is as for `Lock.acquire`, which tells what it raises.
+        """
+        value = self.proposal if proposal is None else check_proposal(proposal)
+        engine = self._access.engine
+        ticket = yield from acquisition(
+            engine,
+            {self.name: Mode.EX},
+            _seconds(timeout, self.timeout),
+            type(self)._caller(),
+            None,
+            self.cancellation if cancellation is None else cancellation,
+            Announcement(value, stands_alone=True),
+        )
+        try:
+            if self.max_hold is not None:
+                engine.limit(ticket, self.max_hold)
+            return cast("T", self._term_kind(engine, ticket))
+        except BaseException:
+            ticket.withdraw()  # Ctrl-C: the caller never gets the term
+            raise
+
+    def _candidates(self) -> Steps[tuple[Candidate, ...]]:
+        """The leader, and behind it those that campaign, in order. Raises `BackendUnavailable`."""
+        engine = self._access.engine
+        snapshot = yield from engine.ask(lambda: engine.backend.snapshot(self.name, owners=True))
+        return tuple(map(_candidate, _campaigning(snapshot)))
+
+    def _leader(self) -> Steps[Candidate | None]:
+        """Who leads, as the service says; None for nobody. Raises `BackendUnavailable`.
+
+        It may have lost its session, and the service be about to find out. And it may be otherwise
+        when this returns: only a resource that checks the token knows.
+        """
+        candidates = yield from self._candidates()
+        return candidates[0] if candidates else None
+
+    def is_healthy(self, grace: Duration = 0.0) -> bool:
+        """Whether no body that `run` has called leads on, ``grace`` seconds after its loss.
+
+        For the health check of a process, which is to be restarted when its body hangs.
+        """
+        allowed, now = timeout_of("is_healthy", grace) or 0.0, self._access.engine.clock.now()
+        return all(
+            now - since[0] <= allowed
+            for term, since in list(self._leading.items())
+            if self._is_over(term, since, now)
+        )
+
+    @staticmethod
+    def _is_over(term: Term | AsyncTerm, since: list[float], now: float) -> bool:
+        if not since and term.remaining() == 0.0:
+            since.append(now)  # it was stopped together with its timers
+        return bool(since)
+
+    @contextmanager
+    def _body(self, term: Term | AsyncTerm) -> Iterator[None]:
+        """While the body of `run` leads."""
+        since: list[float] = []
+        clock = self._access.engine.clock
+        term._when_lost(lambda: since.append(clock.now()))
+        self._leading[term] = since
+        try:
+            yield
+        except LockLost as lost:
+            if (lost.name, lost.token) != (term.name, term._first_token):
+                raise
+            log.warning("election %r: %s; campaigns again", self.name, lost)
+        finally:
+            del self._leading[term]
+
+    def _next_term(self, cancellation: Cancellation | None) -> Steps[T | None]:
+        """Campaign until elected, whatever the service does; None once ``cancellation`` came."""
+        while True:
+            try:
+                return (yield from self._campaign(timeout=None, cancellation=cancellation))
+            except AcquireCancelled:
+                if cancellation is None or cancellation.reason is None:
+                    raise  # the process is to end
+                return None
+            except (SessionLost, Evicted, BackendUnavailable) as error:
+                log.warning("election %r: %s; campaigns again", self.name, error)
+            yield None  # no deadline
+            yield sleep(self._access.engine.timers, _PAUSE)
+
+    def _begin(self, news: Callable[[], None]) -> Observation[Snapshot]:
+        backend = self._access.engine.backend
+        if isinstance(backend, ObservableQueues):
+            return backend.observe(self.name, news)
+        raise Unsupported(f"the {backend.scheme} backend cannot tell who comes to lead")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} at {self._access.settings}>"
+
+
+def _identity() -> bytes:
+    return f"{os.uname().nodename}:{os.getpid()}".encode()
+
+
+def _seconds(timeout: Timeout, default: float | None) -> float | None:
+    return timeout_of("campaign", default if isinstance(timeout, Default) else timeout)
+
+
+def _campaigning(snapshot: Snapshot) -> list[Contender]:
+    return [one for one in snapshot.contenders if one.claim is not Mode.NL]
+
+
+def _candidate(contender: Contender) -> Candidate:
+    return Candidate(contender.id, contender.value or b"", contender.token)
+
+
+def _leader_of(snapshot: Snapshot, before: Candidate | None) -> Candidate | None:
+    candidates = _campaigning(snapshot)
+    return _candidate(candidates[0]) if candidates else None
+
+
+class Election(_BaseElection[Term]):
+    """An election by name: one leads, and the next when it resigns or is lost. Made by `Client`.
+
+    As in::
+
+        election = client.election("scheduler", b"10.0.0.5:8080")
+        with election.campaign() as term:
+            while not stopped:
+                term.check()
+                schedule(token=term.token)
+    """
+
+    _term_kind = Term
+    _caller = staticmethod(this_thread)
+
+    campaign = blocking(_BaseElection[Term]._campaign)
+    candidates = blocking(_BaseElection[Term]._candidates)
+    leader = blocking(_BaseElection[Term]._leader)
+    _elected = blocking(_BaseElection[Term]._next_term)
+
+    def observe(self) -> Observer[Candidate | None]:
+        """Follow who leads: an iterator that gives the leader, None for nobody, then each new one.
+
+        They come in the order of their terms, and short ones may be left out. A leader comes again
+        when it proclaims. Raises `Unsupported` where the backend can't; the iterator raises
+        `ClientClosed`.
+        """
+        return Observer(self._access.engine, self._begin, _leader_of)
+
+    def run(
+        self, lead: Callable[[Term], object], *, cancellation: Cancellation | None = None
+    ) -> None:
+        """Campaign, call ``lead(term)``, resign when it returns, and campaign again, for ever.
+
+        ``lead`` is to return soon after ``term.lost`` is set: nothing can end it from outside. No
+        other body of this call leads before it has returned, and no resignation comes before that.
+        `LockLost` of the term, which ``term.check()`` raises in it, ends just the term. Another
+        exception resigns and is raised here. Losses and silence of the service are logged, and it
+        campaigns again.
+
+        Returns when ``cancellation`` has come, by default the election's, while it campaigns or
+        when ``lead`` has returned. Raises `AcquireCancelled` when the process is to end: see
+        `release_on_signals`. And `ClientClosed`, `AuthenticationFailed`, `ForkedClient`.
+        """
+        stop = self.cancellation if cancellation is None else cancellation
+        while (term := self._elected(stop)) is not None:
+            with self._body(term), term:
+                lead(term)
+
+
+class AsyncElection(_BaseElection[AsyncTerm]):
+    """An election by name: one leads, and the next when it resigns or is lost.
+
+    Made by `AsyncClient`.
+    """
+
+    _term_kind = AsyncTerm
+    _caller = staticmethod(this_task)
+
+    campaign = awaiting(_BaseElection[AsyncTerm]._campaign)
+    candidates = awaiting(_BaseElection[AsyncTerm]._candidates)
+    leader = awaiting(_BaseElection[AsyncTerm]._leader)
+    _elected = awaiting(_BaseElection[AsyncTerm]._next_term)
+
+    def observe(self) -> AsyncObserver[Candidate | None]:
+        """Follow who leads: an async iterator; see `Election.observe`."""
+        return AsyncObserver(self._access.engine, self._begin, _leader_of)
+
+    async def run(
+        self,
+        lead: Callable[[AsyncTerm], Awaitable[object]],
+        *,
+        cancellation: Cancellation | None = None,
+    ) -> None:
+        """Campaign, await ``lead(term)``, resign when it is done, and campaign again, for ever.
+
+        ``lead`` is cancelled when the term is lost. No other body of this call leads before it has
+        ended, and no resignation comes before that. The rest is as for `Election.run`.
+        """
+        stop = self.cancellation if cancellation is None else cancellation
+        while (term := await self._elected(stop)) is not None:
+            with self._body(term):
+                async with term, term.cancel_on_loss():
+                    await lead(term)

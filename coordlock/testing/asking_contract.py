@@ -1,0 +1,122 @@
+"""What requests to release promise on every backend that keeps data, sync and async.
+
+Subclass `AskingContract` as `coordlock.testing.lock_contract.LockContract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+import pytest
+
+from coordlock import GrantState
+from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.waiting import eventually
+
+__all__ = ["AskingContract"]
+
+#: No answer takes longer on a healthy service, however loaded the machine is.
+BOUND: Final = 60.0
+
+Start = Callable[..., Future[Any]]
+
+
+class AskingContract(ClientSuite):
+    """The suite. Every test runs with a sync and with an async client."""
+
+    def test_a_holder_hears_that_it_is_asked_and_why(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        with client.lock("a") as grant:
+            called: list[Any] = []
+            grant.on_asked(called.append)
+            assert not grant.asked.is_set()
+            waiting = start(grant.asked.wait)
+            [asked] = other.ask_to_release("a", "a deployment waits: é")
+            assert asked.token == grant.token
+            assert waiting.result(BOUND) is True
+            assert grant.asked.is_set()
+            assert grant.asked.reason == "a deployment waits: é"
+            eventually(lambda: len(called) == 1)
+            # A word, and no more.
+            grant.check()
+            assert grant.state is GrantState.HELD
+
+    def test_a_request_that_came_before_is_heard(self, client: Any, other: Any) -> None:
+        with client.lock("a") as grant:
+            other.ask_to_release("a")
+            eventually(lambda: grant.asked.is_set())
+            assert grant.asked.reason == ""
+            called: list[Any] = []
+            grant.on_asked(called.append)
+            eventually(lambda: len(called) == 1)
+
+    def test_the_next_holder_is_not_asked(self, client: Any, other: Any, start: Start) -> None:
+        with client.lock("a") as grant:
+            called: list[Any] = []
+            waiting = start(other.lock("a").acquire, BOUND)
+            eventually(lambda: len(client.contenders("a")) == 2)
+            assert len(other.ask_to_release("a", "now")) == 1
+            eventually(lambda: grant.asked.is_set())
+        with waiting.result(BOUND) as later:
+            later.on_asked(called.append)
+            assert not later.asked.is_set()
+            other.ask_to_release("a", "again")
+            eventually(lambda: later.asked.reason == "again")
+            eventually(lambda: len(called) == 1)
+        assert grant.asked.reason == "now"
+
+    def test_one_of_several_holders_can_be_asked_alone(self, client: Any, other: Any) -> None:
+        with client.read_lock("a") as one, other.read_lock("a") as two:
+            listening = [grant.asked.is_set() for grant in (one, two)]
+            assert listening == [False, False]
+            [_, second] = client.contenders("a")
+            [asked] = client.ask_to_release("a", "you", contender=second)
+            assert asked.contender == second.contender
+            eventually(lambda: two.asked.reason == "you")
+            assert not one.asked.is_set()
+            assert len(client.ask_to_release("a", "all")) == 2
+            eventually(lambda: one.asked.reason == "all")
+            assert two.asked.reason == "you"  # the first one counts
+
+    def test_where_nobody_holds_nobody_is_asked(self, client: Any, other: Any) -> None:
+        assert client.ask_to_release("a", "anybody") == ()
+        with other.lock("a"):
+            [gone] = client.contenders("a")
+        assert client.ask_to_release("a", contender=gone) == ()
+
+    def test_the_end_of_a_grant_ends_the_wait_for_a_request(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        grant = client.lock("a").acquire()
+        waiting = start(grant.asked.wait)
+        called: list[Any] = []
+        grant.on_asked(called.append)
+        grant.release()
+        assert waiting.result(BOUND) is False
+        assert not grant.asked.is_set()
+        evicted = client.lock("a").acquire()
+        other.evict_all("a")
+        assert evicted.asked.wait() is False
+        assert called == []
+
+    def test_grants_of_every_kind_can_be_asked(self, client: Any, other: Any) -> None:
+        with (
+            client.multi_lock(["a", "b"]) as both,
+            client.semaphore("s", 2) as permit,
+            client.election("e").campaign() as term,
+            client.group("g").join(b"") as member,
+        ):
+            for name, grant in (("b", both), ("s", permit), ("e", term), ("g", member)):
+                assert not grant.asked.is_set()
+                assert len(other.ask_to_release(name, f"for {name}")) == 1
+                assert grant.asked.wait() is True
+                assert grant.asked.reason == f"for {name}"
+
+    def test_what_is_no_reason_is_refused(self, client: Any) -> None:
+        with pytest.raises(TypeError, match="text"):
+            client.ask_to_release("a", 3)
+        with pytest.raises(ValueError, match="1000"):
+            client.ask_to_release("a", "x" * 1001)

@@ -1,0 +1,307 @@
+"""What elections promise on every backend that has groups, sync and async.
+
+Subclass `ElectionContract` as `coordlock.testing.lock_contract.LockContract`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+import pytest
+
+from coordlock import (
+    AcquireCancelled,
+    AcquireTimeout,
+    Cancellation,
+    GrantState,
+    LockLost,
+    StaleToken,
+)
+from coordlock.fencing import MemoryFence
+from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.waiting import eventually
+
+__all__ = ["ElectionContract"]
+
+#: No answer takes longer on a healthy service, however loaded the machine is.
+BOUND: Final = 60.0
+
+Start = Callable[..., Future[Any]]
+
+
+def campaign(client: Any, proposal: bytes = b"me", **options: Any) -> Any:
+    """The term of a candidate that is elected in the end."""
+    return client.election("e", proposal, timeout=BOUND).campaign(**options)
+
+
+def proposals(client: Any) -> list[bytes]:
+    """Of the leader, and of those that campaign behind it."""
+    return [one.proposal for one in client.election("e").candidates()]
+
+
+def leading(client: Any) -> bytes | None:
+    """The leader's proposal."""
+    leader = client.election("e").leader()
+    return None if leader is None else leader.proposal
+
+
+class Body:
+    """What `run` calls: it leads until it is told to end, or its term is lost."""
+
+    def __init__(self) -> None:
+        self.terms: list[Any] = []
+        self.stop = threading.Event()
+        self.busy = 0
+        self.most = 0
+
+    def lead(self, term: Any) -> None:
+        self._begin(term)
+        try:
+            while not self.stop.wait(0.01):
+                term.check()
+        finally:
+            self.busy -= 1
+
+    async def lead_async(self, term: Any) -> None:
+        self._begin(term)
+        try:
+            await asyncio.to_thread(self.stop.wait)
+        finally:
+            self.busy -= 1
+
+    def _begin(self, term: Any) -> None:
+        self.busy += 1
+        self.most = max(self.most, self.busy)
+        self.terms.append(term)
+
+    def of(self, client: Any) -> Any:
+        """The function for ``client``."""
+        return self.lead_async if hasattr(client, "_portal") else self.lead
+
+
+class ElectionContract(ClientSuite):
+    """The suite. Every test runs with a sync and with an async client."""
+
+    # Campaigning
+
+    def test_the_first_to_campaign_leads_and_the_next_follows(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        assert client.election("e").leader() is None
+        assert client.election("e").candidates() == ()
+        first = campaign(client, b"one")
+        leader = other.election("e").leader()
+        assert (leader.proposal, leader.token) == (b"one", first.token)
+        second = start(campaign, other, b"two")
+        eventually(lambda: proposals(client) == [b"one", b"two"])
+        third = start(campaign, client, b"three")
+        eventually(lambda: proposals(other) == [b"one", b"two", b"three"])
+        assert first.state is GrantState.HELD
+        assert not second.done()
+        assert first.resign()
+        term = second.result(BOUND)
+        assert term.token > first.token
+        assert leading(client) == b"two"
+        assert term.release()
+        with third.result(BOUND) as last:
+            assert last.token > term.token
+            assert proposals(other) == [b"three"]
+        assert leading(client) is None
+
+    def test_a_term_ends_with_its_block(self, client: Any, other: Any) -> None:
+        with campaign(client) as term:
+            assert leading(other) == b"me"
+            assert term.value == b"me"
+        assert leading(other) is None
+        assert not term.resign() or term.state is GrantState.RELEASED
+
+    def test_who_makes_no_proposal_is_known_by_host_and_process(self, client: Any) -> None:
+        with client.election("e", timeout=BOUND).campaign() as term:
+            assert re.fullmatch(rb".+:\d+", term.value)
+            assert leading(client) == term.value
+
+    def test_a_candidate_that_waits_in_vain_leaves(self, client: Any, other: Any) -> None:
+        with campaign(client, b"one"):
+            for timeout in (0, 0.05):
+                with pytest.raises(AcquireTimeout):
+                    other.election("e", b"two").campaign(timeout=timeout)
+            eventually(lambda: proposals(client) == [b"one"])
+
+    def test_a_campaign_that_is_cancelled_leaves(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        stop = Cancellation()
+        with campaign(client, b"one"):
+            waiting = start(campaign, other, b"two", cancellation=stop)
+            eventually(lambda: proposals(client) == [b"one", b"two"])
+            stop.cancel("enough")
+            with pytest.raises(AcquireCancelled, match="enough"):
+                waiting.result(BOUND)
+            eventually(lambda: proposals(client) == [b"one"])
+
+    def test_a_leader_that_is_evicted_hears_of_it(self, client: Any, other: Any) -> None:
+        term = campaign(client, b"one")
+        other.evict_all("e")
+        eventually(lambda: term.lost.is_set())
+        with pytest.raises(LockLost):
+            term.proclaim(b"still me")
+        with campaign(other, b"two"):
+            assert leading(client) == b"two"
+        assert term.resign() is False
+
+    def test_a_fence_refuses_the_leader_before(self, client: Any, other: Any) -> None:
+        with campaign(client, b"one") as first:
+            assert first.name == "e"
+        with campaign(other, b"two") as second:
+            fence = MemoryFence()
+            with fence.guard("schedule", second.token):
+                pass
+            with pytest.raises(StaleToken), fence.guard("schedule", first.token):
+                pass
+
+    def test_elections_of_two_names_have_nothing_in_common(self, client: Any, other: Any) -> None:
+        with campaign(client), other.election("e/2", b"two", timeout=BOUND).campaign():
+            assert leading(other) == b"me"
+            assert client.election("e/2").leader().proposal == b"two"
+
+    # Proclaiming
+
+    def test_a_leader_is_known_by_what_it_proclaims(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        with campaign(client, b"one") as term:
+            waiting = start(campaign, other, b"two")
+            eventually(lambda: proposals(client) == [b"one", b"two"])
+            token = term.token
+            for proposal in (b"", bytes(range(256)), b"x" * 65_536, b"new"):
+                term.proclaim(proposal)
+                leader = other.election("e").leader()
+                assert (leader.proposal, leader.token) == (proposal, token)
+                assert term.value == proposal
+            assert not waiting.done()
+        with pytest.raises(LockLost):
+            term.proclaim(b"late")
+        with waiting.result(BOUND):
+            assert leading(client) == b"two"
+
+    def test_what_is_no_proposal_is_refused(self, client: Any) -> None:
+        owner = b'{"host": "h", "pid": 1, "label": "", "since": 1.0}'
+        for wrong, error, text in (
+            ("text", TypeError, "encode it"),
+            (b"x" * 65_537, ValueError, "65536"),
+            (owner, ValueError, "host, pid, label and since"),
+        ):
+            with pytest.raises(error, match=text):
+                client.election("e", wrong)
+            with pytest.raises(error, match=text):
+                client.election("e").campaign(wrong, timeout=0)
+        with campaign(client) as term:
+            with pytest.raises(ValueError, match="host, pid"):
+                term.proclaim(owner)
+            assert leading(client) == b"me"
+        assert proposals(client) == []
+
+    # Observing
+
+    def test_an_observer_sees_the_terms_in_their_order(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        with other.election("e").observe() as leaders:
+            assert leaders.next(BOUND) is None
+            first = campaign(client, b"one")
+            leader = leaders.next(BOUND)
+            assert (leader.proposal, leader.token) == (b"one", first.token)
+            second = start(campaign, client, b"two")
+            eventually(lambda: proposals(other) == [b"one", b"two"])
+            first.proclaim(b"uno")
+            again = leaders.next(BOUND)
+            assert (again.id, again.proposal) == (leader.id, b"uno")
+            first.resign()
+            term = second.result(BOUND)
+            leader = leaders.next(BOUND)
+            assert (leader.proposal, leader.token) == (b"two", term.token)
+            assert leaders.state == leader
+            term.resign()
+            assert leaders.next(BOUND) is None
+
+    def test_an_observer_never_sees_an_older_term_after_a_newer_one(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        with other.election("e").observe() as leaders:
+            seen: list[Any] = []
+            following = start(lambda: seen.extend(leaders))
+            tokens = []
+            for number in range(20):
+                with campaign((client, other)[number % 2], b"%d" % number) as term:
+                    tokens.append(term.token)
+            with campaign(client, b"last") as term:
+                tokens.append(term.token)
+                eventually(lambda: leaders.state is not None and leaders.state.proposal == b"last")
+                eventually(lambda: seen and seen[-1] and seen[-1].proposal == b"last")
+            eventually(lambda: seen[-1] is None)
+            leaders.close()
+            following.result(BOUND)
+        terms = [one.token for one in seen if one is not None]
+        assert terms == sorted(set(terms))
+        assert set(terms) <= set(tokens)
+
+    # Running
+
+    def test_run_leads_again_after_a_loss_and_ends_when_it_is_cancelled(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        stop, body = Cancellation(), Body()
+        election = client.election("e", b"runner")
+        running = start(election.run, body.of(client), cancellation=stop)
+        eventually(lambda: len(body.terms) == 1)
+        assert leading(other) == b"runner"
+        assert election.is_healthy()
+        other.evict_all("e")
+        eventually(lambda: len(body.terms) == 2)
+        assert leading(other) == b"runner"
+        stop.cancel()
+        assert not running.done()
+        body.stop.set()
+        running.result(BOUND)
+        assert body.most == 1
+        assert body.terms[0].token < body.terms[1].token
+        eventually(lambda: proposals(other) == [])
+
+    def test_run_passes_the_lead_on_when_its_body_returns(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        stop, bodies = Cancellation(), (Body(), Body())
+        for body in bodies:
+            body.stop.set()
+        runs = [
+            start(one.election("e").run, body.of(one), cancellation=stop)
+            for one, body in zip((client, other), bodies, strict=True)
+        ]
+        eventually(lambda: all(len(body.terms) >= 3 for body in bodies))
+        stop.cancel()
+        for one in runs:
+            one.result(BOUND)
+        eventually(lambda: proposals(client) == [])
+
+    def test_run_resigns_before_it_raises_what_its_body_raised(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        seen: list[bytes | None] = []
+
+        def fail(term: Any) -> None:
+            seen.append(term.value)
+            raise ZeroDivisionError
+
+        async def fail_async(term: Any) -> None:
+            fail(term)
+
+        run = client.election("e", b"fails").run
+        with pytest.raises(ZeroDivisionError):
+            run(fail_async if hasattr(client, "_portal") else fail)
+        assert seen == [b"fails"]
+        assert leading(other) is None

@@ -1,0 +1,84 @@
+"""What the text form of a token promises on every backend, sync and async.
+
+Subclass `SequencerContract` as `coordlock.testing.lock_contract.LockContract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+import pytest
+
+import coordlock
+from coordlock import Mode, Permit
+from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.waiting import eventually
+
+__all__ = ["SequencerContract"]
+
+#: No answer takes longer on a healthy service, however loaded the machine is.
+BOUND: Final = 60.0
+
+Start = Callable[..., Future[Any]]
+
+
+class SequencerContract(ClientSuite):
+    """The suite. Every test runs with a sync and with an async client."""
+
+    def test_another_client_verifies_a_token_by_its_text(self, client: Any, other: Any) -> None:
+        with client.lock("a b/\u00e9:1", mode=Mode.PR) as grant:
+            text = grant.sequencer
+            assert text.isascii()
+            assert " " not in text
+            member = other.verify_token(text)
+            assert (member.token, member.claim, member.holding) == (grant.token, Mode.PR, True)
+            with pytest.raises(coordlock.LockLost, match="not a lock in mode EX"):
+                other.verify_token(text.replace("rlock", "lock"))
+            with client.lock("a b/\u00e9:1", mode=Mode.PR) as later:
+                assert other.verify_token(later.sequencer).position == 1
+        for ended in (text, later.sequencer):
+            with pytest.raises(coordlock.LockLost, match="no contender"):
+                other.verify_token(ended)
+        with client.semaphore("s", 2) as permit:
+            assert other.verify_token(permit.sequencer).claim == Permit(2)
+
+    def test_a_token_of_a_waiter_is_none_of_a_holder(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        with client.lock("a") as grant:
+            waiting = start(other.lock("a").acquire, BOUND)
+            eventually(lambda: len(client.contenders("a")) == 2)
+            [_, waiter] = client.contenders("a")
+            with pytest.raises(coordlock.LockLost, match="waits for others"):
+                client.verify_token(f"a:lock:{waiter.token}")
+            assert other.verify_token(grant.sequencer).holding
+        assert client.verify_token(waiting.result(BOUND).sequencer).holding
+
+    def test_several_locks_have_a_text_each(self, client: Any, other: Any) -> None:
+        with client.multi_lock(["a", "b"]) as both:
+            with pytest.raises(coordlock.Unfenceable, match=r"grant\['a'\]"):
+                _ = both.sequencer
+            for name in "ab":
+                part = both._target[name] if hasattr(both, "_target") else both[name]
+                assert other.verify_token(part.sequencer).token == both.tokens[name]
+        with client.tree_lock("eu/orders") as node:
+            assert node.sequencer.startswith("eu%2Forders:lock:")
+            assert other.verify_token(node.sequencer).holding
+
+    def test_what_is_no_text_of_a_token_is_refused(self, client: Any) -> None:
+        for text in (
+            "",
+            "a",
+            "a:lock",
+            "a:lock:0",
+            "a:lock:-1",
+            "a b:lock:1",
+            "a:what:1",
+            "a:lock:1x",
+        ):
+            with pytest.raises(coordlock.InvalidSequencer, match=r"grant\.sequencer"):
+                client.verify_token(text)
+        with pytest.raises(TypeError):
+            client.verify_token(17)

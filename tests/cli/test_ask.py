@@ -1,0 +1,59 @@
+"""``coordlock break --ask`` and ``coordlock run --on-ask``: a word to the holder."""
+
+from __future__ import annotations
+
+import coordlock
+from tests.cli.command import Cli
+
+
+def test_a_holder_is_asked_and_told_why(cli: Cli) -> None:
+    with coordlock.connect(cli.url, label="worker") as client, client.lock("x") as grant:
+        assert not grant.asked.is_set()
+        done = cli.run("break", "x", "--ask", "--reason", "a deployment")
+        assert done.returncode == 0
+        assert "asked:" in done.stdout
+        assert "worker" in done.stdout
+        assert grant.asked.wait(60)
+        assert grant.asked.reason == "a deployment"
+        grant.check()
+        (shown,) = cli.show("x")
+        one = cli.run("break", "x", "--ask", "--token", str(shown["token"]))
+        assert one.returncode == 0
+
+
+def test_a_command_gets_the_signal_and_its_end_is_waited_for(cli: Cli) -> None:
+    script = "trap 'echo asked; exit 3' USR1; echo up; while :; do sleep 0.05; done"
+    with cli.started("run", "x", "--on-ask", "usr1", "--", "sh", "-c", script) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "up\n"
+        done = cli.run("break", "x", "--ask", "--wait", "60s")
+        assert done.returncode == 0
+        assert holder.wait(60) == 3
+        assert holder.stdout.read() == "asked\n"
+
+
+def test_who_keeps_the_lock_is_named_after_the_wait(cli: Cli) -> None:
+    with cli.holding("x"):
+        done = cli.run("break", "x", "--ask", "--wait", "50ms")
+        assert done.returncode == 1
+        assert "'x' is still held by" in done.stderr
+
+
+def test_where_nobody_holds_there_is_nobody_to_ask(cli: Cli) -> None:
+    done = cli.run("break", "x", "--ask")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "nobody holds 'x'" in done.stderr
+    with cli.holding("x"):
+        done = cli.run("break", "x", "--ask", "--token", "1")
+        assert done.returncode == 1
+        assert "token 1" in done.stderr
+
+
+def test_what_goes_without_asking_is_refused(cli: Cli) -> None:
+    for words in (("--reason", "r"), ("--wait", "1s")):
+        done = cli.run("break", "x", "--yes", *words)
+        assert done.returncode == 64
+        assert "are for --ask" in done.stderr
+    done = cli.run("run", "x", "--on-ask", "NONE", "--", "true")
+    assert done.returncode == 64
+    assert "no signal" in done.stderr

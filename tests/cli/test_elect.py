@@ -1,0 +1,153 @@
+"""``coordlock elect`` and ``coordlock watch``: elections and groups from the shell."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import coordlock
+from coordlock.testing.waiting import eventually
+from tests.cli.command import Cli
+
+
+@contextmanager
+def leading(cli: Cli, proposal: str = "me") -> Iterator[subprocess.Popen[str]]:
+    """``coordlock elect``, which leads until its stdin closes."""
+    with cli.started("elect", "sched", "--proposal", proposal) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip().isdigit()
+        yield process
+
+
+def leader(cli: Cli) -> dict[str, object] | None:
+    done = cli.run("watch", "sched", "--once", "--json")
+    assert done.returncode == 0
+    shown: dict[str, dict[str, object] | None] = json.loads(done.stdout)
+    return shown["leader"]
+
+
+def test_a_command_runs_while_it_leads(cli: Cli) -> None:
+    script = 'echo "$COORDLOCK_NAME $COORDLOCK_TOKEN $COORDLOCK_BACKEND"; exit 3'
+    done = cli.run("elect", "sched", "-p", "10.0.0.5:80", "--", "sh", "-c", script)
+    assert done.returncode == 3
+    name, token, backend = done.stdout.split()
+    assert (name, token.isdigit(), backend) == ("sched", True, "local")
+    assert leader(cli) is None
+
+
+def test_without_a_command_it_leads_until_stdin_closes(cli: Cli) -> None:
+    with leading(cli) as process:
+        found = leader(cli)
+        assert found is not None
+        assert found["proposal"] == "me"
+        (shown,) = cli.show("sched")
+        assert shown["token"] == found["token"]
+        assert shown["owner"]["label"] == "me"
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert leader(cli) is None
+
+
+def test_a_signal_resigns(cli: Cli) -> None:
+    with leading(cli) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+        assert leader(cli) is None
+
+
+def test_who_is_not_elected_says_who_leads(cli: Cli) -> None:
+    with leading(cli, "10.0.0.5:80"):
+        busy = cli.run("elect", "sched", "-n", "--", "true")
+        assert busy.returncode == 75
+        assert "election 'sched' is busy: held by 10.0.0.5:80 (token" in busy.stderr
+        late = cli.run("elect", "sched", "-w", "50ms", "--", "true")
+        assert late.returncode == 75
+        assert "election 'sched' was not granted within" in late.stderr
+        assert "10.0.0.5:80" in late.stderr
+
+
+def test_a_lost_lead_ends_the_command(cli: Cli) -> None:
+    with cli.started("elect", "sched", "--", "sh", "-c", "echo up; sleep 600") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        cli.run("break", "sched", "--yes")
+        assert process.wait(60) == 79
+        assert process.stderr is not None
+        assert "election 'sched' is lost" in process.stderr.read()
+
+
+def test_json_says_what_is_held(cli: Cli) -> None:
+    with cli.started("elect", "sched", "--json") as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        assert (told["name"], told["backend"]) == ("sched", "local")
+        process.communicate(timeout=60)
+    done = cli.run("elect", "sched", "--json", "--", "true")
+    assert done.returncode == 64
+    assert "without COMMAND" in done.stderr
+
+
+def test_a_watcher_prints_each_leader(cli: Cli) -> None:
+    with cli.started("watch", "sched") as watcher:
+        assert watcher.stdout is not None
+        assert watcher.stdout.readline() == "nobody leads\n"
+        with leading(cli, "one") as first:
+            assert watcher.stdout.readline().split()[1:] == ["one"]
+            first.communicate(timeout=60)
+        assert watcher.stdout.readline() == "nobody leads\n"
+        watcher.send_signal(signal.SIGINT)
+        assert watcher.wait(60) == 128 + signal.SIGINT
+        assert watcher.stderr is not None
+        assert watcher.stderr.read() == ""
+
+
+def test_a_watcher_prints_who_comes_changes_and_goes(cli: Cli) -> None:
+    with (
+        coordlock.connect(cli.url, label="web") as client,
+        cli.started("watch", "workers", "--members") as watcher,
+        cli.started("watch", "workers", "--members", "--json") as program,
+    ):
+        assert watcher.stdout is not None
+        assert program.stdout is not None
+        assert watcher.stdout.readline() == "nobody is there\n"
+        assert json.loads(program.stdout.readline())["members"] == []
+        with client.group("workers").join(b"one") as membership:
+            assert watcher.stdout.readline().startswith("joined  one  (")
+            (member,) = json.loads(program.stdout.readline())["members"]
+            assert (member["value"], member["token"]) == ("one", membership.token)
+            assert "web" in member["owner"]
+            membership.update(b"two\x1b[31m")
+            assert watcher.stdout.readline().startswith("changed two")
+        eventually(lambda: client.group("workers").members() == ())
+        lines = [watcher.stdout.readline(), watcher.stdout.readline()]
+        assert lines[0] == "nobody is there\n"
+        assert lines[1].startswith("left    two")
+        for process in (watcher, program):
+            process.send_signal(signal.SIGINT)
+
+
+def test_a_name_that_cannot_be_is_refused_at_once(cli: Cli) -> None:
+    for command in ("elect", "watch"):
+        done = cli.run(command, "")
+        assert done.returncode == 64
+        assert "is empty" in done.stderr
+
+
+# What elections and groups look like in queues
+
+
+def test_values_of_members_are_shown_with_their_owners(cli: Cli) -> None:
+    with (
+        coordlock.connect(cli.url, label="web") as client,
+        client.group("workers").join(b"10.0.0.5"),
+    ):
+        (shown,) = cli.show("workers")
+        assert (shown["value"], shown["mode"], shown["owner"]["label"]) == ("10.0.0.5", "NL", "web")
+        table = cli.run("show", "workers").stdout.splitlines()
+        assert "VALUE" in table[0]
+        assert "10.0.0.5" in table[1]
+    with coordlock.connect(cli.url) as client, client.lock("plain"):
+        assert "VALUE" not in cli.run("show", "plain").stdout

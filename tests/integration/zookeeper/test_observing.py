@@ -1,0 +1,580 @@
+"""Observations show what is there, whatever happens to the connection, the session and servers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from coordlock_zookeeper import ZookeeperBackend
+from kazoo.protocol.serialization import Create
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
+
+from coordlock.backend import Delete, Expect, Listing, Observation, Put, Stored
+from coordlock.config import configure
+from coordlock.errors import AuthenticationFailed, BackendUnavailable, VersionMismatch
+from coordlock.log import flush
+from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.testing.connection import Connection
+from coordlock.testing.frames import Message
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble, ZooKeeperServer
+from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
+
+Join = Callable[..., ZookeeperBackend]
+
+
+@pytest.fixture
+def join(parties: Parties) -> Join:
+    """Makes backends that have opened nothing yet."""
+
+    def make(url: str, client: object | None = None) -> ZookeeperBackend:
+        return parties(url, client, opened=False).backend
+
+    return make
+
+
+@pytest.fixture
+def other(join: Join, zookeeper: ZooKeeper, root: str) -> ZookeeperBackend:
+    """A client that the proxy's faults don't touch."""
+    return join(zookeeper.url_for(root, ttl="60s"))
+
+
+@pytest.fixture
+def observer(join: Join, proxy: FaultProxy, root: str) -> ZookeeperBackend:
+    """A client behind the proxy that looks every twenty seconds."""
+    return join(f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=60s")
+
+
+@pytest.fixture
+def quick(join: Join, proxy: FaultProxy, root: str) -> ZookeeperBackend:
+    """A client behind the proxy that looks every second."""
+    return join(f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=3s")
+
+
+@pytest.fixture
+def folder(root: str) -> str:
+    return f"{root}-data/"
+
+
+def put(backend: ZookeeperBackend, folder: str, **values: bytes | str) -> None:
+    """Write ``values`` as the keys of a folder, in one transaction."""
+    raw = {key: v.encode() if isinstance(v, str) else v for key, v in values.items()}
+    backend.write([Put(folder + key, value) for key, value in raw.items()]).result(BOUND)
+
+
+def values(observed: Observation[Listing]) -> dict[str, bytes] | None:
+    """By the names in the folder."""
+    if (state := observed.view.state) is None:
+        return None
+    return {key.rpartition("/")[2]: one.data for key, one in state.values.items()}
+
+
+def follow(backend: ZookeeperBackend, folder: str) -> Observation[Listing]:
+    """An observation that is up."""
+    observed = backend.follow(folder, lambda: None)
+    eventually(lambda: is_fresh(observed))
+    return observed
+
+
+def is_fresh(observed: Observation[Any]) -> bool:
+    return observed.view.state is not None and observed.view.stale_since is None
+
+
+def is_stale(observed: Observation[Any]) -> bool:
+    return observed.view.stale_since is not None
+
+
+# What is sent
+
+
+def test_a_thousand_keys_are_read_once_and_a_change_reads_what_it_concerns(
+    observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
+) -> None:
+    names = [f"k{number:04}" for number in range(1000)]
+    for start in range(0, 1000, 250):
+        put(other, folder, **dict.fromkeys(names[start : start + 250], b"1"))
+    with proxy.counting() as sent:
+        observed = follow(observer, folder)
+    assert observed.view.state is not None
+    assert list(observed.view.state.values) == [folder + name for name in names]
+    assert (sent.requests["getChildren2"], sent.requests["getData"]) == (1, 1000)
+    with proxy.counting() as sent:
+        put(other, folder, k0500="2")
+        eventually(lambda: (values(observed) or {})["k0500"] == b"2")
+        other.write([Delete(folder + "k0001")]).result(BOUND)
+        eventually(lambda: "k0001" not in (values(observed) or {}))
+        put(other, folder, new="3")
+        eventually(lambda: "new" in (values(observed) or {}))
+    assert (sent.requests["getChildren2"], sent.requests["getData"]) == (2, 2)
+    assert is_fresh(observed)
+
+
+def test_a_thousand_contenders_are_observed_and_a_departure_reads_none_of_them(
+    observer: ZookeeperBackend, parties: Parties, proxy: FaultProxy, zookeeper: ZooKeeper, root: str
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    entries = [new_entry() for _ in range(1000)]
+    for enqueued in [party.backend.enqueue(entry) for entry in entries]:
+        enqueued.result(BOUND)
+    observed = observer.observe("q", lambda: None)
+    eventually(lambda: is_fresh(observed))
+    listed = party.backend.snapshot("q", owners=True).result(BOUND).contenders
+    assert _contenders(observed) == listed
+    assert [one.id for one in listed] == [one.id for one in entries]
+    with proxy.counting() as sent:
+        party.backend.withdraw(entries[500]).result(BOUND)
+        eventually(lambda: len(_contenders(observed)) == 999)
+    assert (sent.requests["getChildren2"], sent.requests["getData"]) == (1, 0)
+
+
+def test_however_much_changes_while_a_round_is_under_way_one_more_follows(
+    observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
+) -> None:
+    put(other, folder, **dict.fromkeys("abc", b"0"))
+    observed = follow(observer, folder)
+
+    def hold(connection: Connection, _: Message) -> None:
+        connection.replies.is_held = True
+
+    with proxy.counting() as sent:
+        trap = proxy.on_request("getData", hold)
+        put(other, folder, a="1")
+        eventually(lambda: trap.sprung)
+        for number in range(100):
+            put(other, folder, a=str(number), b=str(number))
+        proxy.heal()
+        eventually(lambda: values(observed) == {"a": b"99", "b": b"99", "c": b"0"})
+    assert sent.requests["getData"] <= 4
+    assert sent.requests["getChildren2"] == 0
+
+
+def test_all_observations_of_a_place_are_one_for_the_server(
+    observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
+) -> None:
+    put(other, folder, a="1")
+    first = follow(observer, folder)
+    with proxy.counting() as sent:
+        more = [observer.follow(folder, lambda: None) for _ in range(50)]
+        eventually(lambda: all(is_fresh(one) and values(one) == {"a": b"1"} for one in more))
+        put(other, folder, a="2")
+        eventually(lambda: all(values(one) == {"a": b"2"} for one in (first, *more)))
+        for one in (first, *more[1:]):
+            one.cancel()
+        put(other, folder, a="3")
+        eventually(lambda: values(more[0]) == {"a": b"3"})
+    assert sent.requests["getData"] == 2
+    assert sent.requests["getChildren2"] == 0
+
+
+def test_after_the_last_observation_nothing_is_asked(
+    quick: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
+) -> None:
+    observed = follow(quick, folder)
+    before = proxy.counts()
+    eventually(lambda: (proxy.counts() - before).requests["multi"] >= 2, "looks")
+    observed.cancel()
+    eventually(lambda: not quick._observations._is_ticking)
+    with proxy.counting() as sent:
+        put(other, folder, a="1")
+        put(other, folder, b="2")
+        threading.Event().wait(2.5)
+    assert not {"multi", "getData", "getChildren2", "exists"} & sent.requests.keys()
+    assert values(follow(quick, folder)) == {"a": b"1", "b": b"2"}
+
+
+def test_reading_writes_nothing(
+    observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
+) -> None:
+    put(other, folder, a="1", b="2")
+    with proxy.counting() as sent:
+        assert len(observer.read(folder).result(BOUND).values) == 2
+        assert len(observer.read(f"{folder}a").result(BOUND).values) == 1
+    del sent.requests["ping"]
+    asked = {"connect": 1, "sync": 3, "getChildren2": 1, "getData": 3}  # one opens the session
+    assert sent.requests == asked
+
+
+# Staleness
+
+
+def test_nothing_is_in_doubt_while_nothing_changes(
+    quick: ZookeeperBackend, proxy: FaultProxy, folder: str
+) -> None:
+    news = []
+    observed = quick.follow(folder, lambda: news.append(observed.view.stale_since))
+    eventually(lambda: is_fresh(observed))
+    before = proxy.counts()
+    eventually(lambda: (proxy.counts() - before).requests["multi"] >= 5, "five looks")
+    assert len(news) == 1
+    assert is_fresh(observed)
+
+
+def test_a_silent_connection_is_in_doubt_since_before_it_fell_silent(
+    quick: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
+) -> None:
+    put(other, folder, a="1")
+    began = SYSTEM_CLOCK.now()
+    observed = follow(quick, folder)
+    cut = SYSTEM_CLOCK.now()
+    proxy.black_hole()
+    put(other, folder, a="2")
+    eventually(lambda: is_stale(observed))
+    found, since = SYSTEM_CLOCK.now(), observed.view.stale_since
+    assert since is not None
+    assert began < since <= cut
+    assert found - since < 3.0 * 2 / 3 + 0.5, "a session would be in doubt after two thirds"
+    assert values(observed) == {"a": b"1"}
+    proxy.heal()
+    eventually(lambda: is_fresh(observed))
+    assert values(observed) == {"a": b"2"}
+
+
+def test_a_look_that_is_answered_late_is_followed_by_another_reading(
+    quick: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
+) -> None:
+    put(other, folder, a="1")
+    observed = follow(quick, folder)
+    connections = proxy.counts().connections
+    # For kazoo that is no silence yet, which would give the connection up.
+    proxy.replies.delay(0.3)
+    quick._observations._interval = 0.1
+    eventually(lambda: is_stale(observed))
+    put(other, folder, a="2")
+    with proxy.counting() as sent:
+        quick._observations._interval = 10.0
+        eventually(lambda: is_fresh(observed))
+    assert values(observed) == {"a": b"2"}
+    assert sent.requests["getChildren2"] >= 1
+    assert proxy.counts().connections == connections
+
+
+def test_nothing_new_is_shown_while_looks_fail(
+    quick: ZookeeperBackend,
+    other: ZookeeperBackend,
+    folder: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put(other, folder, a="1")
+    observed = follow(quick, folder)
+    # The fault: the service does not agree to anything.
+    refused = Create("/zookeeper", b"", OPEN_ACL_UNSAFE, 0)
+    monkeypatch.setattr("coordlock_zookeeper.observing.Transaction", lambda _: refused)
+    eventually(lambda: is_stale(observed))
+    news = len(told := [observed.view])
+    put(other, folder, a="2")
+    late = quick.follow(f"{folder}a", lambda: told.append(late.view))
+    eventually(lambda: quick._observations._looked > SYSTEM_CLOCK.now() - 0.5, "one more look")
+    assert (values(observed), len(told), late.view.state) == ({"a": b"1"}, news, None)
+    monkeypatch.undo()
+    eventually(lambda: is_fresh(observed) and is_fresh(late))
+    assert values(observed) == values(late) == {"a": b"2"}
+
+
+# Sessions
+
+
+def test_an_observation_outlives_its_session(
+    join: Join, other: ZookeeperBackend, proxy: FaultProxy, folder: str, root: str
+) -> None:
+    short = join(f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=1s")
+    put(other, folder, a="1")
+    observed = follow(short, folder)
+    queue = short.observe("q", lambda: None)
+    eventually(lambda: is_fresh(queue))
+    first = short._line.session().result(BOUND)
+    proxy.refuse()
+    proxy.drop_connections()
+    put(other, folder, a="2")
+    eventually(lambda: is_stale(observed) and is_stale(queue))
+    threading.Event().wait(2.0)  # the session expires on the server
+    proxy.heal()
+    eventually(lambda: is_fresh(observed) and is_fresh(queue))
+    assert values(observed) == {"a": b"2"}
+    assert short._line.session().result(BOUND).number != first.number
+    put(other, folder, a="3")
+    eventually(lambda: values(observed) == {"a": b"3"})
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_no_session_is_needed_and_none_is_opened_before_it_is_used(
+    zookeeper: ZooKeeper, root: str, folder: str
+) -> None:
+    with FaultProxy(zookeeper.host, zookeeper.port) as proxy:
+        url = f"zookeeper://127.0.0.1:{proxy.port}{root}"
+        backend = ZookeeperBackend.configure(configure(url))
+        assert proxy.counts().connections == 0
+        observed = backend.observe("q", lambda: None)
+        eventually(lambda: is_fresh(observed))
+        assert backend.write([Put(f"{folder}a", b"1")]).result(BOUND) > 0
+        assert proxy.counts().connections == 1
+        backend.close().result(BOUND)
+        eventually(lambda: observed.view.ended is not None)
+        late = backend.follow(folder, lambda: None)
+        eventually(lambda: late.view.ended is not None)
+        for request in (backend.read(folder), backend.read(f"{folder}a"), backend.write([])):
+            assert isinstance(request.exception(BOUND), BackendUnavailable)
+
+
+def test_observers_wait_for_a_server_that_is_not_there_yet(
+    server: ZooKeeperServer, join: Join, root: str, folder: str
+) -> None:
+    backend = join(server.url_for(root, ttl="6s"))
+    server.kill()
+    observed = backend.follow(folder, lambda: None)
+    assert isinstance(backend.read(folder).exception(BOUND), BackendUnavailable)
+    assert observed.view.state is None
+    server.start()
+    eventually(lambda: is_fresh(observed), within=60)
+    assert values(observed) == {}
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_a_given_client_carries_observations_within_its_chroot(
+    zookeeper: ZooKeeper, parties: Parties, other: ZookeeperBackend, root: str, kazoo: Any
+) -> None:
+    kazoo.ensure_path(f"{root}/jail")
+    with zookeeper.kazoo(hosts=f"{zookeeper.endpoint.hosts[0]}{root}/jail") as jailed:
+        party = parties("zookeeper:///locks", jailed)
+        backend = party.backend
+        backend.write([Put("/data/a", b"1")]).result(BOUND)
+        folder = follow(backend, "/data/")
+        top = follow(backend, "/")
+        queue = backend.observe("q", lambda: None)
+        entry, contender, _ = party.enqueue()
+        eventually(lambda: [one.id for one in _contenders(queue)] == [contender.id])
+        assert _contenders(queue)[0].key == contender.key == f"/locks/q/{_name(contender.key)}"
+        put(other, f"{root}/jail/data/", a="2", b="3")
+        eventually(lambda: values(folder) == {"a": b"2", "b": b"3"})
+        assert set(values(top) or ()) == {"locks"}
+        party.backend.withdraw(entry).result(BOUND)
+        eventually(lambda: _contenders(queue) == ())
+        backend.close().result(BOUND)
+        assert jailed.connected
+        assert jailed.get("/data/a")[0] == b"2"
+
+
+def _contenders(observed: Observation[Any]) -> tuple[Any, ...]:
+    return () if observed.view.state is None else observed.view.state.contenders
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+# Nodes
+
+
+def test_keys_and_folders_come_and_go_and_come_again(
+    observer: ZookeeperBackend, other: ZookeeperBackend, folder: str, kazoo: Any
+) -> None:
+    key = f"{folder}a/b"
+    single, inner, outer = (follow(observer, one) for one in (key, f"{folder}a/", folder))
+    for number in range(3):
+        value = b"%d" % number
+        assert values(single) == values(inner) == values(outer) == {}
+        put(other, f"{folder}a/", b=value)
+        eventually(lambda: values(single) == values(inner) == {"b": value})  # noqa: B023
+        assert values(outer) == {}
+        other.write([Delete(key), Put(f"{folder}a", b"x")]).result(BOUND)
+        eventually(lambda: values(single) == values(inner) == {} and values(outer) == {"a": b"x"})
+        kazoo.delete(folder.rstrip("/"), recursive=True)
+        eventually(lambda: values(outer) == {})
+    assert all(is_fresh(one) for one in (single, inner, outer))
+
+
+def test_nodes_without_data_are_no_keys(
+    observer: ZookeeperBackend, other: ZookeeperBackend, folder: str, kazoo: Any
+) -> None:
+    put(other, f"{folder}parent/", below="1")
+    kazoo.create(f"{folder}empty", b"")
+    observed = follow(observer, folder)
+    assert values(observed) == {"empty": b""}
+    assert observer.read(f"{folder}parent").result(BOUND).values == {}
+    with pytest.raises(VersionMismatch):
+        other.write([Expect(f"{folder}empty", 0), Put(f"{folder}parent", b"")]).result(BOUND)
+    other.write([Expect(f"{folder}parent", 0), Put(f"{folder}parent", b"2")]).result(BOUND)
+    eventually(lambda: values(observed) == {"empty": b"", "parent": b"2"})
+    other.write([Delete(f"{folder}parent")]).result(BOUND)
+    eventually(lambda: values(observed) == {"empty": b""})
+    below = other.read(f"{folder}parent/").result(BOUND)
+    assert below.values == {f"{folder}parent/below": Stored(b"1", 1)}
+
+
+def test_the_servers_own_nodes_are_no_keys(other: ZookeeperBackend) -> None:
+    assert "/zookeeper" not in other.read("/").result(BOUND).values
+
+
+def test_a_node_that_may_not_be_read_ends_the_observation_of_its_folder(
+    observer: ZookeeperBackend, other: ZookeeperBackend, folder: str, kazoo: Any
+) -> None:
+    put(other, folder, a="1")
+    observed = follow(observer, folder)
+    kazoo.create(f"{folder}secret", b"x", acl=[make_digest_acl("ann", "secret", all=True)])
+    eventually(lambda: observed.view.ended is not None)
+    assert isinstance(observed.view.ended, AuthenticationFailed)
+    assert f"{folder}secret" in str(observed.view.ended)
+    assert observed.view.stale_since is not None
+    for where in (folder, f"{folder}secret"):
+        with pytest.raises(AuthenticationFailed, match="secret"):
+            observer.read(where).result(BOUND)
+    kazoo.add_auth("digest", "ann:secret")
+    kazoo.set_acls(f"{folder}secret", OPEN_ACL_UNSAFE)
+    assert values(follow(observer, folder)) == {"a": b"1", "secret": b"x"}
+
+
+def test_contenders_of_kazoos_are_observed(other: ZookeeperBackend, root: str, kazoo: Any) -> None:
+    queue = other.observe("q", lambda: None)
+    eventually(lambda: is_fresh(queue))
+    with kazoo.Lock(f"{root}/q", "kazoo's"):
+        eventually(lambda: len(_contenders(queue)) == 1)
+        [contender] = _contenders(queue)
+        assert contender.token == kazoo.exists(contender.key).czxid
+    eventually(lambda: _contenders(queue) == ())
+
+
+def test_nodes_that_have_gone_are_not_remembered(
+    observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
+) -> None:
+    observed = follow(observer, folder)
+    client = observer._line.session().result(BOUND).client
+
+    def vanish(connection: Connection, _: Message) -> None:
+        connection.requests.is_held = True
+
+    for number in range(1, 6):
+        trap = proxy.on_request("getData", vanish)
+        put(other, folder, **{f"k{number}": "1"})
+        eventually(lambda: trap.sprung)  # noqa: B023
+        other.write([Delete(f"{folder}k{number}")]).result(BOUND)
+        proxy.heal()
+        eventually(lambda: proxy.counts().replies["getData"] == number)  # noqa: B023
+    put(other, folder, last="1")
+    eventually(lambda: values(observed) == {"last": b"1"})
+    assert set(client._data_watchers) <= {f"{folder}last", folder.rstrip("/")}
+
+
+def test_a_callback_that_raises_disturbs_no_other(
+    observer: ZookeeperBackend, other: ZookeeperBackend, folder: str
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("a bug of the observer's")
+
+    broken = observer.follow(folder, fail)
+    observed = follow(observer, folder)
+    put(other, folder, a="1")
+    eventually(lambda: values(observed) == values(broken) == {"a": b"1"})
+    broken.cancel()
+    flush(1.0)
+
+
+# Servers
+
+
+def test_observations_outlive_a_server_that_is_killed(
+    server: ZooKeeperServer, join: Join, root: str, folder: str
+) -> None:
+    one, two = (join(server.url_for(root, ttl="60s")) for _ in range(2))
+    put(two, folder, a="1")
+    observed = follow(one, folder)
+    queue = one.observe("q", lambda: None)
+    eventually(lambda: is_fresh(queue))
+    before = SYSTEM_CLOCK.now()
+    server.kill()
+    eventually(lambda: is_stale(observed) and is_stale(queue))
+    assert observed.view.stale_since is not None
+    assert observed.view.stale_since <= before
+    server.start()
+    eventually(lambda: is_fresh(observed) and is_fresh(queue), within=60)
+    assert values(observed) == {"a": b"1"}
+
+    def is_written() -> bool:
+        return two.write([Put(f"{folder}a", b"2")]).exception(BOUND) is None
+
+    eventually(is_written)
+    eventually(lambda: values(observed) == {"a": b"2"})
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble")) as ensemble:
+        yield ensemble
+
+
+@pytest.mark.faults
+def test_observations_go_on_at_another_member_when_theirs_is_killed(
+    ensemble: ZooKeeperEnsemble, join: Join, root: str, folder: str
+) -> None:
+    one, two = (join(ensemble.url_for(root, ttl="20s")) for _ in range(2))
+    put(two, folder, n="0")
+    observed = follow(one, folder)
+    for number, member in enumerate(ensemble.members, 1):
+        member.kill()
+        try:
+            value = b"%d" % number
+
+            def is_written() -> bool:
+                return two.write([Put(f"{folder}n", value)]).exception(BOUND) is None  # noqa: B023
+
+            eventually(is_written, within=60)
+            eventually(
+                lambda: values(observed) == {"n": value} and is_fresh(observed),  # noqa: B023
+                within=60,
+            )
+        finally:
+            member.start()
+        eventually(lambda: all(one.answers() for one in ensemble.members), within=60)
+
+
+@pytest.mark.faults
+def test_a_member_that_lost_its_quorum_is_in_doubt_since_before(
+    ensemble: ZooKeeperEnsemble, join: Join, root: str, folder: str
+) -> None:
+    alone = ensemble.leader()
+    one = join(alone.url_for(root, ttl="6s"))
+    put(one, folder, a="1")
+    observed = follow(one, folder)
+    with ExitStack() as stack:
+        for member in ensemble.members:
+            if member is not alone:
+                member.pause()
+                stack.callback(member.resume)
+        paused = SYSTEM_CLOCK.now()
+        eventually(lambda: is_stale(observed), within=60)
+        since = observed.view.stale_since
+        assert since is not None
+        assert since <= paused
+        # A leader without followers answers this for a while.
+        assert values(observed) == {"a": b"1"}
+    eventually(lambda: is_fresh(observed), within=60)
+    assert values(observed) == {"a": b"1"}
+
+
+@pytest.mark.faults
+def test_a_member_that_lags_is_in_doubt_since_before_and_reads_behind_a_sync(
+    ensemble: ZooKeeperEnsemble, join: Join, root: str, folder: str
+) -> None:
+    leader = ensemble.leader()
+    follower = next(member for member in ensemble.members if member is not leader)
+    one = join(follower.url_for(root, ttl="6s"))
+    two = join(leader.url_for(root, ttl="20s"))
+    put(two, folder, a="1")
+    observed = follow(one, folder)
+    assert values(observed) == {"a": b"1"}
+    follower.pause()
+    try:
+        paused = SYSTEM_CLOCK.now()
+        put(two, folder, a="2")
+        eventually(lambda: is_stale(observed), within=60)
+        assert observed.view.stale_since is not None
+        assert observed.view.stale_since <= paused
+    finally:
+        follower.resume()
+    eventually(lambda: is_fresh(observed), within=60)
+    assert values(observed) == {"a": b"2"}
+    for number in range(20):
+        put(two, folder, a=str(number))
+        assert one.read(folder).result(BOUND).values[f"{folder}a"].data == b"%d" % number

@@ -1,0 +1,141 @@
+"""Mistakes in converting grants, and in what those behind them make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from coordlock_memory import MemoryBackend
+
+import coordlock.kernel.acquisition
+import coordlock.model.conversion
+from coordlock.kernel.conversion import Conversions
+from coordlock.kernel.publisher import Publisher
+from coordlock.model.admission import blockers
+from coordlock.model.claim import Convertible, Mode
+from coordlock.model.contender import Contender, Snapshot
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import resolved
+from tests.mutants.mutant import Changes, mutant
+from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
+
+
+@mutant("An upgrade takes the lock from readers that hold it.", simulated=(ConvertingReaders,))
+def converts_without_waiting_for_anybody() -> Changes:
+    return [(coordlock.model.conversion, "waited_for", lambda *_: ())]
+
+
+@mutant(
+    "An upgrade waits for those alone that came before, and takes the lock from later readers.",
+    simulated=(ConvertingReaders,),
+)
+def converts_without_looking_behind() -> Changes:
+    return [(coordlock.model.conversion, "holders", lambda _: frozenset())]
+
+
+@mutant("A reader is let in while an upgrade is being done.", simulated=(ConvertingReaders,))
+def lets_in_those_whom_a_target_keeps_out() -> Changes:
+    def by_mode_alone(self: Convertible, mode: Mode, _order: int, *, update: bool = False) -> bool:
+        return self.mode.conflicts(mode) or (update and self.update)
+
+    return [(Convertible, "excludes", by_mode_alone)]
+
+
+@mutant(
+    "Readers that hold the lock already wait for the upgrade that waits for them.",
+    simulated=(ConvertingReaders,),
+)
+def lets_nobody_go_first() -> Changes:
+    return [(Convertible, "lets_pass", lambda *_: False)]
+
+
+@mutant("Two upgradeable locks are held at once.", simulated=(ConvertingReaders,))
+def shares_upgradeable_locks() -> Changes:
+    excludes = Convertible.excludes
+
+    def shares(self: Convertible, mode: Mode, order: int, *, update: bool = False) -> bool:
+        return excludes(self, mode, order)
+
+    return [(Convertible, "excludes", shares)]
+
+
+@mutant("Two that upgrade against each other wait for ever.", simulated=(ConvertingReaders,))
+def looks_at_no_other_conversion() -> Changes:
+    return [(coordlock.model.conversion, "_converting", lambda _: iter(()))]
+
+
+@mutant("A grant counts as stronger before the service knows.", simulated=(ConvertingReaders,))
+def counts_as_stronger_too_early() -> Changes:
+    strengthen = Conversions._strengthen
+
+    def strengthen_early(self: Conversions, target: Mode) -> Steps[None]:
+        before, self.mode = self.mode, target
+        try:
+            yield from strengthen(self, target)
+        except BaseException:
+            self.mode = before
+            raise
+
+    return [(Conversions, "_strengthen", strengthen_early)]
+
+
+@mutant("A grant counts as strong when it is weaker already.", simulated=(ConvertingReaders,))
+def counts_as_weaker_too_late() -> Changes:
+    def convert(self: Conversions, target: Mode) -> Steps[None]:
+        stronger = self.mode.joined(target)
+        if stronger is not self.mode:
+            yield from self._strengthen(stronger)
+        if target is not self.mode:
+            self._check()
+            yield self._publish(lambda claim: Convertible(target, update=claim.update))
+            self.mode = target
+
+    return [(Conversions, "_convert", convert)]
+
+
+@mutant("An upgrade that was given up keeps readers out.", simulated=(ConvertingReaders,))
+def never_takes_a_conversion_back() -> Changes:
+    settled = Conversions._settled
+
+    def left_as_it_is(self: Conversions, claim: Convertible) -> Convertible:
+        return claim if claim.target is not None else settled(self, claim)
+
+    return [(Conversions, "_settled", left_as_it_is)]
+
+
+@mutant(
+    "What is published last may arrive before what was published first.",
+    simulated=(ConvertingReaders,),
+)
+def publishes_without_waiting_for_the_answer() -> Changes:
+    publish = Publisher.publish
+
+    def publish_at_once(self: Publisher, make: Any) -> Any:
+        self.last = resolved(None)
+        return publish(self, make)
+
+    return [(Publisher, "publish", publish_at_once)]
+
+
+@mutant(
+    "A waiter is granted the lock when the one before it becomes stronger.",
+    simulated=(ConvertingIntentions,),
+)
+def takes_a_change_for_a_departure() -> Changes:
+    def next_in_line(
+        snapshot: Snapshot, me: Contender, departed: Iterable[Contender], *_: object
+    ) -> Snapshot | None:
+        left = snapshot.without(departed)
+        return None if left.omitted or blockers(left, me) else left
+
+    return [(coordlock.kernel.acquisition, "next_in_line", next_in_line)]
+
+
+@mutant("Nobody is let in by a downgrade before the release.", simulated=(ConvertingReaders,))
+def hears_of_departures_alone() -> Changes:
+    def watch(
+        self: MemoryBackend, one: Contender, revision: int, changed: Callable[[], None]
+    ) -> Callable[[], None]:
+        return self.watch(one, revision, lambda _: changed())
+
+    return [(MemoryBackend, "watch_value", watch)]

@@ -1,0 +1,55 @@
+"""Conversions that the service refuses half-way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from coordlock_memory import MemoryBackend
+
+from coordlock.errors import BackendError
+from coordlock.grant import Grant
+from coordlock.kernel.acquisition import acquisition
+from coordlock.model.claim import AnyClaim, Convertible, Mode
+from coordlock.runtime.promise import Promise, failed
+from tests.simulation.world import Party, World
+
+
+def granted(party: Party, claim: AnyClaim) -> Grant:
+    call = party.run(acquisition(party.engine, {"q": claim}))
+    party.world.settle()
+    return party.grant(call.result)
+
+
+def test_what_could_not_be_taken_back_does_not_pass_for_another_conversion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A target that conflicts with less waits for fewer: here for nobody."""
+    world = World()
+    party = world.party()
+    grant = granted(party, Convertible(Mode.CR))
+    reader = granted(world.party(), Mode.CR)
+    publish = MemoryBackend.publish
+    calls: list[Any] = []
+
+    def full(self: MemoryBackend, *arguments: Any) -> Promise[None]:
+        calls.append(arguments)
+        if len(calls) > 1:
+            return failed(BackendError("memory", "no space left"))
+        return publish(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryBackend, "publish", full)
+        call = party.run(grant._convert(Mode.CW, None))
+        world.settle()
+        assert isinstance(call.error, BackendError)
+    assert world.queue()[0].claim == Convertible(Mode.CR, Mode.CW)
+    assert grant.claim is Mode.CR
+    second = party.run(grant._convert(Mode.EX, None))
+    world.settle()
+    assert not second.done
+    reader.check()
+    reader._ticket.withdraw()
+    world.settle()
+    assert second.error is None
+    assert str(grant.claim) == str(Mode.EX)
