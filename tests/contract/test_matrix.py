@@ -35,6 +35,7 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.work_queue_contract import WorkQueueContract
 
 #: What a backend may add to the contract, with its suite, and the backends that have it.
 ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
