@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         InvalidName,
         InvalidSequencer,
         InvalidToken,
+        JobEnded,
         LockLost,
         MissingExtra,
         QueueMismatch,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
         Unfenceable,
         Unsupported,
         VersionMismatch,
+        WorkQueueEmpty,
+        WorkQueueFull,
     )
     from coordlock.grant import AsyncGrant, Grant, GrantState
     from coordlock.held import AsyncHeld, Held
@@ -66,6 +69,9 @@ if TYPE_CHECKING:
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.observer import AsyncObserver, Observer
     from coordlock.recipes.term import AsyncTerm, Term
+    from coordlock.recipes.work.job import AsyncJob, Job
+    from coordlock.recipes.work.queue import AsyncWorkQueue, WorkQueue
+    from coordlock.recipes.work.view import WorkItem, WorkQueueStats
     from coordlock.runtime.cancellation import Cancellation
     from coordlock.settings import DEFAULT, Settings
     from coordlock.signals import release_on_signals
@@ -86,8 +92,8 @@ else:
                 "BackendError BackendUnavailable ClientClosed ConfigurationError "
                 "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
                 "Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
-                "LockLost MissingExtra QueueMismatch SessionLost StaleToken Unfenceable "
-                "Unsupported VersionMismatch"
+                "JobEnded LockLost MissingExtra QueueMismatch SessionLost StaleToken Unfenceable "
+                "Unsupported VersionMismatch WorkQueueEmpty WorkQueueFull"
             ),
             "grant": "AsyncGrant Grant GrantState",
             "held": "AsyncHeld Held",
@@ -105,6 +111,9 @@ else:
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
             "recipes.observer": "AsyncObserver Observer",
             "recipes.term": "AsyncTerm Term",
+            "recipes.work.job": "AsyncJob Job",
+            "recipes.work.queue": "AsyncWorkQueue WorkQueue",
+            "recipes.work.view": "WorkItem WorkQueueStats",
             "runtime.cancellation": "Cancellation",
             "settings": "DEFAULT Settings",
             "signals": "release_on_signals",
@@ -137,6 +146,7 @@ __all__ = [
     "AsyncGrant",
     "AsyncGroup",
     "AsyncHeld",
+    "AsyncJob",
     "AsyncLock",
     "AsyncLossSignal",
     "AsyncMembership",
@@ -146,6 +156,7 @@ __all__ = [
     "AsyncPresence",
     "AsyncTerm",
     "AsyncTransaction",
+    "AsyncWorkQueue",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
@@ -177,6 +188,8 @@ __all__ = [
     "InvalidName",
     "InvalidSequencer",
     "InvalidToken",
+    "Job",
+    "JobEnded",
     "Lock",
     "LockLost",
     "LossSignal",
@@ -202,6 +215,11 @@ __all__ = [
     "Unfenceable",
     "Unsupported",
     "VersionMismatch",
+    "WorkItem",
+    "WorkQueue",
+    "WorkQueueEmpty",
+    "WorkQueueFull",
+    "WorkQueueStats",
     "connect",
     "connect_async",
     "from_env",

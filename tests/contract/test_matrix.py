@@ -35,6 +35,7 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.work_queue_contract import WorkQueueContract
 
 #: What a backend may add to the contract, with its suite, and the backends that have it.
 ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
@@ -75,6 +76,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         SequencerContract,
         AskingContract,
         DeadlockContract,
+        WorkQueueContract,
         *(suite for suite, _ in ADDITIONS.values()),
     ],
 )
@@ -103,9 +105,17 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         "multi_lock",
         "tree_lock",
         "group",
+        "work_queue",
         "election",
     }
-    suites = LockContract, MultiLockContract, ConversionContract, GroupContract, ElectionContract
+    suites = (
+        LockContract,
+        MultiLockContract,
+        ConversionContract,
+        GroupContract,
+        ElectionContract,
+        WorkQueueContract,
+    )
     source = "".join(map(inspect.getsource, suites))
     assert all(f".{primitive}(" in source for primitive in primitives)
     assert DRIVERS == ("sync", "async")

@@ -78,6 +78,8 @@ TWINS = [
     (coordlock.Membership, coordlock.AsyncMembership),
     (coordlock.Presence, coordlock.AsyncPresence),
     (coordlock.Observer, coordlock.AsyncObserver),
+    (coordlock.WorkQueue, coordlock.AsyncWorkQueue),
+    (coordlock.Job, coordlock.AsyncJob),
     (coordlock.Transaction, coordlock.AsyncTransaction),
     (fencing.Fence, fencing.AsyncFence),
     (fencing.GuardingFence, fencing.AsyncGuardingFence),
@@ -90,7 +92,12 @@ TWINS = [
 #: What cannot be the same.
 ONLY_ASYNC: dict[type, set[str]] = {
     kind: {"cancel_on_loss"}
-    for kind in (coordlock.AsyncGrant, coordlock.AsyncTerm, coordlock.AsyncMembership)
+    for kind in (
+        coordlock.AsyncGrant,
+        coordlock.AsyncTerm,
+        coordlock.AsyncMembership,
+        coordlock.AsyncJob,
+    )
 }
 #: asyncio bounds every wait with ``asyncio.timeout``.
 OTHER_PARAMETERS = {
