@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.observer import AsyncObserver, Observer
     from coordlock.recipes.term import AsyncTerm, Term
+    from coordlock.recipes.value import AsyncValue, Value
+    from coordlock.recipes.values import AsyncValues, Values, ValuesView
     from coordlock.runtime.cancellation import Cancellation
     from coordlock.settings import DEFAULT, Settings
     from coordlock.signals import release_on_signals
@@ -105,6 +107,8 @@ else:
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
             "recipes.observer": "AsyncObserver Observer",
             "recipes.term": "AsyncTerm Term",
+            "recipes.value": "AsyncValue Value",
+            "recipes.values": "AsyncValues Values ValuesView",
             "runtime.cancellation": "Cancellation",
             "settings": "DEFAULT Settings",
             "signals": "release_on_signals",
@@ -146,6 +150,8 @@ __all__ = [
     "AsyncPresence",
     "AsyncTerm",
     "AsyncTransaction",
+    "AsyncValue",
+    "AsyncValues",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
@@ -201,6 +207,9 @@ __all__ = [
     "Transaction",
     "Unfenceable",
     "Unsupported",
+    "Value",
+    "Values",
+    "ValuesView",
     "VersionMismatch",
     "connect",
     "connect_async",

@@ -26,6 +26,7 @@ from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 from testbed.servers.etcd import Etcd
 
 
@@ -55,6 +56,10 @@ class TestElections(ElectionContract):
 
 
 class TestGroups(GroupContract):
+    backend = EtcdBackend
+
+
+class TestValues(ValueContract):
     backend = EtcdBackend
 
 

@@ -29,6 +29,7 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 
 
 @pytest.fixture
@@ -85,6 +86,10 @@ class TestElections(ElectionContract):
 
 
 class TestGroups(GroupContract):
+    backend = LocalBackend
+
+
+class TestValues(ValueContract):
     backend = LocalBackend
 
 

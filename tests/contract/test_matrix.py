@@ -35,6 +35,7 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 
 #: What a backend may add to the contract, with its suite, and the backends that have it.
 ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
@@ -72,6 +73,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         KeptValueContract,
         GroupContract,
         ElectionContract,
+        ValueContract,
         SequencerContract,
         AskingContract,
         DeadlockContract,
@@ -104,8 +106,18 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         "tree_lock",
         "group",
         "election",
+        "value",
+        "values",
+        "transaction",
     }
-    suites = LockContract, MultiLockContract, ConversionContract, GroupContract, ElectionContract
+    suites = (
+        LockContract,
+        MultiLockContract,
+        ConversionContract,
+        GroupContract,
+        ElectionContract,
+        ValueContract,
+    )
     source = "".join(map(inspect.getsource, suites))
     assert all(f".{primitive}(" in source for primitive in primitives)
     assert DRIVERS == ("sync", "async")

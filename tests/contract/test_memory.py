@@ -22,6 +22,7 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 
 
 @pytest.fixture
@@ -63,6 +64,10 @@ class TestElections(ElectionContract):
 
 
 class TestGroups(GroupContract):
+    backend = MemoryBackend
+
+
+class TestValues(ValueContract):
     backend = MemoryBackend
 
 

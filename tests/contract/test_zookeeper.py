@@ -25,6 +25,7 @@ from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.zookeeper import ZooKeeper
 
@@ -55,6 +56,10 @@ class TestElections(ElectionContract):
 
 
 class TestGroups(GroupContract):
+    backend = ZookeeperBackend
+
+
+class TestValues(ValueContract):
     backend = ZookeeperBackend
 
 

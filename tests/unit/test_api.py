@@ -78,6 +78,8 @@ TWINS = [
     (coordlock.Membership, coordlock.AsyncMembership),
     (coordlock.Presence, coordlock.AsyncPresence),
     (coordlock.Observer, coordlock.AsyncObserver),
+    (coordlock.Value, coordlock.AsyncValue),
+    (coordlock.Values, coordlock.AsyncValues),
     (coordlock.Transaction, coordlock.AsyncTransaction),
     (fencing.Fence, fencing.AsyncFence),
     (fencing.GuardingFence, fencing.AsyncGuardingFence),
