@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.observer import AsyncObserver, Observer
     from coordlock.recipes.term import AsyncTerm, Term
+    from coordlock.recipes.value import AsyncValue, Value
+    from coordlock.recipes.values import AsyncValues, Values, ValuesView
     from coordlock.recipes.work.job import AsyncJob, Job
     from coordlock.recipes.work.queue import AsyncWorkQueue, WorkQueue
     from coordlock.recipes.work.view import WorkItem, WorkQueueStats
@@ -114,6 +116,8 @@ else:
             "recipes.work.job": "AsyncJob Job",
             "recipes.work.queue": "AsyncWorkQueue WorkQueue",
             "recipes.work.view": "WorkItem WorkQueueStats",
+            "recipes.value": "AsyncValue Value",
+            "recipes.values": "AsyncValues Values ValuesView",
             "runtime.cancellation": "Cancellation",
             "settings": "DEFAULT Settings",
             "signals": "release_on_signals",
@@ -156,6 +160,8 @@ __all__ = [
     "AsyncPresence",
     "AsyncTerm",
     "AsyncTransaction",
+    "AsyncValue",
+    "AsyncValues",
     "AsyncWorkQueue",
     "AuthenticationFailed",
     "BackendError",
@@ -214,6 +220,9 @@ __all__ = [
     "Transaction",
     "Unfenceable",
     "Unsupported",
+    "Value",
+    "Values",
+    "ValuesView",
     "VersionMismatch",
     "WorkItem",
     "WorkQueue",

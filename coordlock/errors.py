@@ -21,8 +21,8 @@
     ├── WorkQueueEmpty (TimeoutError)        no item of a work queue came in time
     ├── WorkQueueFull (RuntimeError)         a work queue has as many items as it may have
     ├── JobEnded (RuntimeError)              a job was done, or given back, before
-    ├── VersionMismatch (RuntimeError)       a guarded transaction found another version
-    ├── InvalidKey (ValueError)              a key that a guarded transaction cannot write
+    ├── VersionMismatch (RuntimeError)       a key has another version than a write expected
+    ├── InvalidKey (ValueError)              a key that no value can have
     ├── Unsupported (NotImplementedError)    something that the backend cannot do
     ├── ClientClosed (RuntimeError)          the client was used after ``close``
     ├── ForkedClient (RuntimeError)          the client was used in a forked child
@@ -336,7 +336,7 @@ class Unfenceable(CoordlockError, ValueError):
 
 @dataclass(eq=False, repr=False)
 class VersionMismatch(CoordlockError, RuntimeError):
-    """A guarded transaction was not made: ``key`` has not the version that it asked for."""
+    """A write was not made: ``key`` has not the version that it expected."""
 
     key: str
     expected: int
@@ -382,7 +382,7 @@ class JobEnded(CoordlockError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class InvalidKey(CoordlockError, ValueError):
-    """A key that cannot be read or written under a grant."""
+    """A key that cannot be read or written as a value."""
 
     key: str
     problem: str

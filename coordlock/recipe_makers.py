@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from coordlock.access import Access
@@ -10,16 +11,23 @@ from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
-    from coordlock.recipes import election, group
+    from coordlock import transaction
+    from coordlock.recipes import election, group, value, values
     from coordlock.recipes.election import AsyncElection, Election
     from coordlock.recipes.group import AsyncGroup, Group
+    from coordlock.recipes.value import AsyncValue, Value
+    from coordlock.recipes.values import AsyncValues, Values
     from coordlock.recipes.work import queue as work_queues
     from coordlock.recipes.work.queue import AsyncWorkQueue, WorkQueue
     from coordlock.runtime.cancellation import Cancellation
+    from coordlock.transaction import AsyncTransaction, Transaction
 else:
     election = Lazily("coordlock.recipes.election")
     group = Lazily("coordlock.recipes.group")
     work_queues = Lazily("coordlock.recipes.work.queue")
+    transaction = Lazily("coordlock.transaction")
+    value = Lazily("coordlock.recipes.value")
+    values = Lazily("coordlock.recipes.values")
 
 __all__ = ["AsyncRecipes", "Recipes"]
 
@@ -86,6 +94,34 @@ class Recipes(Resident, shown="Client"):
         options = max_depth, max_attempts, retry_delay, timeout, max_hold, label
         return work_queues.WorkQueue(self._access, name, *options)
 
+    def value(self, key: str) -> Value:
+        """The value that is kept under ``key``, an absolute path. Nothing is sent yet.
+
+        Grants read and write the same keys. Raises `InvalidKey`, and `Unsupported` where the
+        backend keeps no data.
+        """
+        return value.Value(self._access, key)
+
+    def values(self, folder: str) -> Values:
+        """All values directly in a folder, an absolute path. Nothing is sent yet.
+
+        Raises what `value` does.
+        """
+        return values.Values(self._access, folder)
+
+    def transaction(self) -> Transaction:
+        """Writes of several keys that the service makes all at once, or none of them.
+
+        As in::
+
+            client.transaction().put("/app/host", b"db2").put("/app/port", b"5433").commit()
+
+        No lock guards it: see `Grant.transaction` for one that does. Its ``commit`` raises
+        `Unsupported` where the backend keeps no data.
+        """
+        root = transaction.root_of(self._access.engine)
+        return transaction.Transaction(root, (), partial(value.send, self._access))
+
 
 class AsyncRecipes(Resident, shown="AsyncClient"):
     """What `AsyncClient` offers beside locks."""
@@ -122,3 +158,16 @@ class AsyncRecipes(Resident, shown="AsyncClient"):
         """The work queue ``name``: items that some put, others do. See `Client.work_queue`."""
         options = max_depth, max_attempts, retry_delay, timeout, max_hold, label
         return work_queues.AsyncWorkQueue(self._access, name, *options)
+
+    def value(self, key: str) -> AsyncValue:
+        """The value that is kept under ``key``, an absolute path. See `Client.value`."""
+        return value.AsyncValue(self._access, key)
+
+    def values(self, folder: str) -> AsyncValues:
+        """All values directly in a folder, an absolute path. See `Client.values`."""
+        return values.AsyncValues(self._access, folder)
+
+    def transaction(self) -> AsyncTransaction:
+        """Writes of several keys that the service makes all at once. See `Client.transaction`."""
+        root = transaction.root_of(self._access.engine)
+        return transaction.AsyncTransaction(root, (), partial(value.send, self._access))

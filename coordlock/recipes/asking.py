@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from coordlock.backend import Data, Expect, Listing, Observation, Put
-from coordlock.errors import BackendUnavailable, Unsupported, VersionMismatch
+from coordlock.backend import Data, Expect, Listing, Observation, Put, data
+from coordlock.errors import BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
@@ -41,7 +41,7 @@ def ask(
         raise TypeError(f"reason must be a text, not {reason!r}")
     if len(reason) > _LONGEST:
         raise ValueError(f"reason has {len(reason)} characters, of at most {_LONGEST}")
-    service = _service(engine)
+    service = data.of(engine.backend)
     members = yield from queue_view(engine, queue)
     asked = tuple(one for one in members if _is_meant(one, chosen))
     if asked:
@@ -76,12 +76,6 @@ def _write(
             yield sleep(engine.timers, _PAUSE)
 
 
-def _service(engine: Engine) -> Data:
-    if isinstance(engine.backend, Data):
-        return engine.backend
-    raise Unsupported(f"the {engine.backend.scheme} backend keeps no data, and so no requests")
-
-
 def _key(engine: Engine, queue: str) -> str:
     return f"{engine.data_root}/@asked/{escape(queue)}"
 
@@ -100,7 +94,7 @@ class Notes:
     """Those to the contenders of one grant, from the first use to its end."""
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
-        service = _service(engine)
+        service = data.of(engine.backend)
         self._ids: Final = {one.id for one in ticket.contenders}
         #: Kept with the reason of the first note, or with None at the grant's end.
         self.asked: Final[Promise[str | None]] = Promise()

@@ -26,6 +26,7 @@ from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 from coordlock.testing.work_queue_contract import WorkQueueContract
 from testbed.servers.etcd import Etcd
 
@@ -60,6 +61,10 @@ class TestGroups(GroupContract):
 
 
 class TestWorkQueues(WorkQueueContract):
+    backend = EtcdBackend
+
+
+class TestValues(ValueContract):
     backend = EtcdBackend
 
 

@@ -29,6 +29,7 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 from coordlock.testing.work_queue_contract import WorkQueueContract
 
 
@@ -90,6 +91,10 @@ class TestGroups(GroupContract):
 
 
 class TestWorkQueues(WorkQueueContract):
+    backend = LocalBackend
+
+
+class TestValues(ValueContract):
     backend = LocalBackend
 
 

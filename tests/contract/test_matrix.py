@@ -35,6 +35,7 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 from coordlock.testing.work_queue_contract import WorkQueueContract
 
 #: What a backend may add to the contract, with its suite, and the backends that have it.
@@ -73,6 +74,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         KeptValueContract,
         GroupContract,
         ElectionContract,
+        ValueContract,
         SequencerContract,
         AskingContract,
         DeadlockContract,
@@ -107,6 +109,9 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         "group",
         "work_queue",
         "election",
+        "value",
+        "values",
+        "transaction",
     }
     suites = (
         LockContract,
@@ -115,6 +120,7 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         GroupContract,
         ElectionContract,
         WorkQueueContract,
+        ValueContract,
     )
     source = "".join(map(inspect.getsource, suites))
     assert all(f".{primitive}(" in source for primitive in primitives)

@@ -22,6 +22,7 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 from coordlock.testing.work_queue_contract import WorkQueueContract
 
 
@@ -68,6 +69,10 @@ class TestGroups(GroupContract):
 
 
 class TestWorkQueues(WorkQueueContract):
+    backend = MemoryBackend
+
+
+class TestValues(ValueContract):
     backend = MemoryBackend
 
 

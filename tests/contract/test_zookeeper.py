@@ -25,6 +25,7 @@ from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 from coordlock.testing.work_queue_contract import WorkQueueContract
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.zookeeper import ZooKeeper
@@ -60,6 +61,10 @@ class TestGroups(GroupContract):
 
 
 class TestWorkQueues(WorkQueueContract):
+    backend = ZookeeperBackend
+
+
+class TestValues(ValueContract):
     backend = ZookeeperBackend
 
 

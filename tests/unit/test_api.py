@@ -80,6 +80,8 @@ TWINS = [
     (coordlock.Observer, coordlock.AsyncObserver),
     (coordlock.WorkQueue, coordlock.AsyncWorkQueue),
     (coordlock.Job, coordlock.AsyncJob),
+    (coordlock.Value, coordlock.AsyncValue),
+    (coordlock.Values, coordlock.AsyncValues),
     (coordlock.Transaction, coordlock.AsyncTransaction),
     (fencing.Fence, fencing.AsyncFence),
     (fencing.GuardingFence, fencing.AsyncGuardingFence),

@@ -39,9 +39,15 @@ class Disturbance:
 
             def note(seconds: float, action: Callable[[], object]) -> None:
                 self._backend._later = later  # type: ignore[method-assign]
-                later(seconds / 4, lambda: (action(), self.arrived.set()))
 
-            self._backend._later = note  # type: ignore[method-assign]
+                def arrive() -> None:
+                    action()
+                    self.arrived.set()
+
+                later(seconds / 4, arrive)
+
+            # type: ignore[method-assign]
+            self._backend._later = note
         else:
             self.arrived.set()
         return self._fault
@@ -57,7 +63,7 @@ def put_some(queue: coordlock.WorkQueue) -> list[str]:
 
 
 def take_all(queue: coordlock.WorkQueue) -> list[bytes]:
-    done = []
+    done: list[bytes] = []
     while len(done) < 3:
         job = queue.take(BOUND)
         if job.data == b"0" and not done:
