@@ -46,15 +46,15 @@ class Disturbance:
 
                 later(seconds / 4, arrive)
 
-            # type: ignore[method-assign]
-            self._backend._later = note
+          
+            self._backend._later = note  # type: ignore[method-assign]
         else:
             self.arrived.set()
         return self._fault
 
     def settle(self) -> None:
         """Wait until nothing that was disturbed can come any more."""
-        del self._backend.faults.take  # type: ignore[method-assign]
+        del self._backend.faults.take
         assert not self.happened or self.arrived.wait(BOUND)
 
 
