@@ -46,7 +46,6 @@ class Disturbance:
 
                 later(seconds / 4, arrive)
 
-          
             self._backend._later = note  # type: ignore[method-assign]
         else:
             self.arrived.set()
