@@ -39,7 +39,12 @@ class Disturbance:
 
             def note(seconds: float, action: Callable[[], object]) -> None:
                 self._backend._later = later  # type: ignore[method-assign]
-                later(seconds / 4, lambda: (action(), self.arrived.set()))
+
+                def arrive() -> None:
+                    action()
+                    self.arrived.set()
+
+                later(seconds / 4, arrive)
 
             self._backend._later = note  # type: ignore[method-assign]
         else:
@@ -48,7 +53,7 @@ class Disturbance:
 
     def settle(self) -> None:
         """Wait until nothing that was disturbed can come any more."""
-        del self._backend.faults.take  # type: ignore[method-assign]
+        del self._backend.faults.take
         assert not self.happened or self.arrived.wait(BOUND)
 
 
@@ -57,7 +62,7 @@ def put_some(queue: coordlock.WorkQueue) -> list[str]:
 
 
 def take_all(queue: coordlock.WorkQueue) -> list[bytes]:
-    done = []
+    done: list[bytes] = []
     while len(done) < 3:
         job = queue.take(BOUND)
         if job.data == b"0" and not done:
