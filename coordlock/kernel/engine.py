@@ -79,6 +79,8 @@ class Engine:
         self.lock: Final = threading.RLock()
         #: What owners hold of reentrant locks, by the lock's name and the owner.
         self.reentrant: Final[dict[tuple[str, Hashable], Any]] = {}
+        #: Those that change records, as far as they make no operation now: see `recipes.record`.
+        self.writers: Final[list[Any]] = []
         self._tickets: dict[str, Ticket] = {}
         self._granted: dict[str, list[Ticket]] = {}
         #: What each caller was granted.

@@ -23,6 +23,7 @@ from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.client_suite import DRIVERS
 from coordlock.testing.conversion_contract import ConversionContract
+from coordlock.testing.counter_contract import CounterContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.election_contract import ElectionContract
@@ -74,6 +75,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         GroupContract,
         ElectionContract,
         ValueContract,
+        CounterContract,
         SequencerContract,
         AskingContract,
         DeadlockContract,
@@ -109,6 +111,8 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         "value",
         "values",
         "transaction",
+        "counter",
+        "latch",
     }
     suites = (
         LockContract,
@@ -117,6 +121,7 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         GroupContract,
         ElectionContract,
         ValueContract,
+        CounterContract,
     )
     source = "".join(map(inspect.getsource, suites))
     assert all(f".{primitive}(" in source for primitive in primitives)

@@ -78,6 +78,8 @@ TWINS = [
     (coordlock.Membership, coordlock.AsyncMembership),
     (coordlock.Presence, coordlock.AsyncPresence),
     (coordlock.Observer, coordlock.AsyncObserver),
+    (coordlock.Counter, coordlock.AsyncCounter),
+    (coordlock.Latch, coordlock.AsyncLatch),
     (coordlock.Value, coordlock.AsyncValue),
     (coordlock.Values, coordlock.AsyncValues),
     (coordlock.Transaction, coordlock.AsyncTransaction),
