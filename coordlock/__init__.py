@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         AuthenticationFailed,
         BackendError,
         BackendUnavailable,
+        BarrierTimeout,
         ClientClosed,
         ConfigurationError,
         ConversionDeadlock,
@@ -62,8 +63,10 @@ if TYPE_CHECKING:
     from coordlock.model.waits import Deadlock, DeadlockStep
     from coordlock.queue_view import QueueMember
     from coordlock.recipes.asking import AskedSignal, AsyncAskedSignal
+    from coordlock.recipes.counter import AsyncCounter, Counter
     from coordlock.recipes.election import AsyncElection, Candidate, Election
     from coordlock.recipes.group import AsyncGroup, Group, GroupView, Member
+    from coordlock.recipes.latch import AsyncLatch, Latch
     from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
     from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
@@ -91,7 +94,7 @@ else:
             "config": "from_env",
             "errors": (
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
-                "BackendError BackendUnavailable ClientClosed ConfigurationError "
+                "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
                 "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
                 "Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
                 "JobEnded LockLost MissingExtra QueueMismatch SessionLost StaleToken Unfenceable "
@@ -106,8 +109,10 @@ else:
             "model.waits": "Deadlock DeadlockStep",
             "queue_view": "QueueMember",
             "recipes.asking": "AskedSignal AsyncAskedSignal",
+            "recipes.counter": "AsyncCounter Counter",
             "recipes.election": "AsyncElection Candidate Election",
             "recipes.group": "AsyncGroup Group GroupView Member",
+            "recipes.latch": "AsyncLatch Latch",
             "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
             "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
@@ -146,11 +151,13 @@ __all__ = [
     "AskedSignal",
     "AsyncAskedSignal",
     "AsyncClient",
+    "AsyncCounter",
     "AsyncElection",
     "AsyncGrant",
     "AsyncGroup",
     "AsyncHeld",
     "AsyncJob",
+    "AsyncLatch",
     "AsyncLock",
     "AsyncLossSignal",
     "AsyncMembership",
@@ -166,6 +173,7 @@ __all__ = [
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
+    "BarrierTimeout",
     "Cancellation",
     "Candidate",
     "Claim",
@@ -178,6 +186,7 @@ __all__ = [
     "ConversionTimeout",
     "Convertible",
     "CoordlockError",
+    "Counter",
     "Deadlock",
     "DeadlockDetected",
     "DeadlockStep",
@@ -196,6 +205,7 @@ __all__ = [
     "InvalidToken",
     "Job",
     "JobEnded",
+    "Latch",
     "Lock",
     "LockLost",
     "LossSignal",

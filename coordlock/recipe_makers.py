@@ -12,9 +12,11 @@ from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
     from coordlock import transaction
-    from coordlock.recipes import election, group, value, values
+    from coordlock.recipes import counter, election, group, latch, value, values
+    from coordlock.recipes.counter import AsyncCounter, Counter
     from coordlock.recipes.election import AsyncElection, Election
     from coordlock.recipes.group import AsyncGroup, Group
+    from coordlock.recipes.latch import AsyncLatch, Latch
     from coordlock.recipes.value import AsyncValue, Value
     from coordlock.recipes.values import AsyncValues, Values
     from coordlock.recipes.work import queue as work_queues
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
     from coordlock.runtime.cancellation import Cancellation
     from coordlock.transaction import AsyncTransaction, Transaction
 else:
+    counter = Lazily("coordlock.recipes.counter")
     election = Lazily("coordlock.recipes.election")
     group = Lazily("coordlock.recipes.group")
     work_queues = Lazily("coordlock.recipes.work.queue")
+    latch = Lazily("coordlock.recipes.latch")
     transaction = Lazily("coordlock.transaction")
     value = Lazily("coordlock.recipes.value")
     values = Lazily("coordlock.recipes.values")
@@ -122,6 +126,21 @@ class Recipes(Resident, shown="Client"):
         root = transaction.root_of(self._access.engine)
         return transaction.Transaction(root, (), partial(value.send, self._access))
 
+    def counter(self, name: str) -> Counter:
+        """The counter ``name``, 0 at first. Nothing is sent yet.
+
+        Raises `InvalidName`, and `Unsupported` where the backend keeps no data.
+        """
+        return counter.Counter(self._access, name)
+
+    def latch(self, name: str, count: int) -> Latch:
+        """The latch ``name``, open for good once it was counted down ``count`` times.
+
+        Nothing is sent yet. Raises ValueError for a count that is not from 1 to 2**31 - 1, and what
+        `counter` raises.
+        """
+        return latch.Latch(self._access, name, count)
+
 
 class AsyncRecipes(Resident, shown="AsyncClient"):
     """What `AsyncClient` offers beside locks."""
@@ -171,3 +190,11 @@ class AsyncRecipes(Resident, shown="AsyncClient"):
         """Writes of several keys that the service makes all at once. See `Client.transaction`."""
         root = transaction.root_of(self._access.engine)
         return transaction.AsyncTransaction(root, (), partial(value.send, self._access))
+
+    def counter(self, name: str) -> AsyncCounter:
+        """The counter ``name``, 0 at first. See `Client.counter`."""
+        return counter.AsyncCounter(self._access, name)
+
+    def latch(self, name: str, count: int) -> AsyncLatch:
+        """The latch ``name``, open once it was counted down. See `Client.latch`."""
+        return latch.AsyncLatch(self._access, name, count)

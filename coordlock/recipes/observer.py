@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from copy import copy
@@ -11,10 +10,10 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from coordlock.backend import Observation
 from coordlock.kernel.engine import Engine
+from coordlock.recipes.bell import Bell
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.promise import Promise
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
 
@@ -36,9 +35,7 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
         engine.check()
         self._engine: Final = engine
         self._show: Final = show
-        # Reentrant, because a signal handler may close it.
-        self._lock: Final = threading.RLock()
-        self._news: Promise[None] = Promise()
+        self._bell: Final = Bell()
         self._is_closed = False
         #: What was told last, in a tuple of one; empty before the first.
         self._told: tuple[T, ...] = ()
@@ -88,7 +85,7 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
     def _advance(self) -> Steps[bool]:
         """Wait until there is a state that was not told, and take it; False once it is closed."""
         while True:
-            news = self._news  # before the look, so that what comes after that is waited for
+            news = self._bell.next  # before the look, so that what comes after that is waited for
             self._engine.check()
             if self._is_closed:
                 return False
@@ -105,16 +102,11 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
     def _shown(self, state: Any) -> T:
         return self._show(state, self._told[0] if self._told else None)
 
-    def _wake(self) -> None:
-        with self._lock:
-            news, self._news = self._news, Promise()
-        news.resolve(None)
-
     def close(self) -> None:
         """Follow it no longer; idempotent. Whoever waits for the next state is told."""
         self._is_closed = True
         self._observation.cancel()
-        self._wake()
+        self._bell.ring()
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open"
@@ -126,7 +118,7 @@ def _teller(observer: weakref.ref[BaseObserver[Any]]) -> Callable[[], None]:
 
     def tell() -> None:
         if (one := observer()) is not None:
-            one._wake()
+            one._bell.ring()
 
     return tell
 

@@ -11,6 +11,7 @@ from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BOUND, BackendContract, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.conversion_contract import ConversionContract
+from coordlock.testing.counter_contract import CounterContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
@@ -65,6 +66,10 @@ class TestWorkQueues(WorkQueueContract):
 
 
 class TestValues(ValueContract):
+    backend = EtcdBackend
+
+
+class TestCounters(CounterContract):
     backend = EtcdBackend
 
 

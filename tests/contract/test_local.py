@@ -16,6 +16,7 @@ from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.conversion_contract import ConversionContract
+from coordlock.testing.counter_contract import CounterContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
@@ -95,6 +96,10 @@ class TestWorkQueues(WorkQueueContract):
 
 
 class TestValues(ValueContract):
+    backend = LocalBackend
+
+
+class TestCounters(CounterContract):
     backend = LocalBackend
 
 

@@ -23,6 +23,7 @@ from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.client_suite import DRIVERS
 from coordlock.testing.conversion_contract import ConversionContract
+from coordlock.testing.counter_contract import CounterContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.election_contract import ElectionContract
@@ -75,6 +76,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         GroupContract,
         ElectionContract,
         ValueContract,
+        CounterContract,
         SequencerContract,
         AskingContract,
         DeadlockContract,
@@ -112,6 +114,8 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         "value",
         "values",
         "transaction",
+        "counter",
+        "latch",
     }
     suites = (
         LockContract,
@@ -121,6 +125,7 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         ElectionContract,
         WorkQueueContract,
         ValueContract,
+        CounterContract,
     )
     source = "".join(map(inspect.getsource, suites))
     assert all(f".{primitive}(" in source for primitive in primitives)

@@ -9,6 +9,7 @@ from coordlock_memory import Fault, MemoryBackend
 from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract, Party
 from coordlock.testing.conversion_contract import ConversionContract
+from coordlock.testing.counter_contract import CounterContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
@@ -73,6 +74,10 @@ class TestWorkQueues(WorkQueueContract):
 
 
 class TestValues(ValueContract):
+    backend = MemoryBackend
+
+
+class TestCounters(CounterContract):
     backend = MemoryBackend
 
 

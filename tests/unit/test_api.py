@@ -80,6 +80,8 @@ TWINS = [
     (coordlock.Observer, coordlock.AsyncObserver),
     (coordlock.WorkQueue, coordlock.AsyncWorkQueue),
     (coordlock.Job, coordlock.AsyncJob),
+    (coordlock.Counter, coordlock.AsyncCounter),
+    (coordlock.Latch, coordlock.AsyncLatch),
     (coordlock.Value, coordlock.AsyncValue),
     (coordlock.Values, coordlock.AsyncValues),
     (coordlock.Transaction, coordlock.AsyncTransaction),
