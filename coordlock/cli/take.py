@@ -119,9 +119,9 @@ def _take(
 ) -> int:
     """Run COMMAND for each item of the work queue NAME.
 
-    The item's data are COMMAND's stdin. When COMMAND ends with 0, the item is done; otherwise it is taken again. COMMAND finds
-    COORDLOCK_NAME, COORDLOCK_ITEM, COORDLOCK_ATTEMPT and COORDLOCK_TOKEN in its environment, and is
-    ended when the item is lost, as by `coordlock run`.
+    The item's data are its stdin. When COMMAND ends with 0, the item is done; otherwise it is taken
+    again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM, COORDLOCK_ATTEMPT and COORDLOCK_TOKEN in
+    its environment, and is ended when the item is lost, as by `coordlock run`.
 
     It goes on until a signal comes, COUNT items were taken, or none comes within --timeout: then
     the exit status is 75. With a COUNT of 1 it is COMMAND's.

@@ -225,9 +225,9 @@ def _retry(
     connect_timeout: float | None,
     as_json: bool,
 ) -> int:
-    """Put dead items of the work queue NAME at its end again, as new items.
+    """Put dead items of the work queue NAME again.
 
-    Prints their new ids. The exit status is 1 if an ID is none of a dead item.
+    They are new items at its end. Prints their new ids. The exit status is 1 if an ID is none of a dead item.
     """
     check_name(name)
     if is_all == bool(ids):
