@@ -227,7 +227,8 @@ def _retry(
 ) -> int:
     """Put dead items of the work queue NAME again.
 
-    They are new items at its end. Prints their new ids. The exit status is 1 if an ID is none of a dead item.
+    They are new items at its end. Prints their new ids. The exit status is 1 if an ID is none of a
+    dead item.
     """
     check_name(name)
     if is_all == bool(ids):
