@@ -31,7 +31,7 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.recipes.work import lookout
 from coordlock.recipes.work.desk import Desk
-from coordlock.recipes.work.layout import Attempt, ItemId, Layout, bucket_of, opening
+from coordlock.recipes.work.layout import Attempt, ItemId, Layout, bucket_of, creating, opening
 from coordlock.recipes.work.records import Again, Claim, Dead, Item, State, attempts, head_record
 from coordlock.recipes.work.writing import Outcome, written
 from coordlock.runtime.deadline import Deadline
@@ -238,12 +238,13 @@ class Search:
             due = sorted((record.due, one) for one, record in records.items() if record.due <= now)
             chosen = [one for _, one in due[: _MOVED - moved]]
             for one in chosen:
-                key, returned = shelf.key(bucket, one), layout.returned(one)
-                operations += Expect(key, 1), Delete(key), Put(returned, records[one].encode())
+                key = shelf.key(bucket, one)
+                operations += Expect(key, 1), Delete(key)
+                operations += creating(layout.returned(one), records[one].encode())
             moved += len(chosen)
             coming += [record.due for one, record in records.items() if one not in chosen]
             if len(chosen) == len(records):
-                operations.append(shelf.clearing(bucket))
+                operations += shelf.clearing(bucket)
         if not operations:
             self._known.due = bell, min(coming, default=None)
             return False
@@ -258,16 +259,16 @@ class Search:
         worker = yield from self._worker_after(ready.token)
         me = worker.contenders[0]
         attempt = Attempt(ready.attempt.id, ready.attempt.attempt + 1)
-        making = Put(layout.claim(attempt), Claim.of(me, time.time()).encode())
-        operations = [*ready.taking, making]
+        key = layout.claim(attempt)
+        operations = [*ready.taking, *creating(key, Claim.of(me, time.time()).encode())]
         try:
             outcome = yield from written(desk.service, desk.engine.timers, operations, [me])
         except (Evicted, SessionLost):
             self.drop_worker()
             return None
         if outcome is Outcome.UNCLEAR:
-            found = (yield from desk.read(making.key)).values.get(making.key)
-            if found is not None and Claim.decode(making.key, found).is_of(me):
+            found = (yield from desk.read(key)).values.get(key)
+            if found is not None and Claim.decode(key, found).is_of(me):
                 outcome = Outcome.MADE
         if outcome is not Outcome.MADE:
             known.looked = None  # another consumer was faster, and it is not known at what
@@ -275,7 +276,7 @@ class Search:
         known.left = ready.leaves
         item = item or (yield from self._item(attempt.id))
         if item is None:  # somebody has deleted it by hand
-            yield from self._write([Expect(making.key, 1), Delete(making.key)])
+            yield from self._write([Expect(key, 1), Delete(key)])
             return None
         return Taken(worker, attempt, item)
 

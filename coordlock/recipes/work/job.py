@@ -15,7 +15,7 @@ from coordlock.log import Log
 from coordlock.model.claim import Claim, Mode
 from coordlock.recipes.work.consumer import Taken, burying
 from coordlock.recipes.work.desk import Desk
-from coordlock.recipes.work.layout import bucket_at
+from coordlock.recipes.work.layout import bucket_at, creating
 from coordlock.recipes.work.records import Again
 from coordlock.recipes.work.writing import Outcome, written
 from coordlock.runtime.deadline import DeadlineReached
@@ -104,7 +104,7 @@ class _BaseJob(BaseGrant, shown="Job"):
         layout, attempt = self._desk.layout, self._taken.attempt
         bell = Put(layout.bell, b"")
         if delay <= 0:
-            return Put(layout.returned(attempt), Again(0, self.token).encode()), bell
+            return *creating(layout.returned(attempt), Again(0, self.token).encode()), bell
         due = time.time() + delay
         record = Again(due, self.token).encode()
         return *layout.later.adding(bucket_at(due, attempt.id), attempt, record), bell
