@@ -19,6 +19,7 @@ from coordlock import (
     JobEnded,
     LockLost,
     QueueMismatch,
+    Unsupported,
     WorkQueueEmpty,
     WorkQueueFull,
     WorkQueueStats,
@@ -459,5 +460,8 @@ class WorkQueueContract(ClientSuite):
         with pytest.raises(ValueError, match="limit"):
             queue.items(0)
         queue.put(b"one")
-        with queue.take(BOUND) as job, pytest.raises(ValueError, match="no modes"):
-            job.upgrade()
+        with queue.take(BOUND) as job:
+            with pytest.raises(ValueError, match="no modes"):
+                job.upgrade()
+            with pytest.raises(Unsupported, match="its id and its token"):
+                _ = job.sequencer

@@ -40,8 +40,10 @@ from coordlock.runtime.promise import Promise
 
 __all__ = ["Known", "Search", "Taken"]
 
-#: Seconds for which a client that finds items does not look for void claims.
+#: Seconds for which a client that finds items does not look for void claims; and how many more for
+#: each claim, so that all the looks of a thousand workers are no burden.
 _LOOK: Final = 1.0
+_LOOK_PER_CLAIM: Final = 0.01
 #: How many delayed items become ready in one write.
 _MOVED: Final = 16
 
@@ -79,8 +81,8 @@ class Known:
     #: The bell at which was found before when nothing becomes due, in seconds since 1970, and that
     #: time; None for never.
     due: tuple[int, float | None] = (-1, None)
-    #: When claims were looked at, in seconds of the client's clock; None when they are to be.
-    looked: float | None = None
+    #: Until when claims are not looked at, in seconds of the client's clock.
+    look_at: float = 0.0
     #: The state after this client's last take at the head; None when it took elsewhere since.
     left: State | None = None
     #: Whether the take after that found the head there: no other consumer is as busy.
@@ -89,7 +91,7 @@ class Known:
     def may_go_on(self, now: float) -> State | None:
         """What was ``left``, where the next item at the head is the next of all; else None."""
         state = self.left
-        if state is None or not self.is_alone or self.looked is None or now - self.looked >= _LOOK:
+        if state is None or not self.is_alone or now >= self.look_at:
             return None
         due_at, due = self.due
         if not self.empty_at == due_at == state.versions[2]:
@@ -162,7 +164,7 @@ class Search:
         known, bell = self._known, state.versions[2]
         begun = self._desk.engine.clock.now()
         first: _Ready | None = None
-        if known.looked is None or begun - known.looked >= _LOOK:
+        if begun >= known.look_at:
             first = yield from self._void()
         if first is None and known.empty_at != bell:
             first = yield from self._again(bell)
@@ -194,7 +196,8 @@ class Search:
                 void = [one for one in claims if not claims[one].stands_in(workers)]
             self._claims = [claim for one, claim in claims.items() if one not in void]
             self._looked = begun
-            known.looked = begun if len(void) <= 1 else None  # the next call finds the next one
+            pause = _LOOK + _LOOK_PER_CLAIM * len(claims)
+            known.look_at = begun + pause if len(void) <= 1 else begun  # for the next one
             if not void:
                 return None
             first, key = void[0], self._layout.claim(void[0])
@@ -271,7 +274,7 @@ class Search:
             if found is not None and Claim.decode(key, found).is_of(me):
                 outcome = Outcome.MADE
         if outcome is not Outcome.MADE:
-            known.looked = None  # another consumer was faster, and it is not known at what
+            known.look_at = 0.0  # another consumer was faster, and it is not known at what
             return None
         known.left = ready.leaves
         item = item or (yield from self._item(attempt.id))
@@ -314,7 +317,7 @@ class Search:
         desk = self._desk
         outcome = yield from written(desk.service, desk.engine.timers, operations)
         if outcome is not Outcome.MADE:
-            self._known.looked = None  # another consumer was faster
+            self._known.look_at = 0.0  # another consumer was faster
 
 
 def _at_head(layout: Layout, state: State, *expected: Operation) -> _Ready:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, NoReturn
 
 from coordlock.backend import Delete, Expect, Operation, Put
-from coordlock.errors import BackendUnavailable, JobEnded, LockLost
+from coordlock.errors import BackendUnavailable, JobEnded, LockLost, Unsupported
 from coordlock.grant import AsyncGrant, BaseGrant, Grant
 from coordlock.log import Log
 from coordlock.model.claim import Claim, Mode
@@ -72,6 +72,11 @@ class _BaseJob(BaseGrant, shown="Job"):
     def claim(self) -> Claim:
         """`Mode.EX`: nobody else works on the item, and fences take the job's token for such."""
         return Mode.EX
+
+    @property
+    def sequencer(self) -> str:
+        """None: raises `Unsupported`. A server finds out by the token, as by a fence."""
+        raise Unsupported("a job has no sequencer, which names a lock: send its id and its token")
 
     def _done(self) -> Steps[None]:
         """The work is done: remove the item for good.
