@@ -31,16 +31,19 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.recipes.work import lookout
 from coordlock.recipes.work.desk import Desk
-from coordlock.recipes.work.layout import Attempt, ItemId, bucket_of, opening
+from coordlock.recipes.work.layout import Attempt, ItemId, Layout, bucket_of, creating, opening
 from coordlock.recipes.work.records import Again, Claim, Dead, Item, State, attempts, head_record
 from coordlock.recipes.work.writing import Outcome, written
 from coordlock.runtime.deadline import Deadline
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.promise import Promise
 
 __all__ = ["Known", "Search", "Taken"]
 
-#: Seconds for which a client that finds items does not look for void claims.
+#: Seconds for which a client that finds items does not look for void claims; and how many more for
+#: each claim, so that all the looks of a thousand workers are no burden.
 _LOOK: Final = 1.0
+_LOOK_PER_CLAIM: Final = 0.01
 #: How many delayed items become ready in one write.
 _MOVED: Final = 16
 
@@ -61,6 +64,8 @@ class _Ready:
     attempt: Attempt
     taking: Sequence[Operation]
     token: int = 0
+    #: The state after that, if nobody else has changed it.
+    leaves: State | None = None
 
 
 @dataclass
@@ -76,12 +81,26 @@ class Known:
     #: The bell at which was found before when nothing becomes due, in seconds since 1970, and that
     #: time; None for never.
     due: tuple[int, float | None] = (-1, None)
-    #: When claims were looked at, in seconds of the client's clock; None when they are to be.
-    looked: float | None = None
+    #: Until when claims are not looked at, in seconds of the client's clock.
+    look_at: float = 0.0
+    #: The state after this client's last take at the head; None when it took elsewhere since.
+    left: State | None = None
+    #: Whether the take after that found the head there: no other consumer is as busy.
+    is_alone: bool = False
+
+    def may_go_on(self, now: float) -> State | None:
+        """What was ``left``, where the next item at the head is the next of all; else None."""
+        state = self.left
+        if state is None or not self.is_alone or now >= self.look_at:
+            return None
+        due_at, due = self.due
+        if not self.empty_at == due_at == state.versions[2]:
+            return None
+        return state if due is None or time.time() < due else None
 
 
 class Search:
-    """One call that takes an item."""
+    """One call that takes an item; its caller drops the worker where it ends without one."""
 
     def __init__(
         self,
@@ -99,37 +118,53 @@ class Search:
         self._deadline: Final = deadline
         #: Tells who waits that there is something, or a claim, that it has not seen.
         self._ring: Final = Put(desk.layout.bell, b"")
-        self._worker: Ticket | None = None
+        self._worker: Promise[Ticket] | None = None
         #: The claims that were not void at the last look, which was then; None before.
         self._claims: list[Claim] = []
         self._looked: float | None = None
 
+    def at_once(self) -> Steps[Taken | None]:
+        """Take the item after the one that this client has taken last, without a look or a turn.
+
+        None where there is none so far, something comes before it, or others take, too: the write
+        expects the head and the bell as they were left.
+        """
+        known = self._known
+        state = known.may_go_on(self._desk.engine.clock.now())
+        if state is None:
+            return None
+        self.begin_worker()
+        taken: Taken | None = None
+        item = yield from self._item(ItemId(state.head))
+        if item is not None:
+            bell = Expect(self._layout.bell, state.versions[2])
+            taken = yield from self._claim(_at_head(self._layout, state, bell), item)
+        known.is_alone = taken is not None
+        return taken
+
     def steps(self, turn: Ticket | None) -> Steps[Taken | None]:
         """Take the next item, waiting for it under ``turn``; without one, None if there is none."""
-        taken: Taken | None = None
-        try:
-            yield self._deadline
-            while taken is None:
-                state = yield from self._desk.state()
-                ready = yield from self._find(state)
-                if ready is not None:
-                    taken = yield from self._take(ready)
-                elif turn is None:
-                    return None
-                else:
-                    due = self._known.due[1]
-                    yield from lookout.news(self._desk, turn, state, self._claims, due)
-            return taken
-        finally:
-            if taken is None:
-                self._drop_worker()
+        yield self._deadline
+        while True:
+            state = yield from self._desk.state()
+            left = self._known.left
+            self._known.is_alone = left is not None and left.versions[1:] == state.versions[1:]
+            ready = yield from self._find(state)
+            if ready is not None:
+                if (taken := (yield from self._claim(ready))) is not None:
+                    return taken
+            elif turn is None:
+                return None
+            else:
+                due = self._known.due[1]
+                yield from lookout.news(self._desk, turn, state, self._claims, due)
 
     def _find(self, state: State) -> Steps[_Ready | None]:
         """The item to take: what was begun before comes first, then what is due, then the head."""
         known, bell = self._known, state.versions[2]
         begun = self._desk.engine.clock.now()
         first: _Ready | None = None
-        if known.looked is None or begun - known.looked >= _LOOK:
+        if begun >= known.look_at:
             first = yield from self._void()
         if first is None and known.empty_at != bell:
             first = yield from self._again(bell)
@@ -143,9 +178,7 @@ class Search:
             state = yield from self._desk.state()
             return (yield from self._find(state))
         if state.waiting:
-            expected = Expect(self._layout.head, state.versions[1])
-            moving = Put(self._layout.head, head_record(state.head + 1))
-            return _Ready(Attempt(ItemId(state.head), 0), (expected, moving))
+            return _at_head(self._layout, state)
         if self._looked is None or self._looked < begun:
             return (yield from self._void())  # a wait is to begin with a look
         return None
@@ -163,7 +196,8 @@ class Search:
                 void = [one for one in claims if not claims[one].stands_in(workers)]
             self._claims = [claim for one, claim in claims.items() if one not in void]
             self._looked = begun
-            known.looked = begun if len(void) <= 1 else None  # the next call finds the next one
+            pause = _LOOK + _LOOK_PER_CLAIM * len(claims)
+            known.look_at = begun + pause if len(void) <= 1 else begun  # for the next one
             if not void:
                 return None
             first, key = void[0], self._layout.claim(void[0])
@@ -207,12 +241,13 @@ class Search:
             due = sorted((record.due, one) for one, record in records.items() if record.due <= now)
             chosen = [one for _, one in due[: _MOVED - moved]]
             for one in chosen:
-                key, returned = shelf.key(bucket, one), layout.returned(one)
-                operations += Expect(key, 1), Delete(key), Put(returned, records[one].encode())
+                key = shelf.key(bucket, one)
+                operations += Expect(key, 1), Delete(key)
+                operations += creating(layout.returned(one), records[one].encode())
             moved += len(chosen)
             coming += [record.due for one, record in records.items() if one not in chosen]
             if len(chosen) == len(records):
-                operations.append(shelf.clearing(bucket))
+                operations += shelf.clearing(bucket)
         if not operations:
             self._known.due = bell, min(coming, default=None)
             return False
@@ -220,61 +255,85 @@ class Search:
         yield from self._write([Expect(layout.bell, bell), self._ring, *operations])
         return True
 
-    def _take(self, ready: _Ready) -> Steps[Taken | None]:
-        """Make a claim; None where it is to be looked again."""
-        desk, layout = self._desk, self._layout
-        key = layout.item(ready.attempt.id)
-        reading = run_in_background(desk.read(key))
+    def _claim(self, ready: _Ready, item: Item | None = None) -> Steps[Taken | None]:
+        """Take what is ``ready``, which is read after that; None where it is to be looked again."""
+        desk, layout, known = self._desk, self._layout, self._known
+        known.left = None
         worker = yield from self._worker_after(ready.token)
-        stored = (yield reading).values.get(key)
-        if stored is None:  # somebody has deleted it by hand
-            yield from self._write(ready.taking)
-            return None
-        item, me = Item.decode(key, stored), worker.contenders[0]
+        me = worker.contenders[0]
         attempt = Attempt(ready.attempt.id, ready.attempt.attempt + 1)
-        making = Put(layout.claim(attempt), Claim.of(me, time.time()).encode())
+        key = layout.claim(attempt)
+        operations = [*ready.taking, *creating(key, Claim.of(me, time.time()).encode())]
         try:
-            outcome = yield from written(
-                desk.service, desk.engine.timers, [*ready.taking, making], [me]
-            )
+            outcome = yield from written(desk.service, desk.engine.timers, operations, [me])
         except (Evicted, SessionLost):
-            self._drop_worker()
+            self.drop_worker()
             return None
         if outcome is Outcome.UNCLEAR:
-            found = (yield from desk.read(making.key)).values.get(making.key)
-            if found is not None and Claim.decode(making.key, found).is_of(me):
+            found = (yield from desk.read(key)).values.get(key)
+            if found is not None and Claim.decode(key, found).is_of(me):
                 outcome = Outcome.MADE
-        if outcome is Outcome.MADE:
-            return Taken(worker, attempt, item)
-        self._forget()
-        return None
+        if outcome is not Outcome.MADE:
+            known.look_at = 0.0  # another consumer was faster, and it is not known at what
+            return None
+        known.left = ready.leaves
+        item = item or (yield from self._item(attempt.id))
+        if item is None:  # somebody has deleted it by hand
+            yield from self._write([Expect(key, 1), Delete(key)])
+            return None
+        return Taken(worker, attempt, item)
+
+    def _item(self, id: ItemId) -> Steps[Item | None]:
+        key = self._layout.item(id)
+        stored = (yield from self._desk.read(key)).values.get(key)
+        return None if stored is None else Item.decode(key, stored)
+
+    def begin_worker(self) -> None:
+        """Have a contender among the workers made, while something else is waited for."""
+        if self._worker is not None:
+            return
+        claims = {self._layout.workers: Mode.NL}
+        making = acquisition(self._desk.engine, claims, label=self._label)
+        self._worker = run_in_background(making)
 
     def _worker_after(self, token: int) -> Steps[Ticket]:
         """A contender among the workers, with a token greater than this one."""
         while True:
-            worker = self._worker
-            if worker is not None and (worker.contenders[0].token or 0) > token:
+            self.begin_worker()
+            assert self._worker is not None
+            worker: Ticket = yield self._worker
+            if worker.lost is None and (worker.contenders[0].token or 0) > token:
                 return worker
-            self._drop_worker()
-            claims = {self._layout.workers: Mode.NL}
-            self._worker = yield from acquisition(self._desk.engine, claims, label=self._label)
-            yield self._deadline  # which the acquisition has replaced by its own
+            self.drop_worker()
 
-    def _drop_worker(self) -> None:
+    def drop_worker(self) -> None:
+        """Withdraw the contender among the workers, if there is one, or will be."""
         worker, self._worker = self._worker, None
         if worker is not None:
-            worker.withdraw()
+            worker.add_done_callback(_withdraw)
 
     def _write(self, operations: Sequence[Operation]) -> Steps[None]:
         """Write what any consumer may; what is not made is looked at again."""
         desk = self._desk
         outcome = yield from written(desk.service, desk.engine.timers, operations)
         if outcome is not Outcome.MADE:
-            self._forget()
+            self._known.look_at = 0.0  # another consumer was faster
 
-    def _forget(self) -> None:
-        """Something was other than known: another consumer was faster."""
-        self._known.looked = None
+
+def _at_head(layout: Layout, state: State, *expected: Operation) -> _Ready:
+    """The item at the head."""
+    tail, head, bell = state.versions
+    moving = Put(layout.head, head_record(state.head + 1))
+    return _Ready(
+        Attempt(ItemId(state.head), 0),
+        (*expected, Expect(layout.head, head), moving),
+        leaves=State(state.tail, state.head + 1, (tail, head + 1, bell)),
+    )
+
+
+def _withdraw(worker: Promise[Ticket]) -> None:
+    if worker.exception() is None:
+        worker.result().withdraw()
 
 
 def burying(desk: Desk, attempt: Attempt, reason: str) -> tuple[Operation, ...]:

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Final, NoReturn
 
 from coordlock.backend import Delete, Expect, Operation, Put
-from coordlock.errors import BackendUnavailable, JobEnded, LockLost
+from coordlock.errors import BackendUnavailable, JobEnded, LockLost, Unsupported
 from coordlock.grant import AsyncGrant, BaseGrant, Grant
 from coordlock.log import Log
 from coordlock.model.claim import Claim, Mode
 from coordlock.recipes.work.consumer import Taken, burying
 from coordlock.recipes.work.desk import Desk
-from coordlock.recipes.work.layout import bucket_at
+from coordlock.recipes.work.layout import bucket_at, creating
 from coordlock.recipes.work.records import Again
 from coordlock.recipes.work.writing import Outcome, written
 from coordlock.runtime.deadline import DeadlineReached
@@ -73,6 +73,11 @@ class _BaseJob(BaseGrant, shown="Job"):
         """`Mode.EX`: nobody else works on the item, and fences take the job's token for such."""
         return Mode.EX
 
+    @property
+    def sequencer(self) -> str:
+        """None: raises `Unsupported`. A server finds out by the token, as by a fence."""
+        raise Unsupported("a job has no sequencer, which names a lock: send its id and its token")
+
     def _done(self) -> Steps[None]:
         """The work is done: remove the item for good.
 
@@ -104,7 +109,7 @@ class _BaseJob(BaseGrant, shown="Job"):
         layout, attempt = self._desk.layout, self._taken.attempt
         bell = Put(layout.bell, b"")
         if delay <= 0:
-            return Put(layout.returned(attempt), Again(0, self.token).encode()), bell
+            return *creating(layout.returned(attempt), Again(0, self.token).encode()), bell
         due = time.time() + delay
         record = Again(due, self.token).encode()
         return *layout.later.adding(bucket_at(due, attempt.id), attempt, record), bell

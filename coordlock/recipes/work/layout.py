@@ -10,22 +10,37 @@ Everything lies below ``<data root>/@work/<escaped name>/``::
 
 An item's key is written once and deleted once, and its number is never given again. Nor is a key of
 an attempt. So whoever expects such a key at version 1 expects just that one, and a write that comes
-late finds it gone. No folder grows with the queue: a segment holds 256 items, a shelf's bucket a
-thousand or two.
+late finds it gone.
+
+No folder grows large: with a queue of up to 262,144 items, a segment holds 256 of them, and a
+bucket 2,048. Nor do there come to be more and more, which on ZooKeeper would stay as empty nodes:
+segments are used again and again.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple, Self
 
-from coordlock.backend import Delete, Operation, Put
+from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.model.names import escape, internal
 
-__all__ = ["Attempt", "ItemId", "Layout", "Shelf", "bucket_at", "bucket_of", "opening"]
+__all__ = [
+    "Attempt",
+    "ItemId",
+    "Layout",
+    "Shelf",
+    "bucket_at",
+    "bucket_of",
+    "creating",
+    "opening",
+]
 
-#: How many numbers share a folder of items, and a bucket of a shelf.
+#: How many numbers in a row share a folder of items, or a bucket of a shelf; and how many folders
+#: or buckets of the dead there are.
 _SEGMENT: Final = 256
+_SEGMENTS: Final = 1024
 _BUCKET: Final = 1024
+_BUCKETS: Final = 256
 #: Seconds of time that share buckets of what is delayed.
 _SPAN: Final = 60
 
@@ -88,13 +103,16 @@ class Shelf:
         """The key of ``attempt`` in ``bucket``."""
         return f"{self._base}/{bucket}/{attempt}"
 
-    def adding(self, bucket: str, attempt: Attempt, record: bytes) -> tuple[Operation, Operation]:
+    def adding(self, bucket: str, attempt: Attempt, record: bytes) -> tuple[Operation, ...]:
         """What puts ``attempt`` there."""
-        return Put(self.mark(bucket), b""), Put(self.key(bucket, attempt), record)
+        return Put(self.mark(bucket), b""), *creating(self.key(bucket, attempt), record)
 
-    def clearing(self, bucket: str) -> Operation:
-        """What takes ``bucket``, which is empty, out of use."""
-        return Delete(self.mark(bucket))
+    def clearing(self, bucket: str) -> tuple[Operation, Operation]:
+        """What takes ``bucket``, which is empty then, out of use.
+
+        On ZooKeeper a folder is a node, and goes along; elsewhere there is no such key.
+        """
+        return Delete(self.mark(bucket)), Delete(self.folder(bucket)[:-1])
 
 
 class Layout:
@@ -120,7 +138,7 @@ class Layout:
     def item(self, id: ItemId) -> str:
         """The key of an item."""
         kind = "d" if id.delayed else ""
-        return f"{self._items}/{kind}{id.number // _SEGMENT}/{id}"
+        return f"{self._items}/{kind}{id.number // _SEGMENT % _SEGMENTS}/{id}"
 
     def claim(self, attempt: Attempt) -> str:
         """The key of a claim."""
@@ -131,9 +149,14 @@ class Layout:
         return f"{self.again}{attempt}"
 
 
+def creating(key: str, data: bytes) -> tuple[Operation, Operation]:
+    """What makes a key that is new. To say that it is spares ZooKeeper's client to find out."""
+    return Expect(key, 0), Put(key, data)
+
+
 def bucket_of(id: ItemId) -> str:
     """Where the shelf of the dead has an item."""
-    return str(id.number // _BUCKET)
+    return str(id.number // _BUCKET % _BUCKETS)
 
 
 def bucket_at(due: float, id: ItemId) -> str:

@@ -23,7 +23,7 @@ from typing import Final
 from coordlock.backend import Expect, Operation, Put
 from coordlock.errors import BackendUnavailable, VersionMismatch, WorkQueueFull
 from coordlock.recipes.work.desk import Desk
-from coordlock.recipes.work.layout import Attempt, ItemId, bucket_at
+from coordlock.recipes.work.layout import Attempt, ItemId, bucket_at, creating
 from coordlock.recipes.work.records import Again, Item, State, Tail
 from coordlock.runtime.clock import sleep, soon
 from coordlock.runtime.driver import Steps, run_in_background
@@ -131,6 +131,7 @@ class Producer:
     def _write(self, batch: list[Parcel]) -> Steps[None]:
         self._operation += 1
         last: BackendUnavailable | None = None
+        refused: VersionMismatch | None = None
         pause = _LONGEST / 8
         while True:
             known, self._state = self._state, None
@@ -142,6 +143,8 @@ class Producer:
             elif self._tell(batch, state.tail, last):
                 self._state = state
                 return
+            elif refused is not None:
+                raise refused
             if not batch:
                 return
             tail, operations = self._operations(batch, state.tail)
@@ -149,8 +152,11 @@ class Producer:
                 expected = Expect(self._layout.tail, state.versions[0])
                 yield self._desk.service.write([expected, *operations])
             except VersionMismatch as error:
-                if error.key != self._layout.tail:
-                    raise
+                if any(one.key == error.key for parcel in batch for one in parcel.also):
+                    refused = error
+                    if last is None:
+                        raise
+                    continue  # the tail tells whether an attempt without answer is why
                 yield sleep(self._engine.timers, random() * pause)
                 pause = min(2 * pause, _LONGEST)
             except BackendUnavailable as error:
@@ -176,16 +182,16 @@ class Producer:
         delayed = sum(1 for parcel in batch if parcel.delay > 0)
         after = tail.after(self._name, self._operation, len(batch) - delayed, delayed)
         now, layout = time.time(), self._layout
-        written: dict[str, Operation] = {layout.tail: Put(layout.tail, after.encode())}
+        operations: list[Operation] = [Put(layout.tail, after.encode())]
         for parcel, id in zip(batch, _ids(batch, tail.next, tail.delayed), strict=True):
-            writes: list[Operation] = [Put(layout.item(id), Item(now, parcel.data).encode())]
+            operations += creating(layout.item(id), Item(now, parcel.data).encode())
             if parcel.delay > 0:
                 due = now + parcel.delay
                 record = Again(due).encode()
-                writes += layout.later.adding(bucket_at(due, id), Attempt(id, 0), record)
-                writes.append(Put(layout.bell, b""))
-            written |= {one.key: one for one in writes}  # several may mark the same bucket
-        return after, [*written.values(), *(one for parcel in batch for one in parcel.also)]
+                operations += layout.later.adding(bucket_at(due, id), Attempt(id, 0), record)
+                operations.append(Put(layout.bell, b""))
+            operations += parcel.also
+        return after, list(dict.fromkeys(operations))  # several may mark the same bucket
 
     def _tell(self, batch: list[Parcel], tail: Tail, last: BackendUnavailable | None) -> bool:
         """Keep the promises to ``batch``, if ``tail`` shows that it was put; whether it does."""

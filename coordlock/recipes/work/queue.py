@@ -17,6 +17,7 @@ from coordlock.errors import (
 )
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.engine import Engine
+from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.model.names import check_name
 from coordlock.recipes.announcing_grant import check_value
@@ -154,17 +155,26 @@ class _BaseWorkQueue(Resident, Generic[J], shown="WorkQueue"):
         if ENDING.waits is not None:
             deadline = Deadline.at_latest(deadline, engine.clock, (ENDING.waits,))
         search = Search(share.desk, share.known, self.max_attempts, self.label, deadline)
-        taken = yield from self._found(share.desk, search, seconds)
+        taken = yield from self._found(share.desk, search, seconds, deadline)
         return None if taken is None else self._job(share.desk, taken)
 
-    def _found(self, desk: Desk, search: Search, seconds: float | None) -> Steps[Taken | None]:
+    def _found(
+        self, desk: Desk, search: Search, seconds: float | None, deadline: Deadline | None
+    ) -> Steps[Taken | None]:
         """What ``search`` finds within so many seconds, in turn with others."""
-        engine, turn = desk.engine, None
+        engine = desk.engine
+        taken: Taken | None = None
+        turn: Ticket | None = None
         try:
-            if seconds != 0:
+            yield deadline
+            taken = yield from search.at_once()
+            if taken is None and seconds != 0:
+                search.begin_worker()
                 queue = {desk.layout.takers: Mode.EX}
-                turn = yield from acquisition(engine, queue, seconds, label=self.label)
-            return (yield from search.steps(turn))
+                left = None if seconds is None or deadline is None else deadline.left()
+                turn = yield from acquisition(engine, queue, left, label=self.label)
+            taken = taken or (yield from search.steps(turn))
+            return taken
         except AcquireUnavailable as error:
             raise BackendUnavailable(error.service, error.reason) from error.__cause__
         except AcquireTimeout:
@@ -183,6 +193,8 @@ class _BaseWorkQueue(Resident, Generic[J], shown="WorkQueue"):
         finally:
             if turn is not None:
                 turn.withdraw()  # the next one waits for it, this caller need not
+            if taken is None:
+                search.drop_worker()
 
     def _job(self, desk: Desk, taken: Taken) -> J:
         try:
