@@ -116,8 +116,8 @@ class Party:
         ticket = yield from acquisition(engine, claims, seconds, announcement=announcement)
         self._ticket = ticket
         try:
-            spent = engine.clock.now() - started
-            yield engine.deadline(max(seconds - spent, 0.0) if seconds else None)
+            left = None if seconds is None else seconds - (engine.clock.now() - started)
+            yield engine.deadline(engine.settings.request_timeout if seconds == 0 else left)
             try:
                 self._cohort = yield from self._meeting(ticket, once=seconds == 0)
             except DeadlineReached:
@@ -142,11 +142,18 @@ class Party:
 
     def depart(self, seconds: float | None) -> Steps[None]:
         """Leave, and wait until all that have passed together have left."""
-        assert self._ticket is not None
-        lost = self._ticket.lost
-        self._ticket.withdraw()
+        ticket, engine = self._ticket, self._engine
+        assert ticket is not None
+        lost, removal = ticket.lost, ticket.withdraw()
         if lost is not None:
             raise copy(lost)
+        yield engine.deadline(engine.settings.request_timeout)
+        try:
+            was_there = yield removal
+        except DeadlineReached as late:
+            raise engine.silent(late) from late.__cause__
+        if not was_there:
+            raise Evicted(self._name)
 
         def still(snapshot: Snapshot) -> int:
             return sum(one.id in self._cohort for one in snapshot.contenders)
@@ -157,7 +164,7 @@ class Party:
             return BarrierTimeout(self._name, waited, problem, there, self._parties)
 
         yield from waiting_until(
-            self._engine,
+            engine,
             lambda news: self._queues.observe(self._name, news),
             lambda snapshot: not still(snapshot),
             seconds,
@@ -187,8 +194,8 @@ class Party:
                     self._seen = max(self._seen, trips.generation)
                     first = self._first(me, snapshot, trips)
                     self._there = len(first)
-                    if len(first) == self._parties and me in first:
-                        if not helps and first[-1] != me:
+                    if self._takes(first, me):
+                        if not helps and first[-1].id != me.id:
                             # All of them would write the same: the last one does it.
                             yield within(timers, news, _HELP)
                             helps = not news.done()
@@ -212,7 +219,7 @@ class Party:
                 return cohort
             snapshot = yield from retried(lambda: backend.snapshot(self._name, owners=True), timers)
             first = self._first(me, snapshot, trips)
-            if len(first) < self._parties or me not in first:
+            if not self._takes(first, me):
                 return None
             ids, standing = [one.id for one in first], {one.id for one in snapshot.contenders}
             trip = Put(self._key, trips.after(ids, standing))
@@ -223,6 +230,10 @@ class Party:
                 return None  # of which there is news
             except BackendUnavailable:
                 yield sleep(timers, _PAUSE)
+
+    def _takes(self, first: list[Contender], me: Contender) -> bool:
+        """Whether the ``first`` are enough for a trip that takes ``me`` along."""
+        return len(first) == self._parties and any(one.id == me.id for one in first)
 
     def _settled(self, ticket: Ticket) -> Steps[frozenset[str]]:
         """Leave, and find out whether this one had passed; with whom, or nobody."""
