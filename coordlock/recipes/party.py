@@ -11,6 +11,9 @@ in the same step. So once it has certainly left, no trip takes it along any more
 before is in what is read: it has passed or it has not, and hears which. It is the same when its
 session is lost.
 
+A request to arrive that had no answer may come late, when its party has given up: until that is
+removed again, it counts as a party that is about to die.
+
 A trip takes the first in the queue, so all that have passed stand before all that wait. The queue
 that a party reads shows itself, and so whoever stands before it: those who have passed and are not
 there have left for good, and the record may drop them.
@@ -264,13 +267,14 @@ class Party:
         Raises `QueueMismatch` for one before ``me`` that takes this for another barrier.
         """
         passed = trips.passed
-        waiting = [
-            one for one in snapshot.contenders if one.claim is Mode.NL and one.id not in passed
-        ]
-        for one in waiting:
+        waiting: dict[str, Contender] = {}  # by id: what was sent twice may stand there twice
+        for one in snapshot.contenders:
+            if one.claim is Mode.NL and one.id not in passed:
+                waiting.setdefault(one.id, one)
+        for one in waiting.values():
             if one.order < me.order and (found := _shown(one)) != self._shown:
                 raise QueueMismatch(self._name, self._shown, found, str(one))
-        return [one for one in waiting if _shown(one) == self._shown][: self._parties]
+        return [one for one in waiting.values() if _shown(one) == self._shown][: self._parties]
 
     @property
     def _shown(self) -> str:
