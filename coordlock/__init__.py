@@ -63,8 +63,11 @@ if TYPE_CHECKING:
     from coordlock.model.waits import Deadlock, DeadlockStep
     from coordlock.queue_view import QueueMember
     from coordlock.recipes.asking import AskedSignal, AsyncAskedSignal
+    from coordlock.recipes.barrier import AsyncBarrier, Barrier
     from coordlock.recipes.counter import AsyncCounter, Counter
+    from coordlock.recipes.double_barrier import AsyncDoubleBarrier, DoubleBarrier
     from coordlock.recipes.election import AsyncElection, Candidate, Election
+    from coordlock.recipes.gate import AsyncGate, Gate
     from coordlock.recipes.group import AsyncGroup, Group, GroupView, Member
     from coordlock.recipes.latch import AsyncLatch, Latch
     from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
@@ -109,8 +112,11 @@ else:
             "model.waits": "Deadlock DeadlockStep",
             "queue_view": "QueueMember",
             "recipes.asking": "AskedSignal AsyncAskedSignal",
+            "recipes.barrier": "AsyncBarrier Barrier",
             "recipes.counter": "AsyncCounter Counter",
+            "recipes.double_barrier": "AsyncDoubleBarrier DoubleBarrier",
             "recipes.election": "AsyncElection Candidate Election",
+            "recipes.gate": "AsyncGate Gate",
             "recipes.group": "AsyncGroup Group GroupView Member",
             "recipes.latch": "AsyncLatch Latch",
             "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
@@ -150,9 +156,12 @@ __all__ = [
     "AcquireUnavailable",
     "AskedSignal",
     "AsyncAskedSignal",
+    "AsyncBarrier",
     "AsyncClient",
     "AsyncCounter",
+    "AsyncDoubleBarrier",
     "AsyncElection",
+    "AsyncGate",
     "AsyncGrant",
     "AsyncGroup",
     "AsyncHeld",
@@ -173,6 +182,7 @@ __all__ = [
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
+    "Barrier",
     "BarrierTimeout",
     "Cancellation",
     "Candidate",
@@ -190,9 +200,11 @@ __all__ = [
     "Deadlock",
     "DeadlockDetected",
     "DeadlockStep",
+    "DoubleBarrier",
     "Election",
     "Evicted",
     "ForkedClient",
+    "Gate",
     "Grant",
     "GrantPart",
     "GrantState",

@@ -12,9 +12,22 @@ from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
     from coordlock import transaction
-    from coordlock.recipes import counter, election, group, latch, value, values
+    from coordlock.recipes import (
+        barrier,
+        counter,
+        double_barrier,
+        election,
+        gate,
+        group,
+        latch,
+        value,
+        values,
+    )
+    from coordlock.recipes.barrier import AsyncBarrier, Barrier
     from coordlock.recipes.counter import AsyncCounter, Counter
+    from coordlock.recipes.double_barrier import AsyncDoubleBarrier, DoubleBarrier
     from coordlock.recipes.election import AsyncElection, Election
+    from coordlock.recipes.gate import AsyncGate, Gate
     from coordlock.recipes.group import AsyncGroup, Group
     from coordlock.recipes.latch import AsyncLatch, Latch
     from coordlock.recipes.value import AsyncValue, Value
@@ -24,8 +37,11 @@ if TYPE_CHECKING:
     from coordlock.runtime.cancellation import Cancellation
     from coordlock.transaction import AsyncTransaction, Transaction
 else:
+    barrier = Lazily("coordlock.recipes.barrier")
     counter = Lazily("coordlock.recipes.counter")
+    double_barrier = Lazily("coordlock.recipes.double_barrier")
     election = Lazily("coordlock.recipes.election")
+    gate = Lazily("coordlock.recipes.gate")
     group = Lazily("coordlock.recipes.group")
     work_queues = Lazily("coordlock.recipes.work.queue")
     latch = Lazily("coordlock.recipes.latch")
@@ -141,6 +157,30 @@ class Recipes(Resident, shown="Client"):
         """
         return latch.Latch(self._access, name, count)
 
+    def gate(self, name: str) -> Gate:
+        """The gate ``name``, open at first. Nothing is sent yet. Raises what `counter` raises."""
+        return gate.Gate(self._access, name)
+
+    def barrier(self, name: str, parties: int) -> Barrier:
+        """The barrier ``name``, at which ``parties`` wait for each other, again and again.
+
+        From 1 to 100, the same number for all clients. Nothing is sent yet. Locks, groups and
+        double barriers of the same name have the same queue, so give them different names. Raises
+        ValueError for another number, `InvalidName`, and `Unsupported` where the backend keeps no
+        data or no values with contenders.
+        """
+        return barrier.Barrier(self._access, name, parties)
+
+    def double_barrier(
+        self, name: str, parties: int, *, timeout: Duration | None = None
+    ) -> DoubleBarrier:
+        """The double barrier ``name``, which ``parties`` enter together and leave together.
+
+        ``timeout`` in seconds is the default of its ``enter`` and of its ``leave``. The rest is as
+        for `barrier`.
+        """
+        return double_barrier.DoubleBarrier(self._access, name, parties, timeout)
+
 
 class AsyncRecipes(Resident, shown="AsyncClient"):
     """What `AsyncClient` offers beside locks."""
@@ -198,3 +238,17 @@ class AsyncRecipes(Resident, shown="AsyncClient"):
     def latch(self, name: str, count: int) -> AsyncLatch:
         """The latch ``name``, open once it was counted down. See `Client.latch`."""
         return latch.AsyncLatch(self._access, name, count)
+
+    def gate(self, name: str) -> AsyncGate:
+        """The gate ``name``, open at first. See `Client.gate`."""
+        return gate.AsyncGate(self._access, name)
+
+    def barrier(self, name: str, parties: int) -> AsyncBarrier:
+        """The barrier ``name``, at which ``parties`` wait for each other. See `Client.barrier`."""
+        return barrier.AsyncBarrier(self._access, name, parties)
+
+    def double_barrier(
+        self, name: str, parties: int, *, timeout: Duration | None = None
+    ) -> AsyncDoubleBarrier:
+        """The double barrier ``name``. See `Client.double_barrier`."""
+        return double_barrier.AsyncDoubleBarrier(self._access, name, parties, timeout)

@@ -5,6 +5,7 @@ Subclass `CounterContract` as `coordlock.testing.lock_contract.LockContract`.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
@@ -27,9 +28,9 @@ class CounterContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
     @pytest.fixture
-    def name(self, root: str) -> str:
+    def name(self) -> str:
         """A name that no other test uses: records stay."""
-        return f"n{root}"
+        return f"t-{uuid.uuid4().hex[:12]}"
 
     # Counters
 

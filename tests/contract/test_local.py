@@ -15,6 +15,7 @@ from coordlock.errors import BackendUnavailable
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.barrier_contract import BarrierContract
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.counter_contract import CounterContract
 from coordlock.testing.data_contract import DataContract
@@ -100,6 +101,10 @@ class TestValues(ValueContract):
 
 
 class TestCounters(CounterContract):
+    backend = LocalBackend
+
+
+class TestBarriers(BarrierContract):
     backend = LocalBackend
 
 

@@ -21,6 +21,7 @@ from coordlock.client import AsyncClient
 from coordlock.registry import backend_for_scheme, schemes
 from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract
+from coordlock.testing.barrier_contract import BarrierContract
 from coordlock.testing.client_suite import DRIVERS
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.counter_contract import CounterContract
@@ -77,6 +78,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         ElectionContract,
         ValueContract,
         CounterContract,
+        BarrierContract,
         SequencerContract,
         AskingContract,
         DeadlockContract,
@@ -116,6 +118,9 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         "transaction",
         "counter",
         "latch",
+        "gate",
+        "barrier",
+        "double_barrier",
     }
     suites = (
         LockContract,
@@ -126,6 +131,7 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         WorkQueueContract,
         ValueContract,
         CounterContract,
+        BarrierContract,
     )
     source = "".join(map(inspect.getsource, suites))
     assert all(f".{primitive}(" in source for primitive in primitives)

@@ -8,6 +8,7 @@ from coordlock_memory import Fault, MemoryBackend
 
 from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.barrier_contract import BarrierContract
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.counter_contract import CounterContract
 from coordlock.testing.data_contract import DataContract
@@ -78,6 +79,10 @@ class TestValues(ValueContract):
 
 
 class TestCounters(CounterContract):
+    backend = MemoryBackend
+
+
+class TestBarriers(BarrierContract):
     backend = MemoryBackend
 
 

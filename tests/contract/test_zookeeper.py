@@ -9,6 +9,7 @@ from coordlock_zookeeper import ZookeeperBackend
 from coordlock.config import configure
 from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BOUND, BackendContract, Party
+from coordlock.testing.barrier_contract import BarrierContract
 from coordlock.testing.connection import Connection
 from coordlock.testing.conversion_contract import ConversionContract
 from coordlock.testing.counter_contract import CounterContract
@@ -70,6 +71,10 @@ class TestValues(ValueContract):
 
 
 class TestCounters(CounterContract):
+    backend = ZookeeperBackend
+
+
+class TestBarriers(BarrierContract):
     backend = ZookeeperBackend
 
 
