@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         InvalidName,
         InvalidSequencer,
         InvalidToken,
+        JobEnded,
         LockLost,
         MissingExtra,
         QueueMismatch,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
         Unfenceable,
         Unsupported,
         VersionMismatch,
+        WorkQueueEmpty,
+        WorkQueueFull,
     )
     from coordlock.grant import AsyncGrant, Grant, GrantState
     from coordlock.held import AsyncHeld, Held
@@ -74,6 +77,9 @@ if TYPE_CHECKING:
     from coordlock.recipes.term import AsyncTerm, Term
     from coordlock.recipes.value import AsyncValue, Value
     from coordlock.recipes.values import AsyncValues, Values, ValuesView
+    from coordlock.recipes.work.job import AsyncJob, Job
+    from coordlock.recipes.work.queue import AsyncWorkQueue, WorkQueue
+    from coordlock.recipes.work.view import WorkItem, WorkQueueStats
     from coordlock.runtime.cancellation import Cancellation
     from coordlock.settings import DEFAULT, Settings
     from coordlock.signals import release_on_signals
@@ -94,8 +100,8 @@ else:
                 "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
                 "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
                 "Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
-                "LockLost MissingExtra QueueMismatch SessionLost StaleToken Unfenceable "
-                "Unsupported VersionMismatch"
+                "JobEnded LockLost MissingExtra QueueMismatch SessionLost StaleToken Unfenceable "
+                "Unsupported VersionMismatch WorkQueueEmpty WorkQueueFull"
             ),
             "grant": "AsyncGrant Grant GrantState",
             "held": "AsyncHeld Held",
@@ -118,6 +124,9 @@ else:
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
             "recipes.observer": "AsyncObserver Observer",
             "recipes.term": "AsyncTerm Term",
+            "recipes.work.job": "AsyncJob Job",
+            "recipes.work.queue": "AsyncWorkQueue WorkQueue",
+            "recipes.work.view": "WorkItem WorkQueueStats",
             "recipes.value": "AsyncValue Value",
             "recipes.values": "AsyncValues Values ValuesView",
             "runtime.cancellation": "Cancellation",
@@ -156,6 +165,7 @@ __all__ = [
     "AsyncGrant",
     "AsyncGroup",
     "AsyncHeld",
+    "AsyncJob",
     "AsyncLatch",
     "AsyncLock",
     "AsyncLossSignal",
@@ -168,6 +178,7 @@ __all__ = [
     "AsyncTransaction",
     "AsyncValue",
     "AsyncValues",
+    "AsyncWorkQueue",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
@@ -204,6 +215,8 @@ __all__ = [
     "InvalidName",
     "InvalidSequencer",
     "InvalidToken",
+    "Job",
+    "JobEnded",
     "Latch",
     "Lock",
     "LockLost",
@@ -233,6 +246,11 @@ __all__ = [
     "Values",
     "ValuesView",
     "VersionMismatch",
+    "WorkItem",
+    "WorkQueue",
+    "WorkQueueEmpty",
+    "WorkQueueFull",
+    "WorkQueueStats",
     "connect",
     "connect_async",
     "from_env",

@@ -19,6 +19,9 @@
     ├── InvalidToken (ValueError)            no fencing token: not an integer, or out of range
     ├── InvalidSequencer (ValueError)        no text form of a token
     ├── Unfenceable (ValueError)             a grant whose kind has no order to fence by
+    ├── WorkQueueEmpty (TimeoutError)        no item of a work queue came in time
+    ├── WorkQueueFull (RuntimeError)         a work queue has as many items as it may have
+    ├── JobEnded (RuntimeError)              a job was done, or given back, before
     ├── VersionMismatch (RuntimeError)       a key has another version than a write expected
     ├── InvalidKey (ValueError)              a key that no value can have
     ├── Unsupported (NotImplementedError)    something that the backend cannot do
@@ -59,6 +62,7 @@ __all__ = [
     "InvalidName",
     "InvalidSequencer",
     "InvalidToken",
+    "JobEnded",
     "LockLost",
     "MissingExtra",
     "QueueMismatch",
@@ -67,6 +71,8 @@ __all__ = [
     "Unfenceable",
     "Unsupported",
     "VersionMismatch",
+    "WorkQueueEmpty",
+    "WorkQueueFull",
 ]
 
 
@@ -362,6 +368,40 @@ class VersionMismatch(CoordlockError, RuntimeError):
     def __str__(self) -> str:
         wanted = f"is not at version {self.expected}" if self.expected else "exists"
         return f"nothing was written: {self.key!r} {wanted}"
+
+
+@dataclass(eq=False, repr=False)
+class WorkQueueEmpty(CoordlockError, TimeoutError):
+    """No item of the work queue came to this consumer within its timeout; it waits no longer."""
+
+    name: str
+    waited: float
+
+    def __str__(self) -> str:
+        return f"work queue {self.name!r} had nothing to take within {self.waited:.3g} s"
+
+
+@dataclass(eq=False, repr=False)
+class WorkQueueFull(CoordlockError, RuntimeError):
+    """The item was not put: as many as ``max_depth`` wait in the work queue already."""
+
+    name: str
+    max_depth: int
+
+    def __str__(self) -> str:
+        return f"work queue {self.name!r} is full: {self.max_depth} items wait to be taken"
+
+
+@dataclass(eq=False, repr=False)
+class JobEnded(CoordlockError, RuntimeError):
+    """The job was done, or its item given back, by an earlier call; ``how`` says which."""
+
+    name: str
+    id: str
+    how: str
+
+    def __str__(self) -> str:
+        return f"item {self.id} of the work queue {self.name!r} was {self.how} already"
 
 
 @dataclass(eq=False, repr=False)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from coordlock.recipes.latch import AsyncLatch, Latch
     from coordlock.recipes.value import AsyncValue, Value
     from coordlock.recipes.values import AsyncValues, Values
+    from coordlock.recipes.work import queue as work_queues
+    from coordlock.recipes.work.queue import AsyncWorkQueue, WorkQueue
     from coordlock.runtime.cancellation import Cancellation
     from coordlock.transaction import AsyncTransaction, Transaction
 else:
@@ -41,6 +43,7 @@ else:
     election = Lazily("coordlock.recipes.election")
     gate = Lazily("coordlock.recipes.gate")
     group = Lazily("coordlock.recipes.group")
+    work_queues = Lazily("coordlock.recipes.work.queue")
     latch = Lazily("coordlock.recipes.latch")
     transaction = Lazily("coordlock.transaction")
     value = Lazily("coordlock.recipes.value")
@@ -84,6 +87,32 @@ class Recipes(Resident, shown="Client"):
         where the backend keeps no values with contenders.
         """
         return group.Group(self._access, name, label)
+
+    def work_queue(
+        self,
+        name: str,
+        *,
+        max_depth: int | None = None,
+        max_attempts: int = 10,
+        retry_delay: Duration = 0,
+        timeout: Timeout = DEFAULT,
+        max_hold: Timeout = DEFAULT,
+        label: str | None = None,
+    ) -> WorkQueue:
+        """The work queue ``name``: items that some put and others do. Nothing is sent yet.
+
+        Each client says for itself: where ``max_depth`` items wait, none is put. An item that was
+        taken ``max_attempts`` times is taken no more, but kept among the dead. One that was given
+        back is taken again after ``retry_delay`` seconds. ``timeout`` in seconds is the default of
+        its ``take``: None waits for ever, 0 looks once. Who works on an item for longer than
+        ``max_hold`` seconds (0.1 s to 30 days, None for no limit) loses it, by default the
+        client's. ``label`` is what others see of its workers beside host and pid.
+
+        Locks and groups of the same name have nothing to do with it. Raises `InvalidName`,
+        ValueError, and `Unsupported` where the backend keeps no data.
+        """
+        options = max_depth, max_attempts, retry_delay, timeout, max_hold, label
+        return work_queues.WorkQueue(self._access, name, *options)
 
     def value(self, key: str) -> Value:
         """The value that is kept under ``key``, an absolute path. Nothing is sent yet.
@@ -173,6 +202,21 @@ class AsyncRecipes(Resident, shown="AsyncClient"):
     def group(self, name: str, *, label: str | None = None) -> AsyncGroup:
         """The group ``name``: who is there, each member with a value. See `Client.group`."""
         return group.AsyncGroup(self._access, name, label)
+
+    def work_queue(
+        self,
+        name: str,
+        *,
+        max_depth: int | None = None,
+        max_attempts: int = 10,
+        retry_delay: Duration = 0,
+        timeout: Timeout = DEFAULT,
+        max_hold: Timeout = DEFAULT,
+        label: str | None = None,
+    ) -> AsyncWorkQueue:
+        """The work queue ``name``: items that some put, others do. See `Client.work_queue`."""
+        options = max_depth, max_attempts, retry_delay, timeout, max_hold, label
+        return work_queues.AsyncWorkQueue(self._access, name, *options)
 
     def value(self, key: str) -> AsyncValue:
         """The value that is kept under ``key``, an absolute path. See `Client.value`."""

@@ -43,6 +43,8 @@ class _State:
     #: What to call when a contender publishes another value or leaves.
     value_watches: dict[str, dict[int, Callable[[], None]]] = field(default_factory=dict)
     data: dict[str, Stored] = field(default_factory=dict)
+    #: The keys of the data that lie in each folder.
+    folders: dict[str, set[str]] = field(default_factory=dict)
     #: What to call when a queue, or a key or folder of the data, has changed.
     observers: dict[_Place, dict[int, Callable[[], None]]] = field(default_factory=dict)
 
@@ -259,8 +261,9 @@ class MemoryService:
             for one in written:
                 if isinstance(one, Put):
                     data[one.key] = Stored(one.data, _version(data.get(one.key)) + 1)
-                else:
-                    data.pop(one.key, None)
+                    self._state.folders.setdefault(_folder(one.key), set()).add(one.key)
+                elif data.pop(one.key, None) is not None:
+                    self._leave_folder(one.key)
             revision = self._revision
         places = {place for one in written for place in (one.key, _folder(one.key))}
         self._tell([("data", place) for place in places])
@@ -270,8 +273,15 @@ class MemoryService:
         """What is kept under a key, or directly in a folder, which ends with a slash."""
         with self._lock:
             data = self._state.data
-            found = {key: data[key] for key in data if where in (key, _folder(key))}
-            return Listing(dict(sorted(found.items())), self._revision)
+            keys = self._state.folders.get(where, ()) if where.endswith("/") else (where,)
+            found = {key: data[key] for key in sorted(keys) if key in data}
+            return Listing(found, self._revision)
+
+    def _leave_folder(self, key: str) -> None:
+        keys = self._state.folders[_folder(key)]
+        keys.remove(key)
+        if not keys:
+            del self._state.folders[_folder(key)]
 
     def queues(self) -> list[str]:
         """The queues that have contenders."""

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "break": "Evict the holder of the lock NAME from its queue.",
     "elect": "Campaign in the election NAME, and run COMMAND while leading.",
     "watch": "Follow who leads in the election NAME, or who is in the group NAME.",
+    "queue": "Put and take items of work queues.",
     "deadlocks": "Show clients that wait for each other in a circle.",
     "doctor": "Check the configuration, the service and a lock.",
     "demo": "Watch processes share a ledger: some wait, one crashes, one freezes.",
@@ -58,6 +59,10 @@ def _load(name: str) -> Parser:
             from coordlock.cli import eviction
 
             return eviction.parser()
+        case "queue":
+            from coordlock.cli import work
+
+            return work.parser()
         case "deadlocks":
             from coordlock.cli import deadlocks
 

@@ -79,8 +79,8 @@ class Engine:
         self.lock: Final = threading.RLock()
         #: What owners hold of reentrant locks, by the lock's name and the owner.
         self.reentrant: Final[dict[tuple[str, Hashable], Any]] = {}
-        #: Those that change records, as far as they make no operation now: see `recipes.record`.
-        self.writers: Final[list[Any]] = []
+        #: What recipes keep for as long as this client lives.
+        self._shared: dict[Hashable, Any] = {}
         self._tickets: dict[str, Ticket] = {}
         self._granted: dict[str, list[Ticket]] = {}
         #: What each caller was granted.
@@ -117,6 +117,14 @@ class Engine:
     def data_root(self) -> str:
         """Below which keys of data are coordlock's own, without a slash at its end."""
         return self.settings.root.rstrip("/") if self.backend.shares_keys else ""
+
+    def share(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What all callers with ``key`` share: what ``make`` makes for the first of them."""
+        with self.lock:
+            if key not in self._shared:
+                self._shared[key] = make()
+            shared: T = self._shared[key]
+            return shared
 
     def check(self) -> None:
         """Raise `ForkedClient` or `ClientClosed` where the engine can no longer be used."""

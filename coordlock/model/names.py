@@ -88,7 +88,9 @@ def file_name(name: str, *, folds: bool = False) -> str:
     if not 0 < len(escaped) <= _LONGEST_FILE_NAME or (folds and escaped != escaped.lower()):
         from hashlib import sha256  # seldom needed, and not cheap to import
 
-        escaped = "=" + sha256(name.encode()).hexdigest()  # no escaped name has a "="
+        escaped = (
+            "=" + sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+        )  # no escaped name has a "="
     return escaped
 
 

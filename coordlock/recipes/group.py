@@ -26,7 +26,7 @@ from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.settings import label_of
 
-__all__ = ["AsyncGroup", "Group", "GroupView", "Member"]
+__all__ = ["AsyncGroup", "Group", "GroupView", "Member", "view_of"]
 
 M = TypeVar("M", Membership, AsyncMembership)
 P = TypeVar("P", Presence, AsyncPresence)
@@ -138,7 +138,8 @@ def _member(contender: Contender) -> Member:
     return Member(contender.id, contender.value or b"", contender.token, contender.owner)
 
 
-def _view(snapshot: Snapshot, before: GroupView | None) -> GroupView:
+def view_of(snapshot: Snapshot, before: GroupView | None) -> GroupView:
+    """What an observer is told of ``snapshot``, given what it was told ``before``."""
     members = _members_of(snapshot)
     known = {} if before is None else {one.id: one for one in before.members}
     now = {one.id for one in members}
@@ -176,7 +177,7 @@ class Group(_BaseGroup[Membership, Presence]):
 
         Raises `Unsupported` where the backend can't; the iterator raises `ClientClosed`.
         """
-        return Observer(self._access.engine, self._begin, _view)
+        return Observer(self._access.engine, self._begin, view_of)
 
 
 class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
@@ -197,4 +198,4 @@ class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
 
     def observe(self) -> AsyncObserver[GroupView]:
         """Follow who is there: an async iterator; see `Group.observe`."""
-        return AsyncObserver(self._access.engine, self._begin, _view)
+        return AsyncObserver(self._access.engine, self._begin, view_of)

@@ -103,12 +103,16 @@ class Record:
         engine.check()
         if not engine.was_open:
             yield from engine.session()
-        writer = engine.writers.pop() if engine.writers else _Writer()
+        idle: list[_Writer] = engine.share(_Writer, list)
+        try:
+            writer = idle.pop()
+        except IndexError:
+            writer = _Writer()
         try:
             writer.number += 1
             return (yield from self._change(writer, operation))
         finally:
-            engine.writers.append(writer)
+            idle.append(writer)
 
     def _change(self, writer: _Writer, operation: Callable[[Any], tuple[Any, T]]) -> Steps[T]:
         engine, service = self._engine, self._service

@@ -29,6 +29,7 @@ from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
 from coordlock.testing.value_contract import ValueContract
+from coordlock.testing.work_queue_contract import WorkQueueContract
 from testbed.servers.etcd import Etcd
 
 
@@ -58,6 +59,10 @@ class TestElections(ElectionContract):
 
 
 class TestGroups(GroupContract):
+    backend = EtcdBackend
+
+
+class TestWorkQueues(WorkQueueContract):
     backend = EtcdBackend
 
 

@@ -32,6 +32,7 @@ from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
 from coordlock.testing.value_contract import ValueContract
+from coordlock.testing.work_queue_contract import WorkQueueContract
 
 
 @pytest.fixture
@@ -88,6 +89,10 @@ class TestElections(ElectionContract):
 
 
 class TestGroups(GroupContract):
+    backend = LocalBackend
+
+
+class TestWorkQueues(WorkQueueContract):
     backend = LocalBackend
 
 

@@ -38,6 +38,7 @@ from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
 from coordlock.testing.value_contract import ValueContract
+from coordlock.testing.work_queue_contract import WorkQueueContract
 
 #: What a backend may add to the contract, with its suite, and the backends that have it.
 ADDITIONS: Final[dict[type, tuple[type, set[str]]]] = {
@@ -81,6 +82,7 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         SequencerContract,
         AskingContract,
         DeadlockContract,
+        WorkQueueContract,
         *(suite for suite, _ in ADDITIONS.values()),
     ],
 )
@@ -109,6 +111,7 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         "multi_lock",
         "tree_lock",
         "group",
+        "work_queue",
         "election",
         "value",
         "values",
@@ -125,6 +128,7 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         ConversionContract,
         GroupContract,
         ElectionContract,
+        WorkQueueContract,
         ValueContract,
         CounterContract,
         BarrierContract,

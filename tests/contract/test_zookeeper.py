@@ -28,6 +28,7 @@ from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
 from coordlock.testing.value_contract import ValueContract
+from coordlock.testing.work_queue_contract import WorkQueueContract
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.zookeeper import ZooKeeper
 
@@ -58,6 +59,10 @@ class TestElections(ElectionContract):
 
 
 class TestGroups(GroupContract):
+    backend = ZookeeperBackend
+
+
+class TestWorkQueues(WorkQueueContract):
     backend = ZookeeperBackend
 
 

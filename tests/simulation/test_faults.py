@@ -11,6 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.simulation.contention import KINDS, Contention
 from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
+from tests.simulation.gathering import Gathering
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,7 @@ def test_no_fault_lets_conflicting_grants_overlap_or_a_contender_stay(
     kind: type[Contention],
 ) -> None:
     run_state_machine_as_test(kind, settings=settings(stateful_step_count=40))
+
+
+def test_no_fault_shows_a_group_that_never_was_so_or_loses_a_member() -> None:
+    run_state_machine_as_test(Gathering, settings=settings(stateful_step_count=40))

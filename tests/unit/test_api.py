@@ -78,6 +78,8 @@ TWINS = [
     (coordlock.Membership, coordlock.AsyncMembership),
     (coordlock.Presence, coordlock.AsyncPresence),
     (coordlock.Observer, coordlock.AsyncObserver),
+    (coordlock.WorkQueue, coordlock.AsyncWorkQueue),
+    (coordlock.Job, coordlock.AsyncJob),
     (coordlock.Counter, coordlock.AsyncCounter),
     (coordlock.Barrier, coordlock.AsyncBarrier),
     (coordlock.DoubleBarrier, coordlock.AsyncDoubleBarrier),
@@ -97,7 +99,12 @@ TWINS = [
 #: What cannot be the same.
 ONLY_ASYNC: dict[type, set[str]] = {
     kind: {"cancel_on_loss"}
-    for kind in (coordlock.AsyncGrant, coordlock.AsyncTerm, coordlock.AsyncMembership)
+    for kind in (
+        coordlock.AsyncGrant,
+        coordlock.AsyncTerm,
+        coordlock.AsyncMembership,
+        coordlock.AsyncJob,
+    )
 }
 #: asyncio bounds every wait with ``asyncio.timeout``.
 OTHER_PARAMETERS = {

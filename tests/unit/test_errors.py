@@ -30,6 +30,7 @@ from coordlock.errors import (
     InvalidName,
     InvalidSequencer,
     InvalidToken,
+    JobEnded,
     LockLost,
     MissingExtra,
     QueueMismatch,
@@ -38,6 +39,8 @@ from coordlock.errors import (
     Unfenceable,
     Unsupported,
     VersionMismatch,
+    WorkQueueEmpty,
+    WorkQueueFull,
 )
 
 EXAMPLES: list[CoordlockError] = [
@@ -61,6 +64,9 @@ EXAMPLES: list[CoordlockError] = [
     InvalidToken("33"),
     InvalidSequencer("orders"),
     Unfenceable("pool", 7, "a semaphore of 3"),
+    WorkQueueEmpty("mails", 1.25),
+    WorkQueueFull("mails", 100),
+    JobEnded("mails", "17", "done"),
     VersionMismatch("/app/config", 2),
     VersionMismatch("/app/config", 0),
     InvalidKey("app", "must be an absolute path"),

@@ -1,0 +1,210 @@
+"""Work queues: what an item costs in a short queue and in a long one, beside kazoo's."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
+
+from kazoo.client import KazooClient
+
+import coordlock
+from bench.figures import spread
+from bench.progress import doing
+from bench.services import HEARTBEATS, SERVICES, Service, service
+from bench.table import Plot, Table
+
+__all__ = ["measure"]
+
+#: How many items wait. COORDLOCK_BENCH_ITEMS=100000 adds a queue of that length.
+_LENGTHS = [100, 1000, 10_000]
+_CONSUMERS = (1, 4, 20)
+_DATA = b"x" * 100
+#: How many are put at the same time, by threads of one client.
+_AT_ONCE = 24
+_BOUND = 60.0
+
+Item = Callable[[], object]
+
+
+def measure(rounds: int) -> Iterator[Table]:
+    for name in SERVICES:
+        with service(name) as server:
+            url = f"{name}://{server.address}"
+            yield _by_length(name, url, rounds, server)
+            yield _crowds(name, url, rounds)
+    with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
+        url = f"local://{directory}"
+        yield _by_length("local", url, rounds)
+        yield _crowds("local", url, rounds)
+
+
+def _lengths() -> list[int]:
+    more = os.environ.get("COORDLOCK_BENCH_ITEMS")
+    return [*_LENGTHS, *([int(more)] if more else [])]
+
+
+def _by_length(where: str, url: str, rounds: int, server: Service | None = None) -> Table:
+    table = Table(
+        f"An item of a work queue, by how many wait: {where}",
+        ("queue", "items", "put, ms", "take and done, ms", "put at once, items/s", "messages"),
+        notes=[
+            f"{rounds} rounds of an item put, and one taken and done, by one consumer, in turns",
+            f"at once: by {_AT_ONCE} threads of one client, until the queue is so long",
+            "messages: requests for one item put, taken and done, heartbeats aside",
+        ],
+        plot=Plot("take and done, ms", "queue", over="items", log=True),
+    )
+    with ExitStack() as stack:
+        client = stack.enter_context(coordlock.connect(f"{url}/ours?ttl=60s"))
+        pool = stack.enter_context(ThreadPoolExecutor(_AT_ONCE))
+        makers: dict[str, Callable[[str], _Queue]] = {"coordlock": partial(_Ours, client, pool)}
+        if where == "zookeeper" and server is not None:
+            theirs = stack.enter_context(closing(_connected(server)))
+            stack.callback(theirs.stop)
+            makers["kazoo LockingQueue"] = partial(_Kazoo, theirs)
+        for length in _lengths():
+            for kind, make in makers.items():
+                doing(f"{where}: {kind}, {length} items")
+                queue = make(f"q{length}")
+                began = time.perf_counter()
+                queue.fill(length)
+                filled = length / (time.perf_counter() - began)
+                puts, takes = _in_turns(queue, rounds)
+                ours = kind == "coordlock"
+                messages = _messages(server, length) if ours and server is not None else None
+                table.add(
+                    *(kind, length, spread(puts), spread(takes), filled),
+                    messages,
+                )
+    return table
+
+
+class _Queue:
+    """One queue of a contestant's."""
+
+    def fill(self, items: int) -> None:
+        """Put so many."""
+        raise NotImplementedError
+
+    def put(self) -> None:
+        """Put one."""
+        raise NotImplementedError
+
+    def take(self) -> None:
+        """Take one, and do it."""
+        raise NotImplementedError
+
+
+class _Ours(_Queue):
+    def __init__(self, client: coordlock.Client, pool: ThreadPoolExecutor, name: str) -> None:
+        self._queue = client.work_queue(name)
+        self._pool = pool
+
+    def fill(self, items: int) -> None:
+        for _ in self._pool.map(self._queue.put, [_DATA] * items):
+            pass
+
+    def put(self) -> None:
+        self._queue.put(_DATA)
+
+    def take(self) -> None:
+        self._queue.take(_BOUND).done()
+
+
+class _Kazoo(_Queue):
+    def __init__(self, client: Any, name: str) -> None:
+        self._queue = client.LockingQueue(f"/theirs/{name}")
+
+    def fill(self, items: int) -> None:
+        for start in range(0, items, _AT_ONCE):
+            self._queue.put_all([_DATA] * min(_AT_ONCE, items - start))
+
+    def put(self) -> None:
+        self._queue.put(_DATA)
+
+    def take(self) -> None:
+        assert self._queue.get(_BOUND) is not None
+        assert self._queue.consume()
+
+
+def _connected(server: Service) -> Any:
+    client = KazooClient(hosts=server.address)
+    client.start()
+    return client
+
+
+def _in_turns(queue: _Queue, rounds: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of each put and each take."""
+    puts, takes = [], []
+    for _ in range(rounds):
+        puts.append(_timed(queue.put))
+        takes.append(_timed(queue.take))
+    return puts, takes
+
+
+def _timed(act: Item) -> float:
+    began = time.perf_counter()
+    act()
+    return (time.perf_counter() - began) * 1e3
+
+
+def _messages(server: Service, length: int) -> float:
+    """How many requests an item takes in a queue of that length, which is there."""
+    items = 20
+    with server.proxy() as proxy:
+        url = f"{server.name}://{proxy.host}:{proxy.port}/ours?ttl=60s"
+        with coordlock.connect(url) as client:
+            queue = client.work_queue(f"q{length}")
+            queue.put(_DATA)
+            queue.take(_BOUND).done()
+            with proxy.counting() as sent:
+                for _ in range(items):
+                    queue.put(_DATA)
+                    queue.take(_BOUND).done()
+        requests = {kind: n for kind, n in sent.requests.items() if kind not in HEARTBEATS}
+    return sum(requests.values()) / items
+
+
+def _crowds(where: str, url: str, rounds: int) -> Table:
+    table = Table(
+        f"Consumers of one work queue: {where}",
+        ("consumers", "items/s"),
+        notes=["each a client of its own, all in one process; items are done at once"],
+        plot=Plot("items/s", "consumers"),
+    )
+    items = max(100, 10 * rounds)
+    for consumers in _CONSUMERS:
+        doing(f"{where}: {consumers} consumers")
+        with ExitStack() as stack:
+            root = f"{url}/crowd{consumers}?ttl=60s"
+            clients = [stack.enter_context(coordlock.connect(root)) for _ in range(consumers)]
+            pool = stack.enter_context(ThreadPoolExecutor(max(consumers, _AT_ONCE)))
+            _Ours(clients[0], pool, "q").fill(items + consumers)
+            for client in clients:
+                client.work_queue("q").take(_BOUND).done()
+            for _ in clients:
+                clients[0].work_queue("q").put(b"stop")
+            table.add(consumers, items / _emptied(clients, pool))
+    return table
+
+
+def _emptied(clients: Sequence[coordlock.Client], pool: ThreadPoolExecutor) -> float:
+    """Seconds until ``clients`` have done all there is."""
+
+    def work(client: coordlock.Client) -> float:
+        queue, last = client.work_queue("q"), time.perf_counter()
+        while True:
+            job = queue.take(_BOUND)
+            job.done()
+            if job.data != _DATA:
+                return last
+            last = time.perf_counter()
+
+    began = time.perf_counter()
+    return max(pool.map(work, clients)) - began

@@ -1,0 +1,238 @@
+"""``coordlock queue take``: a command for each item of a work queue."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from coordlock.cli.child import Child, CommandFailed
+from coordlock.cli.exits import Exit, complain, killed_by
+from coordlock.cli.lock_request import LockRequest
+from coordlock.cli.options import grace_option, grant_options, seconds, waiting_options
+from coordlock.cli.parser import Parser, whole
+from coordlock.cli.signals import Interrupted
+from coordlock.cli.supervision import Supervision
+from coordlock.cli.terminal import Terminal
+from coordlock.client import Client
+from coordlock.errors import AcquireTimeout, BackendUnavailable, LockLost, WorkQueueEmpty
+from coordlock.grant import Grant
+from coordlock.recipes.work.job import Job
+from coordlock.settings import Settings
+
+__all__ = ["parser"]
+
+
+@dataclass(eq=False, repr=False)
+class _Taking(LockRequest):
+    """A request for an item."""
+
+    max_attempts: int = 10
+    retry_delay: float = 0.0
+
+    def _acquire(self, client: Client) -> Callable[[float | None], Grant]:
+        queue = client.work_queue(
+            self.names[0], max_attempts=self.max_attempts, retry_delay=self.retry_delay
+        )
+
+        def take(timeout: float | None) -> Grant:
+            try:
+                return queue.take(timeout)
+            except WorkQueueEmpty as empty:
+                raise AcquireTimeout(empty.name, empty.waited) from None
+
+        return take
+
+    @property
+    def what(self) -> str:
+        """The queue, in messages."""
+        return f"work queue {self.names[0]!r}"
+
+    def warn(self, message: str) -> None:
+        """What --quiet hides. The library calls jobs locks, and an empty queue a busy one."""
+        message = message.replace(f"lock {self.names[0]!r}", self.what, 1)
+        if message.startswith(self.what):
+            message = message.replace("was not granted", "had nothing to take", 1)
+            message = message.replace("is busy", "has nothing to take", 1)
+        super().warn(message)
+
+    def environment(self, grant: Grant, settings: Settings) -> dict[str, str]:
+        """What a command finds in its environment."""
+        job = cast("Job", grant)
+        variables = super().environment(grant, settings)
+        return {**variables, "COORDLOCK_ITEM": job.id, "COORDLOCK_ATTEMPT": str(job.attempt)}
+
+
+class _Take(Parser):
+    def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
+        """Keep what belongs to COMMAND from being taken for an option of ours."""
+        own, command = self.split(words, 1)
+        arguments = vars(self.parsed(own))
+        if not command:
+            self.error("there is no COMMAND: queue take NAME [OPTIONS] -- COMMAND")
+        return self.act({**arguments, "command": tuple(command)}, inherited)
+
+
+def parser() -> Parser:
+    """Its parser."""
+    parser = _Take(
+        "coordlock queue take",
+        _take,
+        usage="NAME [OPTIONS] [--] COMMAND...",
+        example="coordlock queue take mails --retry-delay 1m -- ./send.sh",
+    )
+    parser.has_rest = True
+    parser.argument("name", metavar="NAME")
+    parser.option(
+        "--count",
+        type=whole(1, 2**31),
+        metavar="N",
+        help="End after N items. Default: go on until a signal comes.",
+    )
+    parser.option(
+        "--max-attempts",
+        type=whole(1, 2**31),
+        metavar="N",
+        default=10,
+        help="An item is dead when it was taken so often and not done. Default: 10.",
+    )
+    parser.option(
+        "--retry-delay",
+        type=seconds,
+        metavar="DURATION",
+        default=0.0,
+        help="Take an item again after this, when COMMAND has failed. Default: at once.",
+    )
+    waiting_options(parser)
+    grant_options(parser)
+    grace_option(parser)
+    return parser.finished()
+
+
+def _take(
+    *, name: str, command: tuple[str, ...], count: int | None, grace: float, **options: Any
+) -> int:
+    """Run COMMAND for each item of the work queue NAME.
+
+    The item's data are its stdin. When COMMAND ends with 0, the item is done; otherwise it is taken
+    again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM, COORDLOCK_ATTEMPT and COORDLOCK_TOKEN in
+    its environment, and is ended when the item is lost, as by `coordlock run`.
+
+    It goes on until a signal comes, COUNT items were taken, or none comes within --timeout: then
+    the exit status is 75. With a COUNT of 1 it is COMMAND's.
+    """
+    taken = 0
+    while True:
+        status = _apart(_Item(name, command, grace, options))
+        if status.code is not None:
+            return status.code
+        taken += 1
+        if taken == count:
+            return status.command if count == 1 else Exit.OK
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """How the process for an item has ended: with COMMAND's status, or so that no other follows."""
+
+    command: int = 0
+    code: int | None = None
+
+
+@dataclass(frozen=True)
+class _Item:
+    """The work on one item."""
+
+    name: str
+    command: tuple[str, ...]
+    grace: float
+    options: Mapping[str, Any]
+
+    def work(self, report: int) -> int:
+        """Take an item and do it; the exit status. Writes COMMAND's status to ``report``."""
+        request = _Taking(
+            name=self.name,
+            locks=[],
+            trees=[],
+            shared=False,
+            mode=None,
+            slots=None,
+            label=None,
+            **self.options,
+        )
+        with tempfile.TemporaryFile() as data:
+            os.dup2(data.fileno(), 0)  # what is written to the file, the command reads
+            os.set_inheritable(0, True)
+            # Before connecting, because that starts threads, and after that no fork is safe.
+            child = Child(self.command)
+            with contextlib.closing(child):
+                settings = request.settings(label=os.path.basename(self.command[0]))
+                with request.acquired(settings) as grant, contextlib.closing(child):
+                    job = cast("Job", grant)
+                    os.pwrite(data.fileno(), job.data, 0)
+                    return self._supervise(request, job, child, settings, report)
+
+    def _supervise(
+        self, request: _Taking, job: Job, child: Child, settings: Settings, report: int
+    ) -> int:
+        supervision = Supervision(child, job, self.grace, Terminal.open(), request.warn)
+        try:
+            status = supervision.run(request.environment(job, settings))
+        except CommandFailed as error:
+            job.release()  # no fault of the item's
+            complain(error)
+            return error.status
+        if supervision.lost:
+            job.release(0.5)
+            os.write(report, b"%d" % Exit.LOST)
+            return Exit.OK
+        try:
+            if status == 0:
+                job.done()
+            else:
+                job.nack(reason=f"{self.command[0]} has ended with status {status}")
+                request.warn(f"item {job.id}, attempt {job.attempt}: status {status}")
+        except (LockLost, BackendUnavailable) as error:
+            request.warn(str(error))
+            status = Exit.LOST if isinstance(error, LockLost) else Exit.UNAVAILABLE
+            job.release(0.5)
+        os.write(report, b"%d" % status)
+        return Exit.OK
+
+
+def _apart(item: _Item) -> _Ended:
+    """Do ``item`` in a process of its own: each command is forked where no thread runs.
+
+    That process returns from here, too, and ends as the whole program would.
+    """
+    reading, report = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        return _Ended(code=item.work(report))
+    os.close(report)
+    with open(reading, "rb") as told:
+        try:
+            code = _status(pid)
+        except Interrupted as interrupted:
+            # The terminal tells all of its group; others have told this process alone.
+            if interrupted.number != signal.SIGINT:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, interrupted.number)
+            _status(pid)
+            raise
+        command = told.read()
+    return _Ended(command=int(command)) if code == Exit.OK and command else _Ended(code=code)
+
+
+def _status(pid: int) -> int:
+    """The exit status of the process ``pid``, once it has ended."""
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code if code >= 0 else killed_by(-code)

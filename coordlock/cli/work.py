@@ -1,0 +1,252 @@
+"""``coordlock queue``: items that some put and others do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import time
+from dataclasses import asdict
+from typing import Final
+
+from coordlock.cli.connection import connected
+from coordlock.cli.exits import Exit, complain
+from coordlock.cli.options import as_json as as_json_option
+from coordlock.cli.options import seconds, service_options, settings_of
+from coordlock.cli.parser import Group, NotAcquired, Parser, UsageError, whole
+from coordlock.cli.table import print_table
+from coordlock.cli.text import age, echo
+from coordlock.errors import WorkQueueFull
+from coordlock.model.names import check_name
+from coordlock.recipes.work.view import WorkItem
+
+__all__ = ["parser"]
+
+_COMMANDS: Final = {
+    "put": "Put items at the end of the work queue NAME.",
+    "take": "Run COMMAND for each item of the work queue NAME.",
+    "ls": "List the items of the work queue NAME.",
+    "retry": "Put dead items of the work queue NAME again.",
+}
+#: How much of an item's data a table shows, in characters.
+_SHOWN: Final = 40
+
+
+def parser() -> Group:
+    """The parser of the group."""
+    group = Group(
+        "coordlock queue",
+        _queue,
+        usage="COMMAND [ARGS]...",
+        commands=_COMMANDS,
+        load=_load,
+        example="coordlock queue take mails -- ./send.sh",
+    )
+    service_options(group)
+    return group.finished()
+
+
+def _load(name: str) -> Parser:
+    match name:
+        case "take":
+            from coordlock.cli import take
+
+            return take.parser()
+        case "put":
+            return _put_parser()
+        case "ls":
+            return _ls_parser()
+        case _:
+            return _retry_parser()
+
+
+def _queue(*, url: str | None, connect_timeout: float | None) -> int:
+    """Put and take items of work queues.
+
+    Each item is done at least once, by one worker at a time, in the order in which they were put.
+    """
+    echo(parser().format_help(), end="", err=True)
+    return Exit.USAGE
+
+
+def _put_parser() -> Parser:
+    parser = Parser(
+        "coordlock queue put",
+        _put,
+        usage="NAME [OPTIONS] [DATA]...",
+        example="coordlock queue put mails 'to: ann' --delay 5m",
+    )
+    parser.argument("name", metavar="NAME")
+    parser.argument("data", metavar="DATA", nargs="*")
+    parser.flag("--lines", help="Each line of stdin is an item.")
+    parser.option(
+        "--delay", type=seconds, metavar="DURATION", default=0.0, help="To be taken after this."
+    )
+    parser.option(
+        "--max-depth",
+        type=whole(1, 2**31),
+        metavar="N",
+        help="Put nothing while N items wait; the exit status is 75 then.",
+    )
+    service_options(parser)
+    as_json_option(parser)
+    return parser.finished()
+
+
+def _put(
+    *,
+    name: str,
+    data: list[str],
+    lines: bool,
+    delay: float,
+    max_depth: int | None,
+    url: str | None,
+    connect_timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Put items at the end of the work queue NAME.
+
+    Each DATA is an item; without any, what stdin holds is one. Prints their ids.
+    """
+    check_name(name)
+    if lines and data:
+        raise UsageError("--lines is for items from stdin, and DATA are others")
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        queue = client.work_queue(name, max_depth=max_depth)
+        items = [one.encode("utf-8", "surrogateescape") for one in data]
+        if not data:
+            read = sys.stdin.buffer
+            items = [line.rstrip(b"\r\n") for line in read] if lines else [read.read()]
+        ids = []
+        try:
+            for item in items:
+                ids.append(queue.put(item, delay=delay))
+                if not as_json:
+                    echo(ids[-1])
+        except WorkQueueFull as full:
+            complain(full)
+            raise NotAcquired(Exit.NOT_ACQUIRED) from None
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        finally:
+            if as_json:
+                echo(json.dumps(ids))
+
+
+def _ls_parser() -> Parser:
+    parser = Parser(
+        "coordlock queue ls",
+        _ls,
+        usage="[OPTIONS] NAME",
+        example="coordlock queue ls mails --dead",
+    )
+    parser.argument("name", metavar="NAME")
+    parser.flag("--dead", help="Those that were taken as often as they may be.")
+    parser.option(
+        "--limit",
+        type=whole(1, 10**6),
+        metavar="N",
+        default=100,
+        help="So many items, the first ones. Default: 100.",
+    )
+    service_options(parser)
+    as_json_option(parser)
+    return parser.finished()
+
+
+def _ls(
+    *,
+    name: str,
+    dead: bool,
+    limit: int,
+    url: str | None,
+    connect_timeout: float | None,
+    as_json: bool,
+) -> None:
+    """List the items of the work queue NAME.
+
+    Those at work come first, then those that wait, in order, then those with a delay.
+    """
+    check_name(name)
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        queue = client.work_queue(name)
+        stats = queue.stats()
+        items = queue.dead(limit) if dead else queue.items(limit)
+    if as_json:
+        echo(json.dumps({"name": name, **asdict(stats), "items": list(map(_document, items))}))
+        return
+    if items:
+        columns = ("id", "state", "attempts", "age", "data", *(["reason"] if dead else []))
+        rows = [_row(one)[: len(columns)] for one in items]
+        print_table(columns, rows, texts=("data", "reason"))
+    counts = ", ".join(f"{number} {state}" for state, number in asdict(stats).items())
+    complain(f"{name!r}: {counts}")
+
+
+def _row(item: WorkItem) -> tuple[object, ...]:
+    text = item.data[: 4 * _SHOWN].decode("utf-8", "backslashreplace")
+    shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    old = age(max(0.0, time.time() - item.put_at))
+    return item.id, item.state, item.attempts, old, shown, item.reason
+
+
+def _document(item: WorkItem) -> dict[str, object]:
+    """``item`` for JSON: data that are no text come in base64, under another name."""
+    document: dict[str, object] = asdict(item)
+    try:
+        document["data"] = item.data.decode()
+    except UnicodeDecodeError:
+        document["data"] = None
+        document["base64"] = base64.b64encode(item.data).decode()
+    return document
+
+
+def _retry_parser() -> Parser:
+    parser = Parser(
+        "coordlock queue retry",
+        _retry,
+        usage="NAME [OPTIONS] [ID]...",
+        example="coordlock queue retry mails 17",
+    )
+    parser.argument("name", metavar="NAME")
+    parser.argument("ids", metavar="ID", nargs="*")
+    parser.flag("--all", dest="is_all", help="All that are dead now.")
+    service_options(parser)
+    as_json_option(parser)
+    return parser.finished()
+
+
+def _retry(
+    *,
+    name: str,
+    ids: list[str],
+    is_all: bool,
+    url: str | None,
+    connect_timeout: float | None,
+    as_json: bool,
+) -> int:
+    """Put dead items of the work queue NAME again.
+
+    They are new items at its end. Prints their new ids. The exit status is 1 if an ID is none of a
+    dead item.
+    """
+    check_name(name)
+    if is_all == bool(ids):
+        raise UsageError("say which: ID, or --all")
+    again: dict[str, str | None] = {}
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        queue = client.work_queue(name)
+        for id in [one.id for one in queue.dead(10**9)] if is_all else ids:
+            try:
+                again[id] = queue.retry(id)
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+            except LookupError as error:
+                again[id] = None
+                complain(error)
+            else:
+                if not as_json:
+                    echo(again[id])
+    if as_json:
+        echo(json.dumps(again))
+    return Exit.FAILED if None in again.values() else Exit.OK

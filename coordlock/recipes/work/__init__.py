@@ -1,0 +1,1 @@
+"""Work queues: items that are kept until a worker has done them."""

@@ -1,0 +1,189 @@
+"""``coordlock queue``: work queues from the shell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coordlock
+from coordlock.testing.waiting import eventually
+from tests.cli.command import Cli, is_gone
+
+#: What a command finds.
+SHOW = 'echo "$COORDLOCK_NAME $COORDLOCK_ITEM $COORDLOCK_ATTEMPT: $(cat)"'
+
+
+def listed(cli: Cli, *options: str) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(cli.run("queue", "ls", "q", "--json", *options).stdout)
+    return shown
+
+
+def put(cli: Cli, *data: str) -> None:
+    assert cli.run("queue", "put", "q", *data).returncode == 0
+
+
+def test_a_command_runs_for_each_item_in_order(cli: Cli) -> None:
+    assert cli.run("queue", "put", "q", "one", "two\nlines").stdout == "1\n2\n"
+    done = cli.run("queue", "take", "q", "--count", "2", "--", "sh", "-c", SHOW)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "q 1 1: one\nq 2 1: two\nlines\n"
+    assert listed(cli) == {
+        "name": "q",
+        "waiting": 0,
+        "taken": 0,
+        "delayed": 0,
+        "dead": 0,
+        "items": [],
+    }
+
+
+def test_items_come_from_stdin_as_one_or_by_lines(cli: Cli) -> None:
+    assert cli.run("queue", "put", "q", input="a\nb\n").stdout == "1\n"
+    done = cli.run("queue", "put", "q", "--lines", "--json", input="a\n\nb")
+    assert json.loads(done.stdout) == ["2", "3", "4"]
+    assert [item["data"] for item in listed(cli)["items"]] == ["a\nb\n", "a", "", "b"]
+
+
+def test_the_largest_item_reaches_the_command_byte_by_byte(cli: Cli) -> None:
+    data = bytes(range(256)) * 256
+    with coordlock.connect(cli.url) as client:
+        client.work_queue("q").put(data)
+    [item] = listed(cli)["items"]
+    assert item["data"] is None
+    assert item["base64"]
+    program = (
+        "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest(), end='')"
+    )
+    done = cli.run("queue", "take", "q", "--count", "1", "--", sys.executable, "-c", program)
+
+    assert done.stdout == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("status", [1, 7, 255])
+def test_an_item_whose_command_fails_is_taken_again_until_it_is_dead(cli: Cli, status: int) -> None:
+    put(cli, "bad")
+    take = ("queue", "take", "q", "--count", "1", "--max-attempts", "2", "--")
+    for attempt in (1, 2):
+        done = cli.run(*take, "sh", "-c", f"exit {status}")
+        assert done.returncode == status
+        assert done.stderr == f"coordlock: item 1, attempt {attempt}: status {status}\n"
+    assert listed(cli)["items"] == []
+    [dead] = listed(cli, "--dead")["items"]
+    assert (dead["id"], dead["attempts"]) == ("1", 2)
+    assert dead["reason"] == f"sh has ended with status {status}"
+    assert cli.run("queue", "retry", "q", "1").stdout == "2\n"
+    done = cli.run("queue", "retry", "q", "1", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (1, {"1": None})
+    assert "no dead item 1" in done.stderr
+    assert cli.run(*take, "sh", "-c", SHOW).stdout == "q 2 1: bad\n"
+
+
+def test_all_dead_items_are_put_again(cli: Cli) -> None:
+    put(cli, "one", "two")
+    cli.run("queue", "take", "q", "-n", "--max-attempts", "1", "--", "false")
+    assert listed(cli)["dead"] == 2
+    done = cli.run("queue", "retry", "q", "--all", "--json")
+    assert json.loads(done.stdout) == {"1": "3", "2": "4"}
+    assert [item["data"] for item in listed(cli)["items"]] == ["one", "two"]
+
+
+def test_a_queue_without_items_is_told_by_the_status(cli: Cli) -> None:
+    done = cli.run("queue", "take", "q", "-n", "--", "true")
+    assert (done.returncode, done.stderr) == (75, "coordlock: work queue 'q' has nothing to take\n")
+    done = cli.run("queue", "take", "q", "-w", "0.2", "-E", "9", "--", "true")
+    assert done.returncode == 9
+    assert "work queue 'q' had nothing to take within" in done.stderr
+
+
+def test_a_full_queue_is_told_by_the_status(cli: Cli) -> None:
+    done = cli.run("queue", "put", "q", "one", "two", "--max-depth", "1")
+    assert (done.returncode, done.stdout) == (75, "1\n")
+    assert "'q' is full: 1 items wait" in done.stderr
+
+
+def test_a_delayed_item_is_listed_with_its_time(cli: Cli) -> None:
+    cli.run("queue", "put", "q", "later", "--delay", "1h")
+    found = listed(cli)
+    [item] = found["items"]
+    assert (found["delayed"], item["state"]) == (1, "delayed")
+    assert 3500 < item["due"] - item["put_at"] < 3700
+    table = cli.run("queue", "ls", "q")
+    assert table.stdout.splitlines()[0].split() == ["id", "state", "attempts", "age", "data"]
+    assert table.stdout.splitlines()[1].split()[:3] == ["d1", "delayed", "0"]
+    assert table.stderr == "coordlock: 'q': 0 waiting, 0 taken, 1 delayed, 0 dead\n"
+
+
+def test_a_signal_ends_the_command_and_gives_the_item_back(cli: Cli, tmp_path: Path) -> None:
+    put(cli, "one")
+    pid = tmp_path / "pid"
+    command = ("sh", "-c", f"echo $$ > {pid}; exec sleep 600")
+    with cli.started("queue", "take", "q", "--", *command) as process:
+        eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    eventually(lambda: is_gone(int(pid.read_text())))
+    [item] = listed(cli)["items"]
+    assert (item["state"], item["attempts"]) == ("waiting", 1)
+
+
+def test_a_signal_ends_the_wait_for_an_item(cli: Cli) -> None:
+    with cli.started("queue", "take", "q", "-v", "--", "true") as process:
+        assert process.stderr is not None
+        while "waiting for work queue 'q'" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    put(cli, "one")
+    assert cli.run("queue", "take", "q", "--count", "1", "--", "cat").stdout == "one"
+
+
+def test_the_item_of_a_killed_command_line_is_taken_by_another(cli: Cli, tmp_path: Path) -> None:
+    put(cli, "one")
+    pids = tmp_path / "pids"
+    command = ("sh", "-c", f"echo $PPID $$ > {pids}; exec sleep 600")
+    with cli.started("queue", "take", "q", "--", *command) as process:
+        eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        worker, child = map(int, pids.read_text().split())
+        os.kill(worker, signal.SIGKILL)
+        assert process.wait(60) == 128 + signal.SIGKILL
+    eventually(lambda: is_gone(child), "the guard ends the command")
+    done = cli.run("queue", "take", "q", "--count", "1", "--", "sh", "-c", SHOW)
+    assert done.stdout == "q 1 2: one\n"
+
+
+def test_a_command_that_does_not_exist_is_no_fault_of_the_items(cli: Cli) -> None:
+    put(cli, "one")
+    done = cli.run("queue", "take", "q", "--max-attempts", "1", "--", "no-such-command")
+    assert done.returncode == 127
+    assert listed(cli)["waiting"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("queue", "take", "q"),
+        ("queue", "put", ""),
+        ("queue", "put", "q", "x", "--lines"),
+        ("queue", "retry", "q"),
+        ("queue", "retry", "q", "x"),
+        ("queue", "take", "q", "--count", "0", "--", "true"),
+        ("queue", "sing"),
+    ],
+)
+def test_what_cannot_be_is_a_usage_error(cli: Cli, arguments: tuple[str, ...]) -> None:
+    done = cli.run(*arguments)
+    assert done.returncode == 64
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_item_that_is_too_large_is_a_usage_error(cli: Cli) -> None:
+    done = cli.run("queue", "put", "q", input="x" * 65_537)
+    assert done.returncode == 64
+    assert "65536" in done.stderr

@@ -1,0 +1,151 @@
+"""Each request of a producer and a consumer is lost, or its answer, or it comes late."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+
+import pytest
+from coordlock_memory import Fault, MemoryBackend
+
+import coordlock
+from coordlock import WorkQueueStats
+
+BOUND = 30.0
+NOTHING = WorkQueueStats(0, 0, 0, 0)
+
+
+class Disturbance:
+    """Lets one fault happen to the request number ``at`` of a kind."""
+
+    def __init__(self, client: coordlock.Client, kind: str, at: int, fault: Fault) -> None:
+        self.happened = False
+        #: What came late has come by now.
+        self.arrived = threading.Event()
+        self._kind, self._at, self._fault = kind, at, fault
+        self._numbers = itertools.count()
+        backend = client._access.engine.backend
+        assert isinstance(backend, MemoryBackend)
+        self._backend = backend
+        backend.faults.take = self._take  # type: ignore[method-assign]
+
+    def _take(self, method: str) -> Fault | None:
+        if method != self._kind or next(self._numbers) != self._at:
+            return None
+        self.happened = True
+        if self._fault is Fault.LATE:
+            later = self._backend._later
+
+            def note(seconds: float, action: Callable[[], object]) -> None:
+                self._backend._later = later  # type: ignore[method-assign]
+
+                def arrive() -> None:
+                    action()
+                    self.arrived.set()
+
+                later(seconds / 4, arrive)
+
+            self._backend._later = note  # type: ignore[method-assign]
+        else:
+            self.arrived.set()
+        return self._fault
+
+    def settle(self) -> None:
+        """Wait until nothing that was disturbed can come any more."""
+        del self._backend.faults.take
+        assert not self.happened or self.arrived.wait(BOUND)
+
+
+def put_some(queue: coordlock.WorkQueue) -> list[str]:
+    return [queue.put(b"0"), queue.put(b"1", delay=0.01), queue.put(b"2")]
+
+
+def take_all(queue: coordlock.WorkQueue) -> list[bytes]:
+    done: list[bytes] = []
+    while len(done) < 3:
+        job = queue.take(BOUND)
+        if job.data == b"0" and not done:
+            job.nack(delay=0.01)
+            job = queue.take(BOUND)
+        if job.data == b"1" and job.attempt == 1:
+            job.nack()
+            job = queue.take(BOUND)
+        done.append(job.data)
+        job.done()
+    return done
+
+
+def bury_and_retry(queue: coordlock.WorkQueue) -> str:
+    with queue.take(BOUND) as job:
+        job.nack(reason="no good")
+    return queue.retry(job.id)
+
+
+def producing(client: coordlock.Client, other: coordlock.Client, disturbance: Disturbance) -> None:
+    ids = put_some(client.work_queue("q"))
+    disturbance.settle()
+    found = {item.id: item.data for item in other.work_queue("q").items()}
+    assert found == dict(zip(ids, (b"0", b"1", b"2"), strict=True))
+    taken = sorted(other.work_queue("q").take(BOUND).data for _ in range(3))
+    assert taken == [b"0", b"1", b"2"]
+    assert other.work_queue("q").try_take() is None
+
+
+def consuming(client: coordlock.Client, other: coordlock.Client, disturbance: Disturbance) -> None:
+    put_some(other.work_queue("q"))
+    assert sorted(take_all(client.work_queue("q"))) == [b"0", b"1", b"2"]
+    disturbance.settle()
+    assert other.work_queue("q").stats() == NOTHING
+    assert other.work_queue("q").items() == ()
+
+
+def retrying(client: coordlock.Client, other: coordlock.Client, disturbance: Disturbance) -> None:
+    other.work_queue("q").put(b"0")
+    again = bury_and_retry(client.work_queue("q", max_attempts=1))
+    disturbance.settle()
+    with other.work_queue("q").take(BOUND) as job:
+        assert (job.id, job.data, job.attempt) == (again, b"0", 1)
+    assert other.work_queue("q").stats() == NOTHING
+
+
+def taking_over(
+    client: coordlock.Client, other: coordlock.Client, disturbance: Disturbance
+) -> None:
+    """Of two void claims, one is taken too often by now."""
+    queue = other.work_queue("q")
+    queue.put(b"0")
+    queue.put(b"1")
+    queue.take(BOUND).nack()
+    assert [queue.take(BOUND).attempt for _ in range(2)] == [2, 1]
+    other.close()
+    with client.work_queue("q", max_attempts=2).take(BOUND) as job:
+        assert (job.data, job.attempt) == (b"1", 2)
+        disturbance.settle()
+    assert client.work_queue("q").stats() == WorkQueueStats(0, 0, 0, 1)
+
+
+#: What each scenario asks the service for.
+ASKS: dict[Callable[..., None], tuple[str, ...]] = {
+    producing: ("read", "write"),
+    consuming: ("read", "write", "enqueue", "withdraw", "follow"),
+    retrying: ("read", "write", "enqueue", "withdraw"),
+    taking_over: ("read", "write", "enqueue", "withdraw", "snapshot"),
+}
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize(
+    ("scenario", "kind"), [(scenario, kind) for scenario in ASKS for kind in ASKS[scenario]]
+)
+def test_whatever_is_lost_each_item_is_put_once_and_done(
+    root: str, scenario: Callable[..., None], fault: Fault, kind: str
+) -> None:
+    for at in itertools.count():
+        url = f"memory://{root}-{at}"
+        with coordlock.connect(url) as client, coordlock.connect(url) as other:
+            disturbance = Disturbance(client, kind, at, fault)
+            scenario(client, other, disturbance)
+            if not disturbance.happened:
+                break
+    assert at > 0, f"it asks for no {kind}"
