@@ -126,10 +126,11 @@ class Party:
             except DeadlineReached:
                 self._cohort = yield from self._settled(ticket)
                 if not self._cohort:
-                    waited = engine.clock.now() - started
-                    problem = f"{self._described} had {self._there} of {self._parties} parties"
-                    there, all_of_them = self._there, self._parties
-                    raise BarrierTimeout(self._name, waited, problem, there, all_of_them) from None
+                    waited, there = engine.clock.now() - started, self._there
+                    problem = f"{self._described} had {there} of {self._parties} parties"
+                    raise BarrierTimeout(
+                        self._name, waited, problem, there, self._parties
+                    ) from None
             except (SessionLost, Evicted):
                 self._cohort = yield from self._settled(ticket)
                 if not self._cohort:
@@ -178,11 +179,13 @@ class Party:
         """Wait until this one has passed; with whom. Raises what ends the wait."""
         timers, helps = self._engine.timers, once
         bell = Bell()
-        queue = self._queues.observe(self._name, bell.ring)
-        record = self._service.follow(self._key, bell.ring)
-        seen: tuple[Observation[Any], ...] = (queue, record)
+        seen: list[Observation[Any]] = []
         me = ticket.contenders[0]
         try:
+            queue = self._queues.observe(self._name, bell.ring)
+            seen.append(queue)
+            record = self._service.follow(self._key, bell.ring)
+            seen.append(record)
             while True:
                 news = bell.next  # before the look, so that what comes after that is waited for
                 ticket.check()
