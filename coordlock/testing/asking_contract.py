@@ -95,7 +95,7 @@ class AskingContract(ClientSuite):
             member.update(b"two")
             for name, grant in zip("ceg", (converted, term, member), strict=True):
                 assert len(other.ask_to_release(name, name, contender=listed[name])) == 1
-                eventually(lambda grant=grant: grant.asked.is_set())
+                assert grant.asked.wait() is True
                 assert grant.asked.reason == name
 
     def test_all_holders_of_a_semaphore_are_asked_at_once(self, client: Any, other: Any) -> None:

@@ -40,8 +40,11 @@ def test_who_keeps_the_lock_is_named_after_the_wait(cli: Cli) -> None:
 
 
 def test_who_answers_by_converting_still_holds_the_lock(cli: Cli) -> None:
-    shared = {"mode": coordlock.Mode.PR, "convertible": True}
-    with coordlock.connect(cli.url) as client, client.lock("x", **shared) as grant:
+    mode = coordlock.Mode.PR
+    with (
+        coordlock.connect(cli.url) as client,
+        client.lock("x", mode=mode, convertible=True) as grant,
+    ):
         grant.on_asked(lambda one: one.upgrade())
         done = cli.run("break", "x", "--ask", "--wait", "2s")
         assert done.returncode == 1
