@@ -16,6 +16,7 @@ from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.loss_signal import AsyncSignal, GrantEnd, Signal
+from coordlock.model.contender import are_same
 from coordlock.model.names import escape
 from coordlock.queue_view import QueueMember, queue_view
 from coordlock.runtime.clock import sleep
@@ -52,7 +53,7 @@ def ask(
 
 
 def _is_meant(member: QueueMember, chosen: QueueMember | None) -> bool:
-    return member.holding if chosen is None else member.contender == chosen.contender
+    return member.holding if chosen is None else are_same(member.contender, chosen.contender)
 
 
 def _write(
@@ -68,7 +69,7 @@ def _write(
         found = listing.values.get(key)
         expect = Expect(key, 0 if found is None else found.version)
         try:
-            yield service.write([expect, Put(key, json.dumps(wanted).encode())])
+            yield service.write([expect, Put(key, _encoded(wanted))])
             return
         except VersionMismatch:
             continue
@@ -80,13 +81,21 @@ def _key(engine: Engine, queue: str) -> str:
     return f"{engine.data_root}/@asked/{escape(queue)}"
 
 
+def _encoded(notes: dict[str, str]) -> bytes:
+    """``notes`` with each reason once: a semaphore may have a thousand holders."""
+    asked: dict[str, list[str]] = {}
+    for id, reason in notes.items():
+        asked.setdefault(reason, []).append(id)
+    return json.dumps(asked).encode()
+
+
 def _notes(listing: Listing, key: str) -> dict[str, str]:
     """The reasons by the ids of contenders; none where something else has written there."""
     found = listing.values.get(key)
     try:
-        notes: Any = {} if found is None else json.loads(found.data)
-        return {str(id): str(text) for id, text in notes.items()}
-    except (ValueError, AttributeError):
+        asked: Any = {} if found is None else json.loads(found.data)
+        return {str(id): str(reason) for reason, ids in asked.items() for id in ids}
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return {}
 
 
