@@ -305,3 +305,12 @@ class ElectionContract(ClientSuite):
             run(fail_async if hasattr(client, "_portal") else fail)
         assert seen == [b"fails"]
         assert leading(other) is None
+
+    def test_run_calls_no_body_that_would_lead_after_the_resignation(self, client: Any) -> None:
+        async def lead(term: Any) -> None:
+            raise AssertionError
+
+        if not hasattr(client, "_portal"):
+            with pytest.raises(TypeError, match="coroutine function"):
+                client.election("e").run(lead)
+            assert leading(client) is None
