@@ -148,7 +148,9 @@ class BasePresence(Resident, shown="Presence"):
                 try:
                     self._take((yield from self._join(self._value)))
                     break
-                except (ClientClosed, AuthenticationFailed) as error:
+                except ClientClosed:
+                    return
+                except AuthenticationFailed as error:
                     log.warning("group %r: it is not joined again: %s", self.name, error)
                     return
                 except CoordlockError as error:
