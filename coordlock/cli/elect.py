@@ -92,7 +92,7 @@ def elect(
 
     Without COMMAND it leads until stdin closes or a signal comes, and prints the fencing token.
     """
-    encoded = None if proposal is None else proposal.encode("utf-8", "surrogateescape")
+    encoded = None if proposal is None else _proposal(proposal)
     request = _Campaign(
         name=name,
         proposal=encoded,
@@ -109,3 +109,13 @@ def elect(
     if as_json:
         raise UsageError("--json is for an election without COMMAND, which prints nothing else")
     return run_under(request, command, grace, on_ask)
+
+
+def _proposal(text: str) -> bytes:
+    """The bytes that were given. Raises `UsageError` for what cannot be published."""
+    from coordlock.recipes.term import check_proposal  # the other commands need no recipes
+
+    try:
+        return check_proposal(text.encode("utf-8", "surrogateescape"))
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -82,6 +82,7 @@ def break_(
     if ask and everybody:
         raise UsageError("--ask asks all holders, and --all is for evicting: leave one of them out")
     if ask:
+        _check_reason(reason or "")
         with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
             return _ask(client, name, token, reason or "", wait)
     if reason is not None or wait is not None:
@@ -110,6 +111,16 @@ def break_(
     for one in evicted:
         echo(f"evicted: {_describe(one)}")
     return Exit.OK if evicted else Exit.FAILED
+
+
+def _check_reason(reason: str) -> None:
+    """Raises `UsageError` for one that is too long."""
+    from coordlock.recipes.asking import check_reason  # the other commands need no recipes
+
+    try:
+        check_reason(reason)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _ask(client: Client, name: str, token: int | None, reason: str, wait: float | None) -> int:

@@ -10,13 +10,16 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from coordlock.backend import values
-from coordlock.errors import ClientClosed
+from coordlock.errors import ClientClosed, CoordlockError
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Convertible
+from coordlock.model.contender import Contender
+from coordlock.runtime.clock import soon
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, failed, resolved, settled
 
@@ -40,14 +43,38 @@ class Publisher:
         The promise is kept when the service has answered, or the contender is leaving. It fails
         when the contender is lost, the client is closed, or the service refuses the value.
         """
-        self.last = run_in_background(self._publishing(self.last, make), self._turns.take)
-        return self.last
+        request = _Request(self.last, make)
+        try:
+            self.last = request.answer
+            self._begin(request)
+        except BaseException:
+            self._begin_again(request)  # Ctrl-C: what was sent must be known before the next
+            raise
+        return request.answer
 
-    def _publishing(self, before: Promise[None], make: Callable[[bytes], bytes]) -> Steps[None]:
-        yield settled(before)
+    def _begin(self, request: _Request, *, again: bool = False) -> None:
+        if not request.answer.done():
+            outcome = run_in_background(self._publishing(request), self._turns.take)
+            outcome.add_done_callback(partial(self._end, request, again))
+
+    def _begin_again(self, request: _Request) -> None:
+        soon(self._engine.timers, partial(self._begin, request, again=True))
+
+    def _end(self, request: _Request, again: bool, outcome: Promise[None]) -> None:
+        error = outcome.exception()
+        if error is None or isinstance(error, CoordlockError) or again:
+            request.answer.follow(outcome)
+        else:
+            self._begin_again(request)  # a signal handler's
+
+    def _publishing(self, request: _Request) -> Steps[None]:
+        yield settled(request.before)
         ticket = self._ticket
-        [me] = ticket.contenders
-        value = make(me.value or b"")
+        if request.change is None:
+            [me] = ticket.contenders
+            request.change = me, request.make(me.value or b"")
+        # Decided once: a second attempt that asked for something else would be refused for ever.
+        me, value = request.change
         if value == me.value or ticket.is_leaving:
             return
 
@@ -63,7 +90,21 @@ class Publisher:
         is_convertible = isinstance(me.claim, Convertible)
         claim = Convertible.decode(value) if is_convertible else me.claim
         changed = replace(me, claim=claim, value=value, version=me.version + 1)
-        ticket.contenders = (changed,)
+        if not request.answer.done():  # else a second attempt has ended before, and others since
+            ticket.contenders = (changed,)
+
+
+class _Request:
+    """One to publish something, from before it is sent until it is answered."""
+
+    __slots__ = ("answer", "before", "change", "make")
+
+    def __init__(self, before: Promise[None], make: Callable[[bytes], bytes]) -> None:
+        self.before = before
+        self.make = make
+        self.answer: Promise[None] = Promise()
+        #: The contender and its new value, once all before have been answered.
+        self.change: tuple[Contender, bytes] | None = None
 
 
 class _Turns(threading.local):

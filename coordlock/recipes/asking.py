@@ -23,7 +23,7 @@ from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 
-__all__ = ["AskedSignal", "AsyncAskedSignal", "Notes", "ask"]
+__all__ = ["AskedSignal", "AsyncAskedSignal", "Notes", "ask", "check_reason"]
 
 #: The longest reason, in characters.
 _LONGEST: Final = 1000
@@ -38,10 +38,7 @@ def ask(
 
     Raises ValueError for a reason that is too long, `Unsupported` and `BackendUnavailable`.
     """
-    if not isinstance(reason, str):
-        raise TypeError(f"reason must be a text, not {reason!r}")
-    if len(reason) > _LONGEST:
-        raise ValueError(f"reason has {len(reason)} characters, of at most {_LONGEST}")
+    check_reason(reason)
     service = data.of(engine.backend)
     members = yield from queue_view(engine, queue)
     asked = tuple(one for one in members if _is_meant(one, chosen))
@@ -50,6 +47,14 @@ def ask(
         notes = dict.fromkeys((one.contender.id for one in asked), reason)
         yield from engine.bounded(_write(engine, service, _key(engine, queue), there, notes))
     return asked
+
+
+def check_reason(reason: object) -> None:
+    """Raise TypeError for what is no text, and ValueError for one that is too long."""
+    if not isinstance(reason, str):
+        raise TypeError(f"reason must be a text, not {reason!r}")
+    if len(reason) > _LONGEST:
+        raise ValueError(f"reason has {len(reason)} characters, of at most {_LONGEST}")
 
 
 def _is_meant(member: QueueMember, chosen: QueueMember | None) -> bool:

@@ -7,6 +7,7 @@ kazoo's ``Election`` read, and what they write is read here.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -168,16 +169,17 @@ class _BaseElection(Resident, Generic[T], shown="Election"):
         """While the body of `run` leads."""
         since: list[float] = []
         clock = self._access.engine.clock
-        term._when_lost(lambda: since.append(clock.now()))
-        self._leading[term] = since
         try:
+            term._when_lost(lambda: since.append(clock.now()))
+            self._leading[term] = since
             yield
         except LockLost as lost:
             if (lost.name, lost.token) != (term.name, term._first_token):
                 raise
             log.warning("election %r: %s; campaigns again", self.name, lost)
         finally:
-            del self._leading[term]
+            self._leading.pop(term, None)
+            term._abandon()  # Ctrl-C may have come before its block was entered
 
     def _next_term(self, cancellation: Cancellation | None) -> Steps[T | None]:
         """Campaign until elected, whatever the service does; None once ``cancellation`` came."""
@@ -266,12 +268,18 @@ class Election(_BaseElection[Term]):
 
         Returns when ``cancellation`` has come, by default the election's, while it campaigns or
         when ``lead`` has returned. Raises `AcquireCancelled` when the process is to end: see
-        `release_on_signals`. And `ClientClosed`, `AuthenticationFailed`, `ForkedClient`.
+        `release_on_signals`; TypeError for a coroutine function; and, as `campaign` does,
+        `QueueMismatch`, `DeadlockDetected`, `ClientClosed`, `AuthenticationFailed`, `ForkedClient`.
         """
         stop = self.cancellation if cancellation is None else cancellation
         while (term := self._elected(stop)) is not None:
             with self._body(term), term:
-                lead(term)
+                if inspect.iscoroutine(result := lead(term)):
+                    result.close()  # else Python warns that it was never awaited
+                    raise TypeError(
+                        f"{lead!r} is a coroutine function, which would lead after the "
+                        "resignation: take an election of coordlock.connect_async()"
+                    )
 
 
 class AsyncElection(_BaseElection[AsyncTerm]):

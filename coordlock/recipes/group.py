@@ -96,7 +96,11 @@ class _BaseGroup(Resident, Generic[M, P], shown="Group"):
         not bytes, ValueError for too many, and what `Lock.acquire` raises.
         """
         ticket = yield from self._joining(check_value(value))
-        return cast("M", self._membership_kind(self._access.engine, ticket))
+        try:
+            return cast("M", self._membership_kind(self._access.engine, ticket))
+        except BaseException:
+            ticket.withdraw()  # Ctrl-C: the caller never gets the membership
+            raise
 
     def _stay(self, value: bytes) -> Steps[P]:
         """Become a member as by `join`, and again after each loss, in the background.

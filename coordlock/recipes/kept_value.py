@@ -120,10 +120,15 @@ class KeptValue:
             self.delay = record.delay
 
     def open(self) -> Steps[None]:
-        """Note that the value is open, where this grant may write it."""
+        """Note that the value is open, where this grant may write it.
+
+        And where it may not, that its delay is over, lest each reader waits for it again.
+        """
         if self.is_writable:
             yield from self._write(_Record(self._token, is_open=True, delay=self._lock_delay))
             self._is_open = True
+        elif self.delay:  # no writer shares the lock with it
+            yield from self._write(_Record(self._token, is_open=True))
 
     def close(self) -> Steps[None]:
         """Write the value, where `open` has opened it."""

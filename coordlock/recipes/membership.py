@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -75,8 +76,8 @@ class BasePresence(Resident, shown="Presence"):
         self._value = value
         self._ticket: Ticket | None = None
         self._publisher: Publisher | None = None
-        #: Whether a request waits to publish what is the newest value then.
-        self._is_asked = False
+        #: Where a request waits to publish what is the newest value then.
+        self._asked: Publisher | None = None
         self._is_leaving = False
         self._over: Promise[None] = Promise()
 
@@ -87,20 +88,27 @@ class BasePresence(Resident, shown="Presence"):
 
     @property
     def is_member(self) -> bool:
-        """Whether it is a member now, as far as this process knows."""
+        """Whether it is a member now, as far as this process knows; in a forked child it is not."""
         ticket = self._ticket
-        return ticket is not None and ticket.lost is None and not ticket.is_leaving
+        if ticket is None or self._engine.inherited:
+            return False
+        return ticket.lost is None and not ticket.is_leaving
 
     def _begin(self) -> Steps[None]:
         """Join for the first time, and go on in the background."""
-        self._take((yield from self._join(self._value)))
-        self._over = run_in_background(self._staying())
+        ticket = yield from self._join(self._value)
+        try:
+            self._take(ticket)
+            self._over = run_in_background(self._staying())
+        except BaseException:
+            self._is_leaving = True  # Ctrl-C: the caller never gets the presence
+            ticket.withdraw()
+            raise
 
     def _take(self, ticket: Ticket) -> None:
         with self._lock:
             self._ticket = ticket
             self._publisher = Publisher(self._engine, ticket)
-            self._is_asked = False
             is_leaving = self._is_leaving
         if is_leaving:
             ticket.withdraw()
@@ -109,25 +117,25 @@ class BasePresence(Resident, shown="Presence"):
 
     def _publish(self) -> None:
         """Have the newest value published, by one request however often it was set."""
-        with self._lock:
-            publisher = self._publisher
-            if publisher is None or self._is_asked:
-                return
-            self._is_asked = True
+        publisher = self._publisher
+        if publisher is None or publisher is self._asked:
+            return
         try:
-            publisher.publish(self._newest).add_done_callback(self._published)
+            self._asked = publisher
+            publisher.publish(partial(self._newest, publisher)).add_done_callback(self._published)
         except BaseException:
-            self._is_asked = False  # Ctrl-C may have come before it was looked at
+            self._asked = None  # Ctrl-C: the request may not have been made
             raise
 
-    def _newest(self, _: bytes) -> bytes:
-        self._is_asked = False  # before the look, so that what is set after that is asked for
+    def _newest(self, publisher: Publisher, _: bytes) -> bytes:
+        if self._asked is publisher:
+            self._asked = None  # before the look, so that what is set after that is asked for
         return self._value
 
     def _published(self, answer: Promise[None]) -> None:
         if (error := answer.exception()) is None:
             return
-        self._is_asked = False
+        self._asked = None
         if self.is_member and not self._engine.closed:
             log.warning("group %r: its value could not be published: %s", self.name, error)
 
@@ -140,7 +148,9 @@ class BasePresence(Resident, shown="Presence"):
                 try:
                     self._take((yield from self._join(self._value)))
                     break
-                except (ClientClosed, AuthenticationFailed) as error:
+                except ClientClosed:
+                    return
+                except AuthenticationFailed as error:
                     log.warning("group %r: it is not joined again: %s", self.name, error)
                     return
                 except CoordlockError as error:
@@ -153,8 +163,14 @@ class BasePresence(Resident, shown="Presence"):
         """Publish ``value``, up to 65,536 bytes, soon: at once, or when it is a member again.
 
         It does not wait for the service. Of several that come fast, the last one is published.
+        Raises ValueError once the group was left, and `ClientClosed` and `ForkedClient`: nobody
+        would publish it any more.
         """
-        self._value = check_value(value)
+        check_value(value)
+        self._engine.check()
+        if self._is_leaving:
+            raise ValueError(f"the group {self.name!r} was left: join it anew")
+        self._value = value
         self._publish()
 
     def _leave(self) -> Steps[None]:

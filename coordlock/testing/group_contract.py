@@ -258,3 +258,5 @@ class GroupContract(ClientSuite):
             with pytest.raises(TypeError, match="bytes"):
                 presence.update("text")
         assert values(other) == []
+        with pytest.raises(ValueError, match="was left"):
+            presence.update(b"late")

@@ -128,6 +128,18 @@ class KeptValueContract(ClientSuite):
         with client.lock("a", timeout=BOUND):
             pass  # who does not look for a value finds no delay, either
 
+    def test_readers_wait_for_a_delay_once(self, client: Any, connect: Callable[..., Any]) -> None:
+        ending = connect()
+        ending.lock("a", lock_delay="0.1s").acquire()
+        ending.close()
+        reading = client.lock("a", keeps_value=True, mode=Mode.PR, timeout=BOUND)
+        with reading as first:
+            assert first.value is None
+        with reading, reading.acquire(0) as later:
+            assert later.value is None
+        with kept(client) as writer:
+            assert writer.value is None
+
     def test_a_delay_that_is_none_is_refused(self, client: Any) -> None:
         for delay in (-1, 3601, "soon", "2h"):
             with pytest.raises(ValueError, match="lock_delay"):

@@ -70,6 +70,9 @@ def test_what_goes_without_asking_is_refused(cli: Cli) -> None:
     done = cli.run("break", "x", "--ask", "--all")
     assert done.returncode == 64
     assert "leave one of them out" in done.stderr
+    done = cli.run("break", "x", "--ask", "--reason", "x" * 1001)
+    assert done.returncode == 64
+    assert "at most 1000" in done.stderr
     done = cli.run("run", "x", "--on-ask", "NONE", "--", "true")
     assert done.returncode == 64
     assert "no signal" in done.stderr

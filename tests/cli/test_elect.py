@@ -151,3 +151,11 @@ def test_values_of_members_are_shown_with_their_owners(cli: Cli) -> None:
         assert "10.0.0.5" in table[1]
     with coordlock.connect(cli.url) as client, client.lock("plain"):
         assert "VALUE" not in cli.run("show", "plain").stdout
+
+
+def test_a_proposal_that_cannot_be_published_is_refused_at_once(cli: Cli) -> None:
+    owner = '{"host": "h", "pid": 1, "label": "", "since": 0}'
+    for proposal, text in ((owner, "host, pid, label and since"), ("x" * 70_000, "65536")):
+        done = cli.run("elect", "sched", "-p", proposal, "--", "true")
+        assert done.returncode == 64
+        assert text in done.stderr

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from coordlock import ClientClosed, ForkedClient
 from coordlock.client import Client
 from coordlock.kernel.publisher import Publisher
 from coordlock.testing.waiting import eventually
@@ -64,3 +65,27 @@ def test_all_that_was_asked_in_an_outage_is_published_after_it_in_order(
         faults.heal()
         publisher.last.result(BOUND)
         assert values(other) == [b"0 " + MANY * b"x"]
+
+
+def test_a_presence_is_the_parents_in_a_forked_child(
+    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.group("g").stay(b"first") as presence:
+        with monkeypatch.context() as child:
+            child.setattr(type(presence._engine), "inherited", True)
+            in_child = presence.is_member
+            assert not in_child
+            with pytest.raises(ForkedClient):
+                presence.update(b"the child's")
+            presence.leave()
+        assert presence.is_member
+        assert presence.value == b"first"
+        assert values(other) == [b"first"]
+
+
+def test_a_value_that_nobody_would_publish_is_refused(service: Service) -> None:
+    with service.client() as ending:
+        presence = ending.group("g").stay(b"first")
+    with pytest.raises(ClientClosed):
+        presence.update(b"late")
+    assert presence.value == b"first"

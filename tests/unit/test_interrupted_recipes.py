@@ -1,0 +1,114 @@
+"""Ctrl-C at every moment in elections, groups and observers."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from coordlock import Client, Membership, Presence, Term
+from coordlock.testing.waiting import eventually
+from tests.unit.clients import Service
+from tests.unit.signals import interrupted
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    # A Ctrl-C that struck at the end of a generator cannot be raised, and is no news.
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    with service.client() as client:
+        yield client
+
+
+def test_ctrl_c_in_run_leaves_nobody_who_leads(service: Service, client: Client) -> None:
+    def lead(term: Term) -> None:
+        raise ZeroDivisionError
+
+    def run() -> None:
+        with pytest.raises(ZeroDivisionError):
+            client.election("q").run(lead)
+
+    for number in itertools.count(1):
+        came = interrupted(run, number)
+        eventually(lambda: service.size("q") == 0)
+        if not came:
+            break
+    assert number > 50
+
+
+def test_ctrl_c_while_joining_leaves_no_member(service: Service, client: Client) -> None:
+    for number in itertools.count(1):
+        joined: list[Membership] = []
+        came = interrupted(lambda: joined.append(client.group("q").join(b"1")), number)  # noqa: B023
+        for one in joined:
+            one.release()
+        eventually(lambda: service.size("q") == 0)
+        if not came:
+            break
+    assert number > 30
+
+
+def test_ctrl_c_while_coming_to_stay_leaves_no_member(service: Service, client: Client) -> None:
+    for number in itertools.count(1):
+        present: list[Presence] = []
+        came = interrupted(lambda: present.append(client.group("q").stay(b"1")), number)  # noqa: B023
+        for one in present:
+            one.leave()
+        eventually(lambda: service.size("q") == 0)
+        if not came:
+            break
+    assert number > 30
+
+
+def test_a_leader_that_ctrl_c_struck_while_it_proclaimed_can_proclaim_again(client: Client) -> None:
+    for number in itertools.count(1):
+        with client.election("q", b"first").campaign() as term:
+            came = interrupted(lambda: term.proclaim(b"second"), number)
+            term.proclaim(b"third")
+            [leader] = client.election("q").candidates()
+            assert leader.proposal == b"third"
+        if not came:
+            break
+    assert number > 20
+
+
+def test_who_stays_publishes_the_newest_value_though_ctrl_c_struck_an_update(
+    client: Client,
+) -> None:
+    def values() -> list[bytes]:
+        return [one.value for one in client.group("q").members()]
+
+    for number in itertools.count(1):
+        with client.group("q").stay(b"first") as presence:
+            came = interrupted(lambda: presence.update(b"second"), number)
+            presence.update(b"third")
+            eventually(lambda: values() == [b"third"])
+        if not came:
+            break
+    assert number > 20
+
+
+def test_an_observer_that_ctrl_c_struck_tells_the_present_state(
+    client: Client, service: Service
+) -> None:
+    with service.client() as other:
+        for number in itertools.count(1):
+            with client.group("q").observe() as views:
+                assert views.next(30).members == ()
+                seen: list[Any] = []
+                with other.group("q").join(b"one"):
+                    came = interrupted(lambda: seen.append(views.next(30)), number)  # noqa: B023
+                    if came:
+                        seen.append(views.next(30))
+                    assert seen[0].values == (b"one",)
+            if not came:
+                break
+    assert number > 10
