@@ -27,6 +27,7 @@ SECTIONS: Final = {
     "queues": "up to 10,000 waiters of one lock: speed, messages, memory (10 min)",
     "holding": "an idle client that holds up to 10,000 locks (3 min)",
     "several": "ten locks at once, trees, conversions; 1,000 leaves under one root (4 min)",
+    "gatherings": "elections, groups, 1,000 members and 1,000 observers (3 min)",
     "work": "work queues of 100 to 10,000 items, and kazoo's; up to 20 consumers (3 min)",
     "local": "the local backend beside flock(2) and filelock, 100 processes too (3 min)",
     "start": "imports and commands (1 min)",

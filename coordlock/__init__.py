@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         AuthenticationFailed,
         BackendError,
         BackendUnavailable,
+        BarrierTimeout,
         ClientClosed,
         ConfigurationError,
         ConversionDeadlock,
@@ -62,13 +63,20 @@ if TYPE_CHECKING:
     from coordlock.model.waits import Deadlock, DeadlockStep
     from coordlock.queue_view import QueueMember
     from coordlock.recipes.asking import AskedSignal, AsyncAskedSignal
+    from coordlock.recipes.barrier import AsyncBarrier, Barrier
+    from coordlock.recipes.counter import AsyncCounter, Counter
+    from coordlock.recipes.double_barrier import AsyncDoubleBarrier, DoubleBarrier
     from coordlock.recipes.election import AsyncElection, Candidate, Election
+    from coordlock.recipes.gate import AsyncGate, Gate
     from coordlock.recipes.group import AsyncGroup, Group, GroupView, Member
+    from coordlock.recipes.latch import AsyncLatch, Latch
     from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
     from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.observer import AsyncObserver, Observer
     from coordlock.recipes.term import AsyncTerm, Term
+    from coordlock.recipes.value import AsyncValue, Value
+    from coordlock.recipes.values import AsyncValues, Values, ValuesView
     from coordlock.recipes.work.job import AsyncJob, Job
     from coordlock.recipes.work.queue import AsyncWorkQueue, WorkQueue
     from coordlock.recipes.work.view import WorkItem, WorkQueueStats
@@ -89,7 +97,7 @@ else:
             "config": "from_env",
             "errors": (
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
-                "BackendError BackendUnavailable ClientClosed ConfigurationError "
+                "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
                 "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
                 "Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
                 "JobEnded LockLost MissingExtra QueueMismatch SessionLost StaleToken Unfenceable "
@@ -104,8 +112,13 @@ else:
             "model.waits": "Deadlock DeadlockStep",
             "queue_view": "QueueMember",
             "recipes.asking": "AskedSignal AsyncAskedSignal",
+            "recipes.barrier": "AsyncBarrier Barrier",
+            "recipes.counter": "AsyncCounter Counter",
+            "recipes.double_barrier": "AsyncDoubleBarrier DoubleBarrier",
             "recipes.election": "AsyncElection Candidate Election",
+            "recipes.gate": "AsyncGate Gate",
             "recipes.group": "AsyncGroup Group GroupView Member",
+            "recipes.latch": "AsyncLatch Latch",
             "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
             "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
             "recipes.multi_lock": "AsyncMultiLock MultiLock",
@@ -114,6 +127,8 @@ else:
             "recipes.work.job": "AsyncJob Job",
             "recipes.work.queue": "AsyncWorkQueue WorkQueue",
             "recipes.work.view": "WorkItem WorkQueueStats",
+            "recipes.value": "AsyncValue Value",
+            "recipes.values": "AsyncValues Values ValuesView",
             "runtime.cancellation": "Cancellation",
             "settings": "DEFAULT Settings",
             "signals": "release_on_signals",
@@ -141,12 +156,17 @@ __all__ = [
     "AcquireUnavailable",
     "AskedSignal",
     "AsyncAskedSignal",
+    "AsyncBarrier",
     "AsyncClient",
+    "AsyncCounter",
+    "AsyncDoubleBarrier",
     "AsyncElection",
+    "AsyncGate",
     "AsyncGrant",
     "AsyncGroup",
     "AsyncHeld",
     "AsyncJob",
+    "AsyncLatch",
     "AsyncLock",
     "AsyncLossSignal",
     "AsyncMembership",
@@ -156,10 +176,14 @@ __all__ = [
     "AsyncPresence",
     "AsyncTerm",
     "AsyncTransaction",
+    "AsyncValue",
+    "AsyncValues",
     "AsyncWorkQueue",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
+    "Barrier",
+    "BarrierTimeout",
     "Cancellation",
     "Candidate",
     "Claim",
@@ -172,12 +196,15 @@ __all__ = [
     "ConversionTimeout",
     "Convertible",
     "CoordlockError",
+    "Counter",
     "Deadlock",
     "DeadlockDetected",
     "DeadlockStep",
+    "DoubleBarrier",
     "Election",
     "Evicted",
     "ForkedClient",
+    "Gate",
     "Grant",
     "GrantPart",
     "GrantState",
@@ -190,6 +217,7 @@ __all__ = [
     "InvalidToken",
     "Job",
     "JobEnded",
+    "Latch",
     "Lock",
     "LockLost",
     "LossSignal",
@@ -214,6 +242,9 @@ __all__ = [
     "Transaction",
     "Unfenceable",
     "Unsupported",
+    "Value",
+    "Values",
+    "ValuesView",
     "VersionMismatch",
     "WorkItem",
     "WorkQueue",

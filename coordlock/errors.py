@@ -10,6 +10,7 @@
     ├── AcquireTimeout (TimeoutError)        the lock was not granted in time
     │   └── ConversionTimeout                it is held, and was not converted in time
     ├── AcquireCancelled (RuntimeError)      the wait for it was cancelled
+    ├── BarrierTimeout (TimeoutError)        a barrier, a gate or a latch did not open in time
     ├── DeadlockDetected (RuntimeError)      the wait for it would never have ended
     ├── ConversionDeadlock (RuntimeError)    another holder converts, and waits for this one
     ├── Evicted (RuntimeError)               a waiting contender was removed by someone else
@@ -21,8 +22,8 @@
     ├── WorkQueueEmpty (TimeoutError)        no item of a work queue came in time
     ├── WorkQueueFull (RuntimeError)         a work queue has as many items as it may have
     ├── JobEnded (RuntimeError)              a job was done, or given back, before
-    ├── VersionMismatch (RuntimeError)       a guarded transaction found another version
-    ├── InvalidKey (ValueError)              a key that a guarded transaction cannot write
+    ├── VersionMismatch (RuntimeError)       a key has another version than a write expected
+    ├── InvalidKey (ValueError)              a key that no value can have
     ├── Unsupported (NotImplementedError)    something that the backend cannot do
     ├── ClientClosed (RuntimeError)          the client was used after ``close``
     ├── ForkedClient (RuntimeError)          the client was used in a forked child
@@ -48,6 +49,7 @@ __all__ = [
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
+    "BarrierTimeout",
     "ClientClosed",
     "ConfigurationError",
     "ConversionDeadlock",
@@ -129,7 +131,10 @@ class InvalidName(CoordlockError, ValueError):
 
 @dataclass(eq=False, repr=False)
 class QueueMismatch(CoordlockError, ValueError):
-    """A name is in use as another kind of lock, or as a semaphore with other permits."""
+    """A name is in use as another kind, or as one with other permits, parties or counts.
+
+    ``holder`` describes who uses it so, and is empty where that is not known.
+    """
 
     name: str
     wanted: str
@@ -137,9 +142,10 @@ class QueueMismatch(CoordlockError, ValueError):
     holder: str
 
     def __str__(self) -> str:
+        by = f" (by {self.holder})" if self.holder else ""
         return (
-            f"{self.name!r} is in use as {self.found} (by {self.holder}) and was asked for as "
-            f"{self.wanted}: every client of one name must ask for the same kind"
+            f"{self.name!r} is in use as {self.found}{by} and was asked for as {self.wanted}: "
+            "every client of one name must ask for the same kind"
         )
 
 
@@ -205,6 +211,24 @@ class ConversionDeadlock(CoordlockError, RuntimeError):
             f"{self.mode}: {self.other} converts it, too, and waits for this grant. Release it, or "
             "acquire with client.upgradeable_lock(), which one client holds at a time"
         )
+
+
+@dataclass(eq=False, repr=False)
+class BarrierTimeout(CoordlockError, TimeoutError):
+    """What was to be opened by others did not open within the caller's timeout.
+
+    ``waited`` is in seconds. Of the ``parties`` that it takes, ``arrived`` were there when it was
+    last seen, this one too; both are None for a gate, which one client opens.
+    """
+
+    name: str
+    waited: float
+    problem: str
+    arrived: int | None = None
+    parties: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.problem} after {self.waited:.3g} s"
 
 
 @dataclass(eq=False, repr=False)
@@ -336,7 +360,7 @@ class Unfenceable(CoordlockError, ValueError):
 
 @dataclass(eq=False, repr=False)
 class VersionMismatch(CoordlockError, RuntimeError):
-    """A guarded transaction was not made: ``key`` has not the version that it asked for."""
+    """A write was not made: ``key`` has not the version that it expected."""
 
     key: str
     expected: int
@@ -382,7 +406,7 @@ class JobEnded(CoordlockError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class InvalidKey(CoordlockError, ValueError):
-    """A key that cannot be read or written under a grant."""
+    """A key that cannot be read or written as a value."""
 
     key: str
     problem: str

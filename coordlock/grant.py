@@ -464,9 +464,7 @@ class BaseGrant(Resident, shown="Grant"):
     @property
     def _writable(self) -> tuple[str, list[str]]:
         """The root and the queues, where transactions must not write."""
-        engine = self._engine
-        root = engine.settings.root if engine.backend.shares_keys else ""
-        return root, [entry.queue for entry in self._ticket.entries]
+        return transaction.root_of(self._engine), [one.queue for one in self._ticket.entries]
 
     def _commit(self, operations: Sequence[Operation]) -> Steps[None]:
         service, (me, *others) = self._guard(), self._ticket.contenders
@@ -475,16 +473,7 @@ class BaseGrant(Resident, shown="Grant"):
     def _send(self, request: Callable[[], Promise[None]]) -> Steps[None]:
         """Send ``request``, once."""
         self.check()
-        yield self._engine.deadline(self._engine.settings.request_timeout)
-        try:
-            yield request()
-            return
-        except DeadlineReached as late:
-            silent = self._engine.silent(late)
-        except BackendUnavailable as error:
-            silent = error
-        reason = f"{silent.reason}; the transaction may have been made, or may be yet"
-        raise BackendUnavailable(silent.service, reason)
+        yield from self._engine.send(request, "the transaction")
 
     def _guard(self) -> data.Transactions:
         """The service, where it makes writes that a contender guards."""

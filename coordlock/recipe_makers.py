@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from coordlock.access import Access
@@ -10,16 +11,43 @@ from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
-    from coordlock.recipes import election, group
+    from coordlock import transaction
+    from coordlock.recipes import (
+        barrier,
+        counter,
+        double_barrier,
+        election,
+        gate,
+        group,
+        latch,
+        value,
+        values,
+    )
+    from coordlock.recipes.barrier import AsyncBarrier, Barrier
+    from coordlock.recipes.counter import AsyncCounter, Counter
+    from coordlock.recipes.double_barrier import AsyncDoubleBarrier, DoubleBarrier
     from coordlock.recipes.election import AsyncElection, Election
+    from coordlock.recipes.gate import AsyncGate, Gate
     from coordlock.recipes.group import AsyncGroup, Group
+    from coordlock.recipes.latch import AsyncLatch, Latch
+    from coordlock.recipes.value import AsyncValue, Value
+    from coordlock.recipes.values import AsyncValues, Values
     from coordlock.recipes.work import queue as work_queues
     from coordlock.recipes.work.queue import AsyncWorkQueue, WorkQueue
     from coordlock.runtime.cancellation import Cancellation
+    from coordlock.transaction import AsyncTransaction, Transaction
 else:
+    barrier = Lazily("coordlock.recipes.barrier")
+    counter = Lazily("coordlock.recipes.counter")
+    double_barrier = Lazily("coordlock.recipes.double_barrier")
     election = Lazily("coordlock.recipes.election")
+    gate = Lazily("coordlock.recipes.gate")
     group = Lazily("coordlock.recipes.group")
     work_queues = Lazily("coordlock.recipes.work.queue")
+    latch = Lazily("coordlock.recipes.latch")
+    transaction = Lazily("coordlock.transaction")
+    value = Lazily("coordlock.recipes.value")
+    values = Lazily("coordlock.recipes.values")
 
 __all__ = ["AsyncRecipes", "Recipes"]
 
@@ -86,6 +114,73 @@ class Recipes(Resident, shown="Client"):
         options = max_depth, max_attempts, retry_delay, timeout, max_hold, label
         return work_queues.WorkQueue(self._access, name, *options)
 
+    def value(self, key: str) -> Value:
+        """The value that is kept under ``key``, an absolute path. Nothing is sent yet.
+
+        Grants read and write the same keys. Raises `InvalidKey`, and `Unsupported` where the
+        backend keeps no data.
+        """
+        return value.Value(self._access, key)
+
+    def values(self, folder: str) -> Values:
+        """All values directly in a folder, an absolute path. Nothing is sent yet.
+
+        Raises what `value` does.
+        """
+        return values.Values(self._access, folder)
+
+    def transaction(self) -> Transaction:
+        """Writes of several keys that the service makes all at once, or none of them.
+
+        As in::
+
+            client.transaction().put("/app/host", b"db2").put("/app/port", b"5433").commit()
+
+        No lock guards it: see `Grant.transaction` for one that does. Its ``commit`` raises
+        `Unsupported` where the backend keeps no data.
+        """
+        root = transaction.root_of(self._access.engine)
+        return transaction.Transaction(root, (), partial(value.send, self._access))
+
+    def counter(self, name: str) -> Counter:
+        """The counter ``name``, 0 at first. Nothing is sent yet.
+
+        Raises `InvalidName`, and `Unsupported` where the backend keeps no data.
+        """
+        return counter.Counter(self._access, name)
+
+    def latch(self, name: str, count: int) -> Latch:
+        """The latch ``name``, open for good once it was counted down ``count`` times.
+
+        Nothing is sent yet. Raises ValueError for a count that is not from 1 to 2**31 - 1, and what
+        `counter` raises.
+        """
+        return latch.Latch(self._access, name, count)
+
+    def gate(self, name: str) -> Gate:
+        """The gate ``name``, open at first. Nothing is sent yet. Raises what `counter` raises."""
+        return gate.Gate(self._access, name)
+
+    def barrier(self, name: str, parties: int) -> Barrier:
+        """The barrier ``name``, at which ``parties`` wait for each other, again and again.
+
+        From 1 to 100, the same number for all clients. Nothing is sent yet. Locks, groups and
+        double barriers of the same name have the same queue, so give them different names. Raises
+        ValueError for another number, `InvalidName`, and `Unsupported` where the backend keeps no
+        data or no values with contenders.
+        """
+        return barrier.Barrier(self._access, name, parties)
+
+    def double_barrier(
+        self, name: str, parties: int, *, timeout: Duration | None = None
+    ) -> DoubleBarrier:
+        """The double barrier ``name``, which ``parties`` enter together and leave together.
+
+        ``timeout`` in seconds is the default of its ``enter`` and of its ``leave``. The rest is as
+        for `barrier`.
+        """
+        return double_barrier.DoubleBarrier(self._access, name, parties, timeout)
+
 
 class AsyncRecipes(Resident, shown="AsyncClient"):
     """What `AsyncClient` offers beside locks."""
@@ -122,3 +217,38 @@ class AsyncRecipes(Resident, shown="AsyncClient"):
         """The work queue ``name``: items that some put, others do. See `Client.work_queue`."""
         options = max_depth, max_attempts, retry_delay, timeout, max_hold, label
         return work_queues.AsyncWorkQueue(self._access, name, *options)
+
+    def value(self, key: str) -> AsyncValue:
+        """The value that is kept under ``key``, an absolute path. See `Client.value`."""
+        return value.AsyncValue(self._access, key)
+
+    def values(self, folder: str) -> AsyncValues:
+        """All values directly in a folder, an absolute path. See `Client.values`."""
+        return values.AsyncValues(self._access, folder)
+
+    def transaction(self) -> AsyncTransaction:
+        """Writes of several keys that the service makes all at once. See `Client.transaction`."""
+        root = transaction.root_of(self._access.engine)
+        return transaction.AsyncTransaction(root, (), partial(value.send, self._access))
+
+    def counter(self, name: str) -> AsyncCounter:
+        """The counter ``name``, 0 at first. See `Client.counter`."""
+        return counter.AsyncCounter(self._access, name)
+
+    def latch(self, name: str, count: int) -> AsyncLatch:
+        """The latch ``name``, open once it was counted down. See `Client.latch`."""
+        return latch.AsyncLatch(self._access, name, count)
+
+    def gate(self, name: str) -> AsyncGate:
+        """The gate ``name``, open at first. See `Client.gate`."""
+        return gate.AsyncGate(self._access, name)
+
+    def barrier(self, name: str, parties: int) -> AsyncBarrier:
+        """The barrier ``name``, at which ``parties`` wait for each other. See `Client.barrier`."""
+        return barrier.AsyncBarrier(self._access, name, parties)
+
+    def double_barrier(
+        self, name: str, parties: int, *, timeout: Duration | None = None
+    ) -> AsyncDoubleBarrier:
+        """The double barrier ``name``. See `Client.double_barrier`."""
+        return double_barrier.AsyncDoubleBarrier(self._access, name, parties, timeout)

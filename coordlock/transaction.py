@@ -1,9 +1,9 @@
-"""Writing to the coordination service itself, guarded by a grant's own contender.
+"""Writing to the coordination service itself: several keys at once, under conditions.
 
-The service makes such a transaction only while the contender is in its queue, in one step with that
-check. Every conflicting contender waits until this one has left. So of the writes to a
-key, each guarded by a grant of one lock, none comes after a later holder's: this is the use of
-etcd's locks that Jepsen's analysis found safe (https://jepsen.io/analyses/etcd-3.4.3).
+Where a grant guards it, the service makes a transaction only while its contender is in its queue,
+in one step with that check. Every conflicting contender waits until this one has left. So of the
+writes to a key, each guarded by a grant of one lock, none comes after a later holder's: this is the
+use of etcd's locks that Jepsen's analysis found safe (https://jepsen.io/analyses/etcd-3.4.3).
 """
 
 from __future__ import annotations
@@ -14,12 +14,20 @@ from typing import Final, Self
 
 from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.errors import InvalidKey
+from coordlock.kernel.engine import Engine
 from coordlock.model.names import escape
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 
-__all__ = ["AsyncTransaction", "Transaction", "check_key"]
+__all__ = [
+    "AsyncTransaction",
+    "Transaction",
+    "check_data",
+    "check_key",
+    "check_version",
+    "root_of",
+]
 
 #: In UTF-8. Both services take more; no application should need it.
 _MAX_KEY_BYTES: Final = 1024
@@ -59,10 +67,30 @@ def check_key(key: str, root: str, queues: Iterable[str]) -> str:
     return key
 
 
+def root_of(engine: Engine) -> str:
+    """Below which `check_key` takes no key; empty where queues and data have no keys in common."""
+    return engine.settings.root if engine.backend.shares_keys else ""
+
+
+def check_data(data: object) -> bytes:
+    """``data``, which a key is to hold. Raises TypeError for what is not bytes."""
+    if not isinstance(data, bytes):
+        hint = ": encode it" if isinstance(data, str) else ""
+        raise TypeError(f"data must be bytes, not {type(data).__name__}{hint}")
+    return data
+
+
+def check_version(version: object) -> int:
+    """``version``, which a key is to have; 0 for none. Raises ValueError for what is none."""
+    if type(version) is not int or not 0 <= version < 2**63:
+        raise ValueError(f"version must be an integer from 0 to 2**63 - 1, not {version!r}")
+    return version
+
+
 class _BaseTransaction(Resident, shown="Transaction"):
     """What sync and async transactions share."""
 
-    _instead = "make another one from its grant"
+    _instead = "make another one from its grant or client"
 
     def __init__(
         self,
@@ -81,9 +109,7 @@ class _BaseTransaction(Resident, shown="Transaction"):
 
         Raises `InvalidKey`, also for a key that this transaction writes already.
         """
-        if not isinstance(data, bytes):
-            raise TypeError(f"data must be bytes, not {type(data).__name__}")
-        return self._add(Put(self._unwritten(key), data))
+        return self._add(Put(self._unwritten(key), check_data(data)))
 
     def delete(self, key: str) -> Self:
         """Remove ``key``; nothing happens where there is none. Raises `InvalidKey`."""
@@ -92,13 +118,12 @@ class _BaseTransaction(Resident, shown="Transaction"):
     def expect(self, key: str, version: int) -> Self:
         """Let all of it fail unless ``key`` is at ``version`` before; 0 where there must be none.
 
-        The grant guards against the past holders of its lock; this guards against writers without
+        A grant guards against the past holders of its lock; this guards against writers without
         it. If each transaction expects what was read, and none deletes, it also guards against a
-        commit of the same grant that was not answered and comes late. Raises `InvalidKey`.
+        commit that was not answered and comes late. Raises `InvalidKey`.
         """
-        if type(version) is not int or not 0 <= version < 2**63:
-            raise ValueError(f"version must be an integer from 0 to 2**63 - 1, not {version!r}")
-        return self._add(Expect(check_key(key, self._root, self._queues), version))
+        key = check_key(key, self._root, self._queues)
+        return self._add(Expect(key, check_version(version)))
 
     def _unwritten(self, key: str) -> str:
         check_key(key, self._root, self._queues)
@@ -107,14 +132,14 @@ class _BaseTransaction(Resident, shown="Transaction"):
         return key
 
     def _commit(self) -> Steps[None]:
-        """Make the writes. With none, prove by consensus that the lock is held.
+        """Make the writes, all at once. With none, a grant's proves that the lock is held.
 
-        Raises `LockLost` when the grant has ended, `VersionMismatch`, and `BackendError` for what
+        Raises `LockLost` when its grant has ended, `VersionMismatch`, and `BackendError` for what
         the service does not take, such as too much data: then nothing was written. Raises
         `BackendUnavailable` when no answer came within the client's ``request_timeout``: it may
-        have been written, or may be later, as long as the grant lives. So release it, acquire again
-        and read. The same goes for a call that Ctrl-C or a cancellation ended. Called a second
-        time, it raises RuntimeError.
+        have been written, or may be later, as long as its grant lives. So release that, acquire
+        again and read. The same goes for a call that Ctrl-C or a cancellation ended. Called a
+        second time, it raises RuntimeError.
         """
         if self._taken:
             # Perhaps it was not answered: then it may be made yet, and twice.
@@ -128,12 +153,18 @@ class _BaseTransaction(Resident, shown="Transaction"):
 
 
 class Transaction(_BaseTransaction):
-    """Writes that the service makes all at once and only while the grant lives. Made by a grant."""
+    """Writes that the service makes all at once, or none of them.
+
+    One that was made by a grant is made only while that lives.
+    """
 
     commit = blocking(_BaseTransaction._commit)
 
 
 class AsyncTransaction(_BaseTransaction):
-    """Writes that the service makes all at once and only while the grant lives. Made by a grant."""
+    """Writes that the service makes all at once, or none of them.
+
+    One that was made by a grant is made only while that lives.
+    """
 
     commit = awaiting(_BaseTransaction._commit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 from collections.abc import Callable
 
 from coordlock.errors import ClientClosed
@@ -19,6 +20,8 @@ class VirtualTime:
         self._now = 0.0
         self._heap: list[tuple[float, int, Timer, VirtualTimers]] = []
         self._numbers = itertools.count()
+        #: The same numbers in every simulation.
+        self.dice = random.Random(0)
 
     def now(self) -> float:
         """Seconds since the simulation began."""
@@ -73,6 +76,10 @@ class VirtualTimers:
     def paused(self) -> bool:
         """Whether this party stands still."""
         return self._held_back is not None
+
+    def jitter(self, longest: float) -> float:
+        """Up to ``longest`` seconds, by the dice that all parties share."""
+        return self._time.dice.uniform(0.0, longest)
 
     def call_at(self, when: float, action: Callable[[], object]) -> Timer:
         """Call ``action`` at the virtual time ``when``. Raises `ClientClosed` after `close`."""

@@ -108,8 +108,8 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues, Observ
         self._stopping: set[Promise[None]] = set()
         self._closed: Promise[None] | None = None
         self._line: Final = Line(connect)
-        self._observations = self._line.audience = Observations(self._line)
-        self._data = PlainData(self._line, self._observations, acl)
+        self._observations: Final = Observations(self._line)
+        self._data: Final = PlainData(self._line, self._observations, acl)
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None) -> Self:

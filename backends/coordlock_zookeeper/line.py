@@ -46,7 +46,7 @@ class Line:
 
     Attributes:
         worker: does all that is to be done here, one thing after the other: so does the audience.
-        audience: told of connections.
+        audience: told of connections; it makes itself known before the first use.
     """
 
     audience: Audience

@@ -62,6 +62,7 @@ class Observations:
 
     def __init__(self, line: Line) -> None:
         self._line: Final = line
+        line.audience = self
         self._timers = SystemTimers("coordlock-zookeeper-look")
         self._followings: dict[object, Following] = {}
         #: The same, by the paths of their nodes.

@@ -6,8 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from coordlock.backend.contract import Addition
+from coordlock.backend.contract import Addition, Backend
 from coordlock.backend.observation import Observation
+from coordlock.errors import Unsupported
 from coordlock.model.contender import Contender
 from coordlock.runtime.promise import Promise
 
@@ -20,6 +21,7 @@ __all__ = [
     "Put",
     "Stored",
     "Transactions",
+    "of",
 ]
 
 
@@ -149,3 +151,13 @@ class Data(Addition):
 
         Each state is complete and was so at one moment: a write of several keys shows as a whole.
         """
+
+
+def of(backend: Backend) -> Data:
+    """``backend``, whose service keeps data. Raises `Unsupported` for another."""
+    if isinstance(backend, Data):
+        return backend
+    raise Unsupported(
+        f"the {backend.scheme} backend keeps no data without a lock, so it has no values, "
+        "counters, latches and barriers, and nobody can be asked to release"
+    )

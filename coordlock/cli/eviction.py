@@ -79,6 +79,8 @@ def break_(
     check_name(name)
     if token is not None and everybody:
         raise UsageError("--token and --all exclude each other")
+    if ask and everybody:
+        raise UsageError("--ask asks all holders, and --all is for evicting: leave one of them out")
     if ask:
         with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
             return _ask(client, name, token, reason or "", wait)
@@ -127,8 +129,8 @@ def _ask(client: Client, name: str, token: int | None, reason: str, wait: float 
         echo(f"asked: {_describe(one)}")
     if wait is None:
         return Exit.OK
-    there, end = {one.contender for one in asked}, time.monotonic() + wait
-    while there := there & {one.contender for one in client.contenders(name)}:
+    keys, end = {one.contender.key for one in asked}, time.monotonic() + wait
+    while there := [one.contender for one in client.contenders(name) if one.contender.key in keys]:
         if time.monotonic() >= end:
             complain(f"{name!r} is still held by {listed(list(map(str, there)))}")
             return Exit.FAILED

@@ -20,7 +20,7 @@ from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.log import Log
 from coordlock.model.admission import blockers, mismatch, next_in_line
-from coordlock.model.claim import AnyClaim
+from coordlock.model.claim import AnyClaim, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
@@ -161,7 +161,12 @@ class _Acquisition:
                 self._watch(ticket)
                 yield from self._wait(ticket, queues, waiting_for)
                 continue
-            omitting = [number for number, one in enumerate(queues) if one.omitted]
+            # Who asks for NL waits for nobody, whoever is left out.
+            omitting = [
+                number
+                for number, one in enumerate(queues)
+                if one.omitted and ticket.entries[number].claim is not Mode.NL
+            ]
             if not omitting:
                 return
             yield from self._read(ticket, queues, omitting, whole=True)

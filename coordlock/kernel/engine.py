@@ -265,6 +265,26 @@ class Engine:
         """The result of ``steps``, which ask the service; likewise."""
         return (yield from self._answered(steps))
 
+    def send(self, request: Callable[[], Promise[T]], what: str) -> Steps[T]:
+        """The answer to a request that is sent once; ``what`` it asks for, in words.
+
+        Raises `BackendUnavailable` when none came within the ``request_timeout``: it may have been
+        made, or may be yet.
+        """
+        self.check()
+        if not self.was_open:
+            yield from self.session()
+        yield self.deadline(self.settings.request_timeout)
+        try:
+            answer: T = yield request()
+            return answer
+        except DeadlineReached as late:
+            silent = self.silent(late)
+        except BackendUnavailable as error:
+            silent = error
+        reason = f"{silent.reason}; {what} may have been made, or may be yet"
+        raise BackendUnavailable(silent.service, reason)
+
     def _answered(self, steps: Steps[T]) -> Steps[T]:
         self.check()
         if not self.was_open:

@@ -6,6 +6,8 @@ the queue. So what is to be published next is decided when the one before has be
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -30,6 +32,7 @@ class Publisher:
         self._values = values.of(engine.backend)
         #: The last request to publish something: kept when all before have been answered.
         self.last: Promise[None] = resolved(None)
+        self._turns = _Turns()
 
     def publish(self, make: Callable[[bytes], bytes]) -> Promise[None]:
         """Publish what ``make`` gives for the value that was published before.
@@ -37,7 +40,7 @@ class Publisher:
         The promise is kept when the service has answered, or the contender is leaving. It fails
         when the contender is lost, the client is closed, or the service refuses the value.
         """
-        self.last = run_in_background(self._publishing(self.last, make))
+        self.last = run_in_background(self._publishing(self.last, make), self._turns.take)
         return self.last
 
     def _publishing(self, before: Promise[None], make: Callable[[bytes], bytes]) -> Steps[None]:
@@ -61,3 +64,27 @@ class Publisher:
         claim = Convertible.decode(value) if is_convertible else me.claim
         changed = replace(me, claim=claim, value=value, version=me.version + 1)
         ticket.contenders = (changed,)
+
+
+class _Turns(threading.local):
+    """The calls of each thread, one after the other and none inside of another.
+
+    After an outage the end of one request begins the next, for as many as there are: more than the
+    stack has room for.
+    """
+
+    _calls: deque[Callable[[], None]] | None = None
+
+    def take(self, call: Callable[[], None]) -> None:
+        """Make ``call``: here, or where the call that is under way has returned."""
+        if self._calls is not None:
+            self._calls.append(call)
+            return
+        self._calls = calls = deque((call,))
+        try:
+            while calls:
+                calls.popleft()()
+        finally:
+            self._calls = None
+            while calls:  # Ctrl-C came between
+                self.take(calls.popleft())

@@ -46,18 +46,18 @@ def retried(
             if on_failure is not None:
                 on_failure(last)
             log.debug("another attempt follows: %s", last)
-            pauses = pauses or _pauses(longest)
+            pauses = pauses or _pauses(longest, timers)
             seconds = next(pauses)
             yield sleep(timers, seconds) if pause is None else pause(seconds)
     except DeadlineReached as late:
         raise late from last
 
 
-def _pauses(longest: float) -> Iterator[float]:
+def _pauses(longest: float, timers: Timers) -> Iterator[float]:
     import tenacity  # where something has failed; it says how long to pause, and does not wait
 
-    pauses = tenacity.wait_random_exponential(multiplier=0.1, max=longest)
+    bounds = tenacity.wait_exponential(multiplier=0.1, max=longest)
     attempt = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
     while True:
-        yield pauses(attempt)
+        yield timers.jitter(bounds(attempt))
         attempt.attempt_number += 1

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from coordlock.backend import Data, Expect, Listing, Observation, Put
-from coordlock.errors import BackendUnavailable, Unsupported, VersionMismatch
+from coordlock.backend import Data, Expect, Listing, Observation, Put, data
+from coordlock.errors import BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.loss_signal import AsyncSignal, GrantEnd, Signal
+from coordlock.model.contender import are_same
 from coordlock.model.names import escape
 from coordlock.queue_view import QueueMember, queue_view
 from coordlock.runtime.clock import sleep
@@ -41,7 +42,7 @@ def ask(
         raise TypeError(f"reason must be a text, not {reason!r}")
     if len(reason) > _LONGEST:
         raise ValueError(f"reason has {len(reason)} characters, of at most {_LONGEST}")
-    service = _service(engine)
+    service = data.of(engine.backend)
     members = yield from queue_view(engine, queue)
     asked = tuple(one for one in members if _is_meant(one, chosen))
     if asked:
@@ -52,7 +53,7 @@ def ask(
 
 
 def _is_meant(member: QueueMember, chosen: QueueMember | None) -> bool:
-    return member.holding if chosen is None else member.contender == chosen.contender
+    return member.holding if chosen is None else are_same(member.contender, chosen.contender)
 
 
 def _write(
@@ -68,7 +69,7 @@ def _write(
         found = listing.values.get(key)
         expect = Expect(key, 0 if found is None else found.version)
         try:
-            yield service.write([expect, Put(key, json.dumps(wanted).encode())])
+            yield service.write([expect, Put(key, _encoded(wanted))])
             return
         except VersionMismatch:
             continue
@@ -76,23 +77,25 @@ def _write(
             yield sleep(engine.timers, _PAUSE)
 
 
-def _service(engine: Engine) -> Data:
-    if isinstance(engine.backend, Data):
-        return engine.backend
-    raise Unsupported(f"the {engine.backend.scheme} backend keeps no data, and so no requests")
-
-
 def _key(engine: Engine, queue: str) -> str:
     return f"{engine.data_root}/@asked/{escape(queue)}"
+
+
+def _encoded(notes: dict[str, str]) -> bytes:
+    """``notes`` with each reason once: a semaphore may have a thousand holders."""
+    asked: dict[str, list[str]] = {}
+    for id, reason in notes.items():
+        asked.setdefault(reason, []).append(id)
+    return json.dumps(asked).encode()
 
 
 def _notes(listing: Listing, key: str) -> dict[str, str]:
     """The reasons by the ids of contenders; none where something else has written there."""
     found = listing.values.get(key)
     try:
-        notes: Any = {} if found is None else json.loads(found.data)
-        return {str(id): str(text) for id, text in notes.items()}
-    except (ValueError, AttributeError):
+        asked: Any = {} if found is None else json.loads(found.data)
+        return {str(id): str(reason) for reason, ids in asked.items() for id in ids}
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return {}
 
 
@@ -100,7 +103,7 @@ class Notes:
     """Those to the contenders of one grant, from the first use to its end."""
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
-        service = _service(engine)
+        service = data.of(engine.backend)
         self._ids: Final = {one.id for one in ticket.contenders}
         #: Kept with the reason of the first note, or with None at the grant's end.
         self.asked: Final[Promise[str | None]] = Promise()

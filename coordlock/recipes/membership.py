@@ -75,6 +75,8 @@ class BasePresence(Resident, shown="Presence"):
         self._value = value
         self._ticket: Ticket | None = None
         self._publisher: Publisher | None = None
+        #: Whether a request waits to publish what is the newest value then.
+        self._is_asked = False
         self._is_leaving = False
         self._over: Promise[None] = Promise()
 
@@ -98,14 +100,36 @@ class BasePresence(Resident, shown="Presence"):
         with self._lock:
             self._ticket = ticket
             self._publisher = Publisher(self._engine, ticket)
+            self._is_asked = False
             is_leaving = self._is_leaving
         if is_leaving:
             ticket.withdraw()
         else:
-            self._publisher.publish(self._newest)  # it may have been set while it joined
+            self._publish()  # it may have been set while it joined
+
+    def _publish(self) -> None:
+        """Have the newest value published, by one request however often it was set."""
+        with self._lock:
+            publisher = self._publisher
+            if publisher is None or self._is_asked:
+                return
+            self._is_asked = True
+        try:
+            publisher.publish(self._newest).add_done_callback(self._published)
+        except BaseException:
+            self._is_asked = False  # Ctrl-C may have come before it was looked at
+            raise
 
     def _newest(self, _: bytes) -> bytes:
+        self._is_asked = False  # before the look, so that what is set after that is asked for
         return self._value
+
+    def _published(self, answer: Promise[None]) -> None:
+        if (error := answer.exception()) is None:
+            return
+        self._is_asked = False
+        if self.is_member and not self._engine.closed:
+            log.warning("group %r: its value could not be published: %s", self.name, error)
 
     def _staying(self) -> Steps[None]:
         while True:
@@ -131,10 +155,7 @@ class BasePresence(Resident, shown="Presence"):
         It does not wait for the service. Of several that come fast, the last one is published.
         """
         self._value = check_value(value)
-        with self._lock:
-            publisher = self._publisher
-        if publisher is not None:
-            publisher.publish(self._newest)
+        self._publish()
 
     def _leave(self) -> Steps[None]:
         """Leave the group for good; idempotent.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from copy import copy
@@ -11,10 +10,11 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from coordlock.backend import Observation
 from coordlock.kernel.engine import Engine
+from coordlock.recipes.bell import Bell
+from coordlock.runtime.clock import soon
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.promise import Promise
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
 
@@ -36,13 +36,14 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
         engine.check()
         self._engine: Final = engine
         self._show: Final = show
-        # Reentrant, because a signal handler may close it.
-        self._lock: Final = threading.RLock()
-        self._news: Promise[None] = Promise()
-        self._is_closed = False
+        self._bell: Final = Bell()
+        self._closed_at: float | None = None
         #: What was told last, in a tuple of one; empty before the first.
         self._told: tuple[T, ...] = ()
         self._observation: Final = begin(_teller(weakref.ref(self)))
+        # A loop that is left by `break` closes nothing.
+        self._dropped: Final = weakref.finalize(self, _drop, engine, self._observation)
+        self._dropped.atexit = False
 
     @property
     def state(self) -> T:
@@ -59,15 +60,17 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
     def stale_for(self) -> float | None:
         """Since how many seconds a change may have been missed; None while all are told.
 
-        While the service is not heard, or before the first state.
+        While the service is not heard, before the first state, and once this is closed.
         """
         since = self._observation.view.stale_since
+        if since is None:
+            since = self._closed_at
         return None if since is None else max(0.0, self._engine.clock.now() - since)
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._is_closed
+        return self._closed_at is not None
 
     def _next(self, timeout: Duration | None = None) -> Steps[T]:
         """The next state that differs from the one told before; waits for it.
@@ -88,10 +91,10 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
     def _advance(self) -> Steps[bool]:
         """Wait until there is a state that was not told, and take it; False once it is closed."""
         while True:
-            news = self._news  # before the look, so that what comes after that is waited for
-            self._engine.check()
-            if self._is_closed:
+            news = self._bell.next  # before the look, so that what comes after that is waited for
+            if self.closed:
                 return False
+            self._engine.check()
             view = self._observation.view
             if view.state is not None:
                 shown = self._shown(view.state)
@@ -105,19 +108,16 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
     def _shown(self, state: Any) -> T:
         return self._show(state, self._told[0] if self._told else None)
 
-    def _wake(self) -> None:
-        with self._lock:
-            news, self._news = self._news, Promise()
-        news.resolve(None)
-
     def close(self) -> None:
         """Follow it no longer; idempotent. Whoever waits for the next state is told."""
-        self._is_closed = True
+        if self._closed_at is None:
+            self._closed_at = self._engine.clock.now()
+        self._dropped.detach()
         self._observation.cancel()
-        self._wake()
+        self._bell.ring()
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else "open"
+        state = "closed" if self.closed else "open"
         return f"<{type(self).__name__} at {self._engine.settings}: {state}>"
 
 
@@ -126,9 +126,18 @@ def _teller(observer: weakref.ref[BaseObserver[Any]]) -> Callable[[], None]:
 
     def tell() -> None:
         if (one := observer()) is not None:
-            one._wake()
+            one._bell.ring()
 
     return tell
+
+
+def _drop(engine: Engine, observation: Observation[Any]) -> None:
+    """Cancel the observation of an observer that nobody has any more.
+
+    Later, because a collection of garbage may come at any step, that of the backend too.
+    """
+    if not (engine.inherited or engine.closed):
+        soon(engine.timers, observation.cancel)
 
 
 class Observer(BaseObserver[T]):

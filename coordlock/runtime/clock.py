@@ -10,11 +10,17 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from coordlock.errors import ClientClosed
 from coordlock.log import Log
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise, resolved
+
+if TYPE_CHECKING:
+    import random
+else:
+    random = Lazily("random")
 
 __all__ = [
     "SYSTEM_CLOCK",
@@ -90,6 +96,12 @@ class Timers(Protocol):
         Raises `ClientClosed` after `close`.
         """
 
+    def jitter(self, longest: float) -> float:
+        """Up to ``longest`` seconds, at random.
+
+        Not by the generator of Python's `random`, which the application may have seeded.
+        """
+
     def close(self) -> None:
         """Call what is still due later now, so that no waiter sleeps for good."""
 
@@ -111,6 +123,13 @@ class SystemTimers:
         #: When the thread looks at the timers again, unless it is woken.
         self._until = -math.inf
         self._closed = False
+        self._dice: random.Random | None = None
+
+    def jitter(self, longest: float) -> float:
+        """Up to ``longest`` seconds, at random."""
+        if self._dice is None:
+            self._dice = random.Random()
+        return self._dice.uniform(0.0, longest)
 
     def call_at(self, when: float, action: Callable[[], object]) -> Timer:
         """Call ``action`` on the timer thread at ``when``; it must not block."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import GrantState
+from coordlock import GrantState, Mode
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
@@ -80,6 +80,32 @@ class AskingContract(ClientSuite):
             assert len(client.ask_to_release("a", "all")) == 2
             eventually(lambda: one.asked.reason == "all")
             assert two.asked.reason == "you"  # the first one counts
+
+    def test_a_holder_is_asked_that_has_changed_since_it_was_listed(
+        self, client: Any, other: Any
+    ) -> None:
+        with (
+            client.lock("c", mode=Mode.PR, convertible=True) as converted,
+            client.election("e", b"one").campaign() as term,
+            client.group("g").join(b"one") as member,
+        ):
+            listed = {name: other.contenders(name)[0] for name in "ceg"}
+            converted.convert(Mode.EX)
+            term.proclaim(b"two")
+            member.update(b"two")
+            for name, grant in zip("ceg", (converted, term, member), strict=True):
+                assert len(other.ask_to_release(name, name, contender=listed[name])) == 1
+                assert grant.asked.wait() is True
+                assert grant.asked.reason == name
+
+    def test_all_holders_of_a_semaphore_are_asked_at_once(self, client: Any, other: Any) -> None:
+        reason = "\N{GRINNING FACE}" * 1000
+        permits = [client.semaphore("s", 100).acquire() for _ in range(100)]
+        assert len(other.ask_to_release("s", reason)) == 100
+        eventually(lambda: permits[0].asked.is_set() and permits[-1].asked.is_set())
+        assert permits[0].asked.reason == permits[-1].asked.reason == reason
+        for permit in permits:
+            permit.release()
 
     def test_where_nobody_holds_nobody_is_asked(self, client: Any, other: Any) -> None:
         assert client.ask_to_release("a", "anybody") == ()

@@ -5,6 +5,7 @@ Subclass `GroupContract` as `coordlock.testing.lock_contract.LockContract`.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
@@ -195,6 +196,30 @@ class GroupContract(ClientSuite):
         assert views.closed
         with pytest.raises(ValueError, match="closed"):
             views.next()
+        assert views.stale_for is not None
+
+    def test_a_closed_observer_ends_its_iteration_also_when_the_client_is_closed(
+        self, connect: Callable[..., Any]
+    ) -> None:
+        ending = connect()
+        views = ending.group("g").observe()
+        assert views.next(BOUND).members == ()
+        views.close()
+        ending.close()
+        assert [view.values for view in views] == []
+
+    def test_nothing_is_followed_for_an_observer_that_was_dropped(self, client: Any) -> None:
+        views = client.group("g").observe()
+        assert views.next(BOUND).members == ()
+        observer = getattr(views, "_target", views)
+        observation = observer._observation
+        del views, observer
+
+        def is_over() -> bool:
+            gc.collect()
+            return bool(observation._over)
+
+        eventually(is_over)
 
     def test_the_end_of_the_client_ends_its_observers(
         self, connect: Callable[..., Any], start: Start

@@ -59,6 +59,7 @@ class _Visitor:
         # Whoever is granted when the client may be closed has perhaps lost it already.
         self._gate = threading.Lock()
         self._holds = self._leaving = False
+        self._grant: coordlock.Grant | None = None
         self._thread = threading.Thread(target=self._ask, name=f"{THREADS}-visitor", daemon=True)
         self._thread.start()
 
@@ -81,6 +82,7 @@ class _Visitor:
         except (coordlock.ClientClosed, *EXPECTED) as error:
             self._attempt.failed(type(error).__name__, str(error))
             return
+        self._grant = grant  # its client may not be closed yet
         with self._gate:
             if self._leaving:
                 self._attempt.failed("ClientClosed", "granted while it was closed")

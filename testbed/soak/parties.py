@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+import coordlock
+from coordlock.testing.faults import journal
 from coordlock.testing.faults.events import Quiesced, RunBegan, RunEnded
 from coordlock.testing.faults.journal import Journal
 from testbed.clients.given import SHARING
@@ -22,6 +25,9 @@ __all__ = ["LOCKS", "Parties", "at_work"]
 LOCKS: Final = 3
 #: A client process has one for its threads and one for its tasks, unless they share another's.
 _SESSIONS: Final = 2
+#: Seconds in which what servers have kept back is found and removed, and from one look to the next.
+_LATE: Final = 16.0
+_LOOK: Final = 0.5
 
 
 class Parties:
@@ -86,11 +92,39 @@ class Parties:
         if self._plan.workload in ("guarded", "convert"):
             log_final_sets(self._subject.direct_url(self.root), LOCKS, self.runner)
         if self.truth is not None:
+            self._await_late_requests()
             self.truth.survey()
         self.crew.finish()
         if self.truth is not None:
             self.truth.count_left(self.runner)
         self.runner.log(RunEnded)
+
+    def _await_late_requests(self) -> None:
+        """Give clients the time to find what a server has kept back and done only now.
+
+        A deposed leader of etcd hands requests on for up to seven seconds. Whoever has given up
+        waiting for one looks for its contender again after one second, and then after five.
+        """
+        end = time.monotonic() + _LATE
+        while not self._held() and time.monotonic() < end:
+            time.sleep(_LOOK)
+
+    def _held(self) -> bool:
+        """Whether every contender in the service is that of a grant that is held."""
+        held = {
+            (one.lock, one.token)
+            for one in journal.read(sorted(self.directory.glob("*.jsonl"))).granted
+            if one.end is None
+        }
+        try:
+            with coordlock.connect(self._subject.direct_url(self.root)) as client:
+                return all(
+                    (name, one.token) in held
+                    for name in client.queues()
+                    for one in client.contenders(name)
+                )
+        except coordlock.BackendError:
+            return False
 
     def _start_resource(self) -> Talker:
         resource = Talker(

@@ -39,6 +39,19 @@ def test_who_keeps_the_lock_is_named_after_the_wait(cli: Cli) -> None:
         assert "'x' is still held by" in done.stderr
 
 
+def test_who_answers_by_converting_still_holds_the_lock(cli: Cli) -> None:
+    mode = coordlock.Mode.PR
+    with (
+        coordlock.connect(cli.url) as client,
+        client.lock("x", mode=mode, convertible=True) as grant,
+    ):
+        grant.on_asked(lambda one: one.upgrade())
+        done = cli.run("break", "x", "--ask", "--wait", "2s")
+        assert done.returncode == 1
+        assert "'x' is still held by" in done.stderr
+        assert grant.claim is coordlock.Mode.EX
+
+
 def test_where_nobody_holds_there_is_nobody_to_ask(cli: Cli) -> None:
     done = cli.run("break", "x", "--ask")
     assert (done.returncode, done.stdout) == (1, "")
@@ -54,6 +67,9 @@ def test_what_goes_without_asking_is_refused(cli: Cli) -> None:
         done = cli.run("break", "x", "--yes", *words)
         assert done.returncode == 64
         assert "are for --ask" in done.stderr
+    done = cli.run("break", "x", "--ask", "--all")
+    assert done.returncode == 64
+    assert "leave one of them out" in done.stderr
     done = cli.run("run", "x", "--on-ask", "NONE", "--", "true")
     assert done.returncode == 64
     assert "no signal" in done.stderr

@@ -21,8 +21,10 @@ from coordlock.client import AsyncClient
 from coordlock.registry import backend_for_scheme, schemes
 from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract
+from coordlock.testing.barrier_contract import BarrierContract
 from coordlock.testing.client_suite import DRIVERS
 from coordlock.testing.conversion_contract import ConversionContract
+from coordlock.testing.counter_contract import CounterContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.election_contract import ElectionContract
@@ -35,6 +37,7 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 from coordlock.testing.work_queue_contract import WorkQueueContract
 
 #: What a backend may add to the contract, with its suite, and the backends that have it.
@@ -73,6 +76,9 @@ def test_the_backends_that_have_an_addition_are_known(addition: type) -> None:
         KeptValueContract,
         GroupContract,
         ElectionContract,
+        ValueContract,
+        CounterContract,
+        BarrierContract,
         SequencerContract,
         AskingContract,
         DeadlockContract,
@@ -107,6 +113,14 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         "group",
         "work_queue",
         "election",
+        "value",
+        "values",
+        "transaction",
+        "counter",
+        "latch",
+        "gate",
+        "barrier",
+        "double_barrier",
     }
     suites = (
         LockContract,
@@ -115,6 +129,9 @@ def test_every_primitive_is_in_the_suite_with_both_drivers() -> None:
         GroupContract,
         ElectionContract,
         WorkQueueContract,
+        ValueContract,
+        CounterContract,
+        BarrierContract,
     )
     source = "".join(map(inspect.getsource, suites))
     assert all(f".{primitive}(" in source for primitive in primitives)

@@ -8,7 +8,9 @@ from coordlock_memory import Fault, MemoryBackend
 
 from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.barrier_contract import BarrierContract
 from coordlock.testing.conversion_contract import ConversionContract
+from coordlock.testing.counter_contract import CounterContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
@@ -22,6 +24,7 @@ from coordlock.testing.observation_contract import ObservationContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 from coordlock.testing.work_queue_contract import WorkQueueContract
 
 
@@ -68,6 +71,18 @@ class TestGroups(GroupContract):
 
 
 class TestWorkQueues(WorkQueueContract):
+    backend = MemoryBackend
+
+
+class TestValues(ValueContract):
+    backend = MemoryBackend
+
+
+class TestCounters(CounterContract):
+    backend = MemoryBackend
+
+
+class TestBarriers(BarrierContract):
     backend = MemoryBackend
 
 

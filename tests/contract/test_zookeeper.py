@@ -9,8 +9,10 @@ from coordlock_zookeeper import ZookeeperBackend
 from coordlock.config import configure
 from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BOUND, BackendContract, Party
+from coordlock.testing.barrier_contract import BarrierContract
 from coordlock.testing.connection import Connection
 from coordlock.testing.conversion_contract import ConversionContract
+from coordlock.testing.counter_contract import CounterContract
 from coordlock.testing.data_contract import DataContract
 from coordlock.testing.deadlock_contract import DeadlockContract
 from coordlock.testing.disturbed_suite import DisturbedSuite
@@ -25,6 +27,7 @@ from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.sequencer_contract import SequencerContract
 from coordlock.testing.transaction_contract import TransactionContract
+from coordlock.testing.value_contract import ValueContract
 from coordlock.testing.work_queue_contract import WorkQueueContract
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.zookeeper import ZooKeeper
@@ -60,6 +63,18 @@ class TestGroups(GroupContract):
 
 
 class TestWorkQueues(WorkQueueContract):
+    backend = ZookeeperBackend
+
+
+class TestValues(ValueContract):
+    backend = ZookeeperBackend
+
+
+class TestCounters(CounterContract):
+    backend = ZookeeperBackend
+
+
+class TestBarriers(BarrierContract):
     backend = ZookeeperBackend
 
 

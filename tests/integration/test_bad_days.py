@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tenacity import wait_fixed
 
 import coordlock
+from coordlock.runtime.clock import SystemTimers
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
 from coordlock.testing.grpc_frames import GrpcFrames
@@ -209,7 +209,7 @@ def test_a_release_during_an_outage_is_made_up_for_when_the_session_has_recovere
         grant = client.lock("orders").acquire()
         held = client.lock("other").acquire()
         # No attempt is made but for a reason.
-        monkeypatch.setattr("tenacity.wait_random_exponential", lambda **_: wait_fixed(300))
+        monkeypatch.setattr(SystemTimers, "jitter", lambda *_: 300.0)
         monkeypatch.setattr("coordlock.kernel.recovery._SCOUTING", 300)
         proxy.refuse()
         proxy.drop_connections()

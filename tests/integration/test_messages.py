@@ -152,6 +152,44 @@ def test_a_value_takes_a_read_and_a_write_at_the_beginning_and_a_write_at_the_en
     assert sum((releasing - usual_end).values()) == 1, (releasing, usual_end)
 
 
+def test_a_campaign_is_one_round_trip_and_so_are_a_proclamation_and_a_resignation(
+    wire: Wire, client: coordlock.Client
+) -> None:
+    election = client.election("orders")
+    terms: list[coordlock.Term] = []
+    campaigning = wire.requests(lambda: terms.append(election.campaign()))
+    proclaiming = wire.requests(lambda: terms[0].proclaim(b"another"))
+    resigning = wire.requests(lambda: terms.pop().resign())
+    assert round_trips(campaigning) == 1, campaigning
+    assert sum(proclaiming.values()) == 1, proclaiming
+    assert sum(resigning.values()) == 1, resigning
+
+
+def test_joining_a_group_is_one_round_trip_however_many_are_there(
+    wire: Wire, client: coordlock.Client
+) -> None:
+    group = client.group("orders")
+    members = [group.join(b"%d" % number) for number in range(20)]
+    joining = wire.requests(lambda: members.append(group.join(b"one more")))
+    updating = wire.requests(lambda: members[0].update(b"another"))
+    leaving = wire.requests(lambda: members.pop().release())
+    assert round_trips(joining) == 1, joining
+    assert sum(updating.values()) == 1, updating
+    assert sum(leaving.values()) == 1, leaving
+    for one in members:
+        one.release()
+
+
+def test_nothing_is_sent_for_a_request_to_release_that_nobody_listens_to(
+    wire: Wire, client: coordlock.Client
+) -> None:
+    with client.lock("orders") as grant, coordlock.connect(wire.direct) as other:
+        time.sleep(0.3)  # its own watch is set then
+        assert wire.requests(lambda: other.ask_to_release("orders")).total() == 0
+        listening = wire.requests(lambda: grant.asked.wait(30))
+        assert 0 < listening.total() < 12, listening
+
+
 def test_ten_locks_are_handed_over_without_a_read(wire: Wire, client: coordlock.Client) -> None:
     names = [f"n{number}" for number in range(10)]
     with coordlock.connect(wire.direct) as other, ThreadPoolExecutor(1) as pool:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants import admission, conversion, etcd, loss, removal, resources, zookeeper
+from tests.mutants import admission, conversion, etcd, loss, recipes, removal, resources, zookeeper
 from tests.mutants.mutant import Mutant, Play
-from tests.simulation.contention import Contention
+from tests.simulation.bad_day import BadDay
 
 __all__ = ["MUTANTS", "PLAYED", "SIMULATED"]
 
 MUTANTS: Final[dict[str, Mutant]] = {
     name: one
-    for module in (admission, conversion, removal, loss, etcd, zookeeper, resources)
+    for module in (admission, conversion, recipes, removal, loss, etcd, zookeeper, resources)
     for name, one in vars(module).items()
     if isinstance(one, Mutant)
 }
@@ -23,6 +23,6 @@ PLAYED: Final[list[tuple[Mutant, Play]]] = [
 ]
 
 #: What the simulation must show.
-SIMULATED: Final[list[tuple[Mutant, type[Contention]]]] = [
+SIMULATED: Final[list[tuple[Mutant, type[BadDay]]]] = [
     (one, kind) for one in MUTANTS.values() for kind in one.simulated
 ]

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from coordlock.testing.faults.violation import Violation
 from tests.faults.mutants.scenarios import Scenario
-from tests.simulation.contention import Contention
+from tests.simulation.bad_day import BadDay
 
 __all__ = ["Changes", "Mutant", "Play", "mutant", "nothing"]
 
@@ -47,7 +47,7 @@ class Mutant:
     changes: Callable[[], Changes]
     breaks: str
     played: tuple[Play, ...]
-    simulated: tuple[type[Contention], ...]
+    simulated: tuple[type[BadDay], ...]
 
     @property
     def path(self) -> str:
@@ -63,7 +63,7 @@ class Mutant:
 
 
 def mutant(
-    breaks: str, *played: Play, simulated: tuple[type[Contention], ...] = ()
+    breaks: str, *played: Play, simulated: tuple[type[BadDay], ...] = ()
 ) -> Callable[[Callable[[], Changes]], Mutant]:
     """The mutant that makes the changes of the function below."""
     assert played or simulated, "a mutant that no suite must catch"

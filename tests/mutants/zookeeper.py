@@ -9,6 +9,7 @@ from typing import Any
 
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.contenders import Described
 from coordlock_zookeeper.queues import Queues
 from coordlock_zookeeper.watches import Watches
 
@@ -102,7 +103,7 @@ def adopts_the_node_of_an_old_session() -> Changes:
     Play(scenarios.a_queue_is_deleted, RepeatedToken, ("zookeeper",)),
 )
 def takes_the_sequence_for_the_token() -> Changes:
-    return [(Queues, "_token", lambda _, name, __: 1 + (nodes.sequence_of(name) or 0))]
+    return [(Described, "token", lambda _, name, __: 1 + (nodes.sequence_of(name) or 0))]
 
 
 @mutant(

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from coordlock.errors import CoordlockError
+from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, LockLost
 from coordlock.grant import GrantState
 from coordlock.model.contender import Snapshot
 from coordlock.recipes.group import Group, GroupView, view_of
@@ -18,6 +18,9 @@ from tests.simulation.bad_day import PARTIES, BadDay, delays, indices
 from tests.simulation.world import Call, Party
 
 __all__ = ["Gathering"]
+
+#: How a value may not come to be published.
+HONEST = (BackendUnavailable, ClientClosed, LockLost)
 
 #: A state of the group: each member with its value.
 State = tuple[tuple[str, bytes], ...]
@@ -139,10 +142,12 @@ class Gathering(BadDay):
         values = sorted(state.values())
         expected = [presence.value for _, presence in self.present]
         for _, membership in self.members:
-            assert all(call.done for call in self.updates.get(membership, ()))
             if membership.state is GrantState.HELD:
                 expected.append(membership.value)
         assert values == sorted(expected)
+        for update in (one for updates in self.updates.values() for one in updates):
+            assert update.done
+            assert update.error is None or isinstance(update.error, HONEST), update.error
         for observer in self.observers:
             assert observer.state.values == tuple(state.values())
             assert observer.stale_for is None

@@ -9,8 +9,7 @@ import pytest
 
 from tests.mutants.catalogue import SIMULATED
 from tests.mutants.mutant import Mutant
-from tests.simulation.bad_day import search
-from tests.simulation.contention import Contention
+from tests.simulation.bad_day import BadDay, search
 
 pytestmark = pytest.mark.faults
 
@@ -30,6 +29,6 @@ def nobody_complains() -> Iterator[None]:
     ("mutant", "kind"),
     [pytest.param(mutant, kind, id=f"{mutant.name}-{kind.__name__}") for mutant, kind in SIMULATED],
 )
-def test_a_kernel_that_is_wrong_is_found_out(mutant: Mutant, kind: type[Contention]) -> None:
+def test_a_kernel_that_is_wrong_is_found_out(mutant: Mutant, kind: type[BadDay]) -> None:
     with mutant(), pytest.raises(AssertionError):
         search(kind, DAYS)

@@ -16,6 +16,10 @@ from coordlock.testing.faults.violation import Violation, together
 __all__ = ["FalseVictim", "victims"]
 
 
+#: A process, and its name for one of its threads or tasks.
+_Actor = tuple[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class FalseVictim(Violation):
     """An attempt was given up because of a deadlock, and was in none."""
@@ -28,10 +32,10 @@ def victims(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation
     third, and so on back to the first. One waits for another where both ask for the same lock, and
     the other's attempt conflicts and was not over: it held the lock, or asked for it, too.
     """
-    actors: dict[str, list[Attempt]] = {}
+    actors: dict[_Actor, list[Attempt]] = {}
     for attempt in history.attempts.values():
         if attempt.invoked.actor:
-            actors.setdefault(attempt.invoked.actor, []).append(attempt)
+            actors.setdefault(_actor_of(attempt), []).append(attempt)
     given_up = [
         one
         for one in history.attempts.values()
@@ -45,6 +49,10 @@ def victims(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation
     return list(islice(found, bounds.findings))
 
 
+def _actor_of(attempt: Attempt) -> _Actor:
+    return attempt.invoked.process, attempt.invoked.actor
+
+
 def _moments(victim: Attempt, history: History) -> list[int]:
     """When something happened while the ``victim`` waited: just before, all was as until then."""
     assert victim.failed is not None
@@ -54,25 +62,26 @@ def _moments(victim: Attempt, history: History) -> list[int]:
     return [*sorted(times, reverse=True), end]
 
 
-def _in_circle(victim: Attempt, actors: dict[str, list[Attempt]], at: int) -> bool:
-    waiting: dict[str, list[Attempt]] = {}
-    present: dict[str, list[tuple[str, Attempt]]] = {}
+def _in_circle(victim: Attempt, actors: dict[_Actor, list[Attempt]], at: int) -> bool:
+    me = _actor_of(victim)
+    waiting: dict[_Actor, list[Attempt]] = {}
+    present: dict[str, list[tuple[_Actor, Attempt]]] = {}
     for actor, attempts in actors.items():
         for one in attempts:
             if one.invoked.at < at <= _over(one):
                 present.setdefault(one.lock, []).append((actor, one))
                 if one.answer is None or at <= one.answer.at:
                     waiting.setdefault(actor, []).append(one)
-    seen: set[str] = set()
-    left: Sequence[str] = [victim.invoked.actor]
+    seen: set[_Actor] = set()
+    left: Sequence[_Actor] = [me]
     while left:
-        ahead: set[str] = set()
+        ahead: set[_Actor] = set()
         for actor in left:
             for mine in waiting.get(actor, ()):
                 for other, theirs in present.get(mine.lock, ()):
                     if other != actor and conflict(mine.claim, theirs.claim):
                         ahead.add(other)
-        if victim.invoked.actor in ahead:
+        if me in ahead:
             return True
         left = sorted(ahead - seen)
         seen |= ahead

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from coordlock_zookeeper import ZookeeperBackend
+from kazoo.client import KazooClient
 from kazoo.protocol.serialization import Create
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
@@ -355,6 +356,32 @@ def test_a_given_client_carries_observations_within_its_chroot(
         backend.close().result(BOUND)
         assert jailed.connected
         assert jailed.get("/data/a")[0] == b"2"
+
+
+def test_observations_outlive_the_session_of_a_given_client(
+    join: Join, other: ZookeeperBackend, proxy: FaultProxy, root: str, folder: str
+) -> None:
+    put(other, folder, a="1")
+    own = KazooClient(f"127.0.0.1:{proxy.port}", timeout=1.0)
+    own.start()
+    try:
+        backend = join(f"zookeeper://{root}", own)
+        observed = follow(backend, folder)
+        number = own.client_id[0]
+        proxy.refuse()
+        proxy.drop_connections()
+        put(other, folder, a="2")
+        eventually(lambda: is_stale(observed))
+        threading.Event().wait(2.0)  # the session expires on the server
+        proxy.heal()
+        eventually(lambda: is_fresh(observed))
+        assert values(observed) == {"a": b"2"}
+        assert own.client_id[0] != number
+        put(other, folder, a="3")
+        eventually(lambda: values(observed) == {"a": b"3"})
+    finally:
+        own.stop()
+        own.close()
 
 
 def _contenders(observed: Observation[Any]) -> tuple[Any, ...]:

@@ -137,6 +137,6 @@ def test_whatever_breaks_observers_know_what_they_see(
 
     eventually(is_up_to_date)
     check(views, history)
-    assert len(views) > 100
+    assert len({view.state.revision for view in views if view.state is not None}) > 1
     assert any(view.stale_since is not None for view in views)
     assert {k: v.data for k, v in observer.read(folder).result(BOUND).values.items()} == newest

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from coordlock_memory import Fault
+from coordlock_memory import Fault, VirtualTimers
 from hypothesis import given
 from hypothesis import strategies as st
-from tenacity import wait_fixed
 
 from coordlock.errors import (
     AuthenticationFailed,
@@ -268,7 +267,7 @@ def test_a_removal_is_tried_again_as_soon_as_the_session_has_recovered(
 def test_one_removal_that_is_answered_wakes_the_others(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenacity.wait_random_exponential", lambda **_: wait_fixed(300))
+    monkeypatch.setattr(VirtualTimers, "jitter", lambda *_: 300.0)
     tickets = [party.held(name)._ticket for name in "abc"]
     party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 5)
     removals = [ticket.withdraw() for ticket in tickets]

@@ -1,0 +1,68 @@
+"""Barriers: a number of parties that wait for each other, again and again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordlock.access import Access
+from coordlock.model.names import check_name
+from coordlock.recipes.party import Party, check_parties, queues_of
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.resident import Resident
+from coordlock.settings import Duration, timeout_of
+
+__all__ = ["AsyncBarrier", "Barrier"]
+
+
+class _BaseBarrier(Resident, shown="Barrier"):
+    """What sync and async barriers share."""
+
+    _instead = "pass its name and its parties on, and make it anew with a client there"
+
+    def __init__(self, access: Access, name: str, parties: int) -> None:
+        self.name: Final = check_name(name)
+        #: How many pass together. The same for all clients.
+        self.parties: Final = check_parties(parties)
+        self._access: Final = access
+        queues_of(access.engine)
+
+    def _wait(self, timeout: Duration | None = None) -> Steps[None]:
+        """Wait until as many are here as the barrier takes; then all of them go on.
+
+        Those that come after that make up the next group. A party counts as long as it waits and
+        its session lives. ``timeout`` is in seconds; None waits for ever, and 0 looks once.
+
+        Raises `BarrierTimeout` when the time is up: then nobody has passed with this party. Raises
+        `BackendUnavailable` where the service is silent, also for up to the client's
+        ``request_timeout`` after that: then the others may have passed. Raises `SessionLost` and
+        `Evicted` when the party was lost before it passed, and `QueueMismatch` where another that
+        came before gives the barrier another number of parties.
+        """
+        party = Party(self._access.engine, self.name, self.parties, "barrier")
+        yield from party.arrive(timeout_of("wait", timeout))
+        party.go()
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        return f"<{kind} {self.name!r} of {self.parties} at {self._access.settings}>"
+
+
+class Barrier(_BaseBarrier):
+    """A number of parties that wait for each other, again and again. Made by `Client`; reusable.
+
+    As in::
+
+        barrier = client.barrier("epoch", 4)
+        for epoch in epochs:
+            compute(epoch)
+            barrier.wait(timeout=600)  # until all four have computed it
+    """
+
+    wait = blocking(_BaseBarrier._wait)
+
+
+class AsyncBarrier(_BaseBarrier):
+    """A number of parties that wait for each other, again and again. Made by `AsyncClient`."""
+
+    wait = awaiting(_BaseBarrier._wait)

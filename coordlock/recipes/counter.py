@@ -1,0 +1,94 @@
+"""Counters: one number, which many clients add to, each time exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from coordlock.access import Access
+from coordlock.backend import Listing, Observation, data
+from coordlock.model.names import check_name
+from coordlock.recipes.observer import AsyncObserver, Observer
+from coordlock.recipes.record import Record
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.resident import Resident
+
+__all__ = ["AsyncCounter", "Counter"]
+
+
+class _BaseCounter(Resident, shown="Counter"):
+    """What sync and async counters share."""
+
+    _instead = "pass its name on, and make it anew with a client there"
+
+    def __init__(self, access: Access, name: str) -> None:
+        self.name: Final = check_name(name)
+        self._access: Final = access
+        data.of(access.engine.backend)
+
+    def _add(self, n: int = 1) -> Steps[int]:
+        """Add ``n``, which may be negative, exactly once; the number after that.
+
+        Also where the answer was lost: the service itself keeps who has added what. Raises
+        TypeError for what is no integer. Raises `BackendUnavailable` when no answer came within
+        the client's ``request_timeout``, or more than 128 additions came before the service was
+        there again: that says whether it may have been added. So it is when Ctrl-C or a
+        cancellation ends the call.
+        """
+        if type(n) is not int:
+            raise TypeError(f"n must be an int, not {type(n).__name__}")
+
+        def add(before: int | None) -> tuple[int, int]:
+            after = (before or 0) + n
+            return after, after
+
+        return (yield from self._record.change(add))
+
+    def _get(self) -> Steps[int]:
+        """The number, 0 at first; all additions that were acknowledged before are in it.
+
+        Raises `BackendUnavailable`.
+        """
+        return (yield from self._record.read()) or 0
+
+    @property
+    def _record(self) -> Record:
+        return Record(self._access.engine, "@counters", self.name)
+
+    def _begin(self, news: Callable[[], None]) -> Observation[Listing]:
+        return self._record.follow(news)
+
+    def _shown(self, listing: Listing, before: int | None) -> int:
+        number: Any = self._record.value_in(listing)
+        return number or 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} at {self._access.settings}>"
+
+
+class Counter(_BaseCounter):
+    """One number that many clients add to, each time exactly once. Made by `Client`; reusable.
+
+    As in::
+
+        number = client.counter("invoices").add()
+    """
+
+    add = blocking(_BaseCounter._add)
+    get = blocking(_BaseCounter._get)
+
+    def observe(self) -> Observer[int]:
+        """Follow it: an iterator that gives the number, then each new one; see `Value.observe`."""
+        return Observer(self._access.engine, self._begin, self._shown)
+
+
+class AsyncCounter(_BaseCounter):
+    """One number that many clients add to, each time exactly once. Made by `AsyncClient`."""
+
+    add = awaiting(_BaseCounter._add)
+    get = awaiting(_BaseCounter._get)
+
+    def observe(self) -> AsyncObserver[int]:
+        """Follow it: an async iterator; see `Counter.observe`."""
+        return AsyncObserver(self._access.engine, self._begin, self._shown)

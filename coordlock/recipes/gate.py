@@ -1,0 +1,103 @@
+"""Gates: whoever comes to one that is closed waits until a client opens it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from coordlock.access import Access
+from coordlock.backend import Listing, data
+from coordlock.errors import BarrierTimeout
+from coordlock.model.names import check_name
+from coordlock.recipes.record import Record
+from coordlock.recipes.waiting import waiting_until
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.resident import Resident
+from coordlock.settings import Duration, timeout_of
+
+__all__ = ["AsyncGate", "Gate"]
+
+
+class _BaseGate(Resident, shown="Gate"):
+    """What sync and async gates share."""
+
+    _instead = "pass its name on, and make it anew with a client there"
+
+    def __init__(self, access: Access, name: str) -> None:
+        self.name: Final = check_name(name)
+        self._access: Final = access
+        data.of(access.engine.backend)
+
+    def _close(self) -> Steps[bool]:
+        """Close it for all until `open`, also beyond this client's end; whether it was open.
+
+        It is done exactly once: closed again by somebody who has not heard of its answer, it would
+        undo another client's `open`. Raises what `Counter.add` raises.
+        """
+        return (yield from self._set(closed=True))
+
+    def _open(self) -> Steps[bool]:
+        """Open it for all; whether it was closed. As gates are at first. Raises as `close`."""
+        return (yield from self._set(closed=False))
+
+    def _is_open(self) -> Steps[bool]:
+        """Whether it is open. Raises `BackendUnavailable`."""
+        return not (yield from self._record.read())
+
+    def _wait(self, timeout: Duration | None = None) -> Steps[None]:
+        """Wait until it is open.
+
+        ``timeout`` is in seconds; None waits for ever, and 0 looks once. Who is slow may miss that
+        it was open for a moment. Raises `BarrierTimeout` when the time is up, and
+        `BackendUnavailable` where the service is silent then.
+        """
+        seconds, record = timeout_of("wait", timeout), self._record
+
+        def is_open(listing: Listing) -> bool:
+            return not record.value_in(listing)
+
+        def in_vain(_: Listing, waited: float) -> BarrierTimeout:
+            return BarrierTimeout(self.name, waited, f"gate {self.name!r} was still closed")
+
+        engine = self._access.engine
+        yield from waiting_until(engine, record.follow, is_open, seconds, in_vain)
+
+    def _set(self, *, closed: bool) -> Steps[bool]:
+        def turn(before: Any) -> tuple[Any, bool]:
+            is_other = bool(before) is not closed
+            return (closed if is_other else before), is_other
+
+        return (yield from self._record.change(turn))
+
+    @property
+    def _record(self) -> Record:
+        return Record(self._access.engine, "@gates", self.name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} at {self._access.settings}>"
+
+
+class Gate(_BaseGate):
+    """Whoever comes to it while it is closed waits. Made by `Client`; reusable.
+
+    As in::
+
+        gate = client.gate("maintenance")
+        gate.close()  # the operator; workers call gate.wait() before each job
+        migrate()
+        gate.open()
+    """
+
+    close = blocking(_BaseGate._close)
+    open = blocking(_BaseGate._open)
+    is_open = blocking(_BaseGate._is_open)
+    wait = blocking(_BaseGate._wait)
+
+
+class AsyncGate(_BaseGate):
+    """Whoever comes to it while it is closed waits. Made by `AsyncClient`."""
+
+    close = awaiting(_BaseGate._close)
+    open = awaiting(_BaseGate._open)
+    is_open = awaiting(_BaseGate._is_open)
+    wait = awaiting(_BaseGate._wait)

@@ -1,0 +1,144 @@
+"""Values: small data that all clients of the service share, without a lock.
+
+A key counts its writes, and begins anew when it was deleted. So a write that expects a version
+excludes all that came between, as long as nobody deletes the key meanwhile.
+
+A write whose answer was lost is neither repeated nor looked for. To repeat it could undo what
+another client has written since, and to find the same data proves nothing: another client may have
+written that. So the caller is told, and decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coordlock.access import Access
+from coordlock.backend import Delete, Expect, Listing, Observation, Operation, Put, Stored, data
+from coordlock.errors import VersionMismatch
+from coordlock.recipes.observer import AsyncObserver, Observer
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.resident import Resident
+from coordlock.transaction import check_data, check_key, check_version, root_of
+
+__all__ = ["AsyncValue", "Value", "send"]
+
+
+def send(access: Access, operations: list[Operation] | tuple[Operation, ...]) -> Steps[None]:
+    """Make ``operations`` all at once, where there are any. Raises what `Data.write` does."""
+    engine = access.engine
+    service = data.of(engine.backend)
+    if operations:
+        yield from engine.send(lambda: service.write(operations), "the write")
+
+
+class _BaseValue(Resident, shown="Value"):
+    """What sync and async values share."""
+
+    _instead = "pass its key on, and make it anew with a client there"
+
+    def __init__(self, access: Access, key: str) -> None:
+        engine = access.engine
+        data.of(engine.backend)
+        #: An absolute path.
+        self.key = check_key(key, root_of(engine), ())
+        self._access = access
+
+    def _get(self) -> Steps[Stored | None]:
+        """What is kept, None for nothing. It shows all that was acknowledged to any client before.
+
+        Raises `BackendUnavailable`.
+        """
+        engine = self._access.engine
+        service = data.of(engine.backend)
+        listing = yield from engine.ask(lambda: service.read(self.key))
+        return listing.values.get(self.key)
+
+    def _set(self, data: bytes, *, expect: int | None = None) -> Steps[None]:
+        """Keep ``data`` from now on.
+
+        With ``expect``, only if the version is that before, 0 for none; afterwards it is one more.
+        Raises `VersionMismatch` otherwise, and `BackendError` for what the service does not take,
+        such as too much data: then nothing was written. Raises `BackendUnavailable` when no answer
+        came within the client's ``request_timeout``: it may have been written, or may be later. So
+        it is when Ctrl-C or a cancellation ends the call.
+        """
+        yield from self._write(Put(self.key, check_data(data)), expect)
+
+    def _delete(self, *, expect: int | None = None) -> Steps[None]:
+        """Keep nothing from now on; the next version is 1. The rest is as for `set`."""
+        yield from self._write(Delete(self.key), expect)
+
+    def _update(self, change: Callable[[bytes | None], bytes | None]) -> Steps[Stored | None]:
+        """Keep what ``change`` makes of what is kept, None for nothing; what is kept then.
+
+        ``change`` is called again each time that another client has written meanwhile, so that no
+        update is lost, unless the key is deleted meanwhile. It may change nothing, and must
+        have no other effects. Raises what `set` does, and what ``change`` raises.
+        """
+        while True:
+            found = yield from self._get()
+            before = None if found is None else found.data
+            wanted = change(before)
+            if wanted is not None:
+                check_data(wanted)
+            if wanted == before:
+                return found
+            version = 0 if found is None else found.version
+            write = Delete(self.key) if wanted is None else Put(self.key, wanted)
+            try:
+                yield from self._write(write, version)
+            except VersionMismatch:
+                continue
+            return None if wanted is None else Stored(wanted, version + 1)
+
+    def _write(self, write: Put | Delete, expect: int | None) -> Steps[None]:
+        conditions = [] if expect is None else [Expect(self.key, check_version(expect))]
+        yield from send(self._access, [*conditions, write])
+
+    def _begin(self, news: Callable[[], None]) -> Observation[Listing]:
+        return data.of(self._access.engine.backend).follow(self.key, news)
+
+    def _shown(self, listing: Listing, before: Stored | None) -> Stored | None:
+        return listing.values.get(self.key)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.key!r} at {self._access.settings}>"
+
+
+class Value(_BaseValue):
+    """Small data under a key, shared by all clients of the service. Made by `Client`; reusable.
+
+    As in::
+
+        limit = client.value("/app/limit")
+        limit.set(b"10")
+        limit.update(lambda data: b"%d" % (int(data or b"0") + 1))
+    """
+
+    get = blocking(_BaseValue._get)
+    set = blocking(_BaseValue._set)
+    delete = blocking(_BaseValue._delete)
+    update = blocking(_BaseValue._update)
+
+    def observe(self) -> Observer[Stored | None]:
+        """Follow it: an iterator that gives what is kept, None for nothing, then each new one.
+
+        It is a cache, too: ``state`` is the newest without a question to the service, and
+        ``stale_for`` tells since when changes may have been missed. The iterator raises
+        `ClientClosed`.
+        """
+        return Observer(self._access.engine, self._begin, self._shown)
+
+
+class AsyncValue(_BaseValue):
+    """Small data under a key, shared by all clients of the service. Made by `AsyncClient`."""
+
+    get = awaiting(_BaseValue._get)
+    set = awaiting(_BaseValue._set)
+    delete = awaiting(_BaseValue._delete)
+    update = awaiting(_BaseValue._update)
+
+    def observe(self) -> AsyncObserver[Stored | None]:
+        """Follow it: an async iterator; see `Value.observe`."""
+        return AsyncObserver(self._access.engine, self._begin, self._shown)

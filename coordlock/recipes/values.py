@@ -1,0 +1,106 @@
+"""All values of one folder, as they are together at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from coordlock.access import Access
+from coordlock.backend import Listing, Observation, Stored, data
+from coordlock.recipes.observer import AsyncObserver, Observer
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.resident import Resident
+from coordlock.transaction import check_key, root_of
+
+__all__ = ["AsyncValues", "Values", "ValuesView"]
+
+
+@dataclass(frozen=True, slots=True)
+class ValuesView:
+    """The values of a folder at one moment, and what is new since the view that came before.
+
+    Two views are equal when their values are.
+
+    Attributes:
+        values: what each key holds, in the order of the keys.
+        added: what keys hold that were not there before; at first all.
+        changed: what those keys hold now that held something else before.
+        removed: what those keys held that are not there now.
+    """
+
+    values: Mapping[str, Stored]
+    added: Mapping[str, Stored] = field(default_factory=dict, compare=False)
+    changed: Mapping[str, Stored] = field(default_factory=dict, compare=False)
+    removed: Mapping[str, Stored] = field(default_factory=dict, compare=False)
+
+
+def _view(listing: Listing, before: ValuesView | None) -> ValuesView:
+    known: Mapping[str, Stored] = {} if before is None else before.values
+    now = listing.values
+    return ValuesView(
+        MappingProxyType(dict(now)),
+        added={key: one for key, one in now.items() if key not in known},
+        changed={key: one for key, one in now.items() if known.get(key, one) != one},
+        removed={key: one for key, one in known.items() if key not in now},
+    )
+
+
+class _BaseValues(Resident, shown="Values"):
+    """What sync and async folders of values share."""
+
+    _instead = "pass its folder on, and make it anew with a client there"
+
+    def __init__(self, access: Access, folder: str) -> None:
+        engine = access.engine
+        data.of(engine.backend)
+        path = folder[:-1] if str(folder).endswith("/") else folder
+        #: An absolute path that ends with a slash.
+        self.folder: Final = check_key(path, root_of(engine), ()) + "/"
+        self._access: Final = access
+
+    def _get(self) -> Steps[Mapping[str, Stored]]:
+        """What each key directly in the folder holds, all at one moment, in the keys' order.
+
+        It shows all that was acknowledged to any client before. Raises `BackendUnavailable`.
+        """
+        engine = self._access.engine
+        service = data.of(engine.backend)
+        return (yield from engine.ask(lambda: service.read(self.folder))).values
+
+    def _begin(self, news: Callable[[], None]) -> Observation[Listing]:
+        return data.of(self._access.engine.backend).follow(self.folder, news)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.folder!r} at {self._access.settings}>"
+
+
+class Values(_BaseValues):
+    """All values of a folder, as they are together at one moment. Made by `Client`; reusable.
+
+    As in::
+
+        for view in client.values("/app/config").observe():
+            configure({key: stored.data for key, stored in view.values.items()})
+    """
+
+    get = blocking(_BaseValues._get)
+
+    def observe(self) -> Observer[ValuesView]:
+        """Follow the folder: an iterator that gives the present view, then each new one.
+
+        What one transaction has written shows as a whole. It is a cache, too: see `Value.observe`.
+        """
+        return Observer(self._access.engine, self._begin, _view)
+
+
+class AsyncValues(_BaseValues):
+    """All values of a folder, as they are together at one moment. Made by `AsyncClient`."""
+
+    get = awaiting(_BaseValues._get)
+
+    def observe(self) -> AsyncObserver[ValuesView]:
+        """Follow the folder: an async iterator; see `Values.observe`."""
+        return AsyncObserver(self._access.engine, self._begin, _view)

@@ -1,0 +1,255 @@
+"""What gates and barriers promise on every backend that keeps data, sync and async.
+
+Subclass `BarrierContract` as `coordlock.testing.lock_contract.LockContract`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from coordlock import BarrierTimeout, ClientClosed, Evicted, QueueMismatch
+from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.waiting import eventually
+
+__all__ = ["BarrierContract"]
+
+#: No answer takes longer on a healthy service, however loaded the machine is.
+BOUND: Final = 60.0
+
+Start = Callable[..., Future[Any]]
+
+
+class BarrierContract(ClientSuite):
+    """The suite. Every test runs with a sync and with an async client."""
+
+    @pytest.fixture
+    def name(self) -> str:
+        """A name that no other test uses: records stay."""
+        return f"t-{uuid.uuid4().hex[:12]}"
+
+    # Gates
+
+    def test_a_gate_lets_pass_while_it_is_open(self, client: Any, other: Any, name: str) -> None:
+        gate = client.gate(name)
+        assert gate.is_open()
+        gate.wait(0)
+        assert gate.open() is False
+        assert gate.close() is True
+        assert other.gate(name).close() is False
+        assert not other.gate(name).is_open()
+        assert other.gate(name).open() is True
+        gate.wait(BOUND)
+
+    def test_whoever_waits_at_a_gate_goes_on_when_it_opens(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        for _ in range(3):
+            client.gate(name).close()
+            waiting = [start(one.gate(name).wait, BOUND) for one in (client, other, other)]
+            with pytest.raises(BarrierTimeout, match="was still closed"):
+                other.gate(name).wait(0)
+            assert not any(one.done() for one in waiting)
+            other.gate(name).open()
+            for one in waiting:
+                one.result(BOUND)
+
+    def test_a_gate_that_stays_closed_is_waited_for_as_long_as_said(
+        self, client: Any, name: str
+    ) -> None:
+        client.gate(name).close()
+        with pytest.raises(BarrierTimeout) as caught:
+            client.gate(name).wait(0.5)
+        error = caught.value
+        assert (error.name, error.arrived, error.parties) == (name, None, None)
+        assert error.waited >= 0.5
+
+    # Barriers
+
+    def standing(self, client: Any, name: str) -> int:
+        """How many stand in the queue."""
+        return len(client.contenders(name))
+
+    def test_parties_wait_for_each_other_again_and_again(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        reached = [0, 0, 0]
+
+        def work(me: int, one: Any) -> None:
+            barrier = one.barrier(name, 3)
+            for number in range(1, 11):
+                reached[me] = number
+                barrier.wait(BOUND)
+                # The others are here or in the next round, never behind.
+                assert set(reached) <= {number, number + 1}
+
+        working = [start(work, me, one) for me, one in enumerate((client, other, client))]
+        for one in working:
+            one.result(2 * BOUND)
+        assert reached == [10, 10, 10]
+        eventually(lambda: self.standing(client, name) == 0)
+
+    def test_more_than_the_parties_pass_in_groups(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        waiting = [start((client, other)[n % 2].barrier(name, 4).wait, BOUND) for n in range(10)]
+        eventually(lambda: sum(one.done() for one in waiting) == 8)
+        eventually(lambda: self.standing(client, name) == 2)
+        assert sum(one.done() for one in waiting) == 8
+        last = [start(client.barrier(name, 4).wait, BOUND) for _ in range(2)]
+        for one in (*waiting, *last):
+            one.result(BOUND)
+
+    def test_a_single_party_waits_for_nobody(self, client: Any, name: str) -> None:
+        for timeout in (None, 0, BOUND):
+            client.barrier(name, 1).wait(timeout)
+
+    @pytest.mark.parametrize("timeout", [0, 1])
+    def test_a_party_that_waits_in_vain_hears_how_many_were_there_and_leaves(
+        self, client: Any, other: Any, name: str, start: Start, timeout: float
+    ) -> None:
+        waiting = start(other.barrier(name, 3).wait, BOUND)
+        eventually(lambda: self.standing(client, name) == 1)
+        with pytest.raises(BarrierTimeout, match="2 of 3 parties") as caught:
+            client.barrier(name, 3).wait(timeout)
+        assert (caught.value.arrived, caught.value.parties) == (2, 3)
+        assert self.standing(client, name) == 1
+        again = start(client.barrier(name, 3).wait, BOUND)
+        client.barrier(name, 3).wait(BOUND)
+        again.result(BOUND)
+        waiting.result(BOUND)
+
+    def test_a_party_without_time_passes_where_the_others_are_there(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        waiting = start(other.barrier(name, 2).wait, BOUND)
+        eventually(lambda: self.standing(client, name) == 1)
+        client.barrier(name, 2).wait(0)
+        waiting.result(BOUND)
+
+    def test_an_evicted_party_does_not_count(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        waiting = start(client.barrier(name, 2).wait, BOUND)
+        eventually(lambda: self.standing(other, name) == 1)
+        other.evict_all(name)
+        with pytest.raises(Evicted):
+            waiting.result(BOUND)
+        with pytest.raises(BarrierTimeout, match="1 of 2"):
+            other.barrier(name, 2).wait(0)
+
+    def test_a_party_whose_client_is_closed_does_not_count(
+        self, connect: Callable[..., Any], client: Any, name: str, start: Start
+    ) -> None:
+        ending = connect()
+        waiting = start(ending.barrier(name, 2).wait, BOUND)
+        eventually(lambda: self.standing(client, name) == 1)
+        ending.close()
+        with pytest.raises(ClientClosed):
+            waiting.result(BOUND)
+        eventually(lambda: self.standing(client, name) == 0)
+
+    def test_parties_that_disagree_hear_of_it(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        waiting = start(client.barrier(name, 2).wait, BOUND)
+        eventually(lambda: self.standing(other, name) == 1)
+        with pytest.raises(QueueMismatch, match=r"a barrier of 2 .* as a barrier of 3"):
+            other.barrier(name, 3).wait(BOUND)
+        with pytest.raises(QueueMismatch, match="as a double barrier of 2"):
+            other.double_barrier(name, 2).enter(BOUND)
+        other.barrier(name, 2).wait(BOUND)
+        waiting.result(BOUND)
+        client.group(f"{name} g").join(b"member")
+        with pytest.raises(QueueMismatch, match="something else"):
+            other.barrier(f"{name} g", 2).wait(BOUND)
+
+    def test_a_number_of_parties_that_cannot_be_is_refused(self, client: Any, name: str) -> None:
+        for make in (client.barrier, client.double_barrier):
+            for wrong in (0, 101, -1, 1.0, "2", True):
+                with pytest.raises(ValueError, match="from 1 to 100"):
+                    make(name, wrong)
+
+    def test_as_many_parties_as_there_may_be_pass(self, client: Any, name: str) -> None:
+        with ThreadPoolExecutor(100) as pool:
+            waiting = [pool.submit(client.barrier(name, 100).wait, BOUND) for _ in range(100)]
+            for one in waiting:
+                one.result(2 * BOUND)
+        eventually(lambda: self.standing(client, name) == 0)
+
+    # Double barriers
+
+    def test_parties_enter_and_leave_together(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        inside: list[int] = []
+        left: list[int] = []
+
+        def are_in(number: int) -> bool:
+            return len(inside) >= 3 * (number + 1)
+
+        def work(me: int, one: Any) -> None:
+            for number in range(3):
+                with one.double_barrier(name, 3, timeout=BOUND):
+                    inside.append(me)
+                    eventually(partial(are_in, number))
+                    left.append(me)
+                assert len(left) >= 3 * (number + 1)
+
+        working = [start(work, me, one) for me, one in enumerate((client, other, client))]
+        for one in working:
+            one.result(2 * BOUND)
+        assert sorted(inside) == sorted(left) == sorted([0, 1, 2] * 3)
+        assert self.standing(client, name) == 0
+
+    def test_whoever_leaves_first_waits_for_the_others(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        mine, theirs = client.double_barrier(name, 2), other.double_barrier(name, 2)
+        entering = start(theirs.enter, BOUND)
+        mine.enter(BOUND)
+        entering.result(BOUND)
+        with pytest.raises(BarrierTimeout, match="not left by 1 of 2") as caught:
+            mine.leave(0.5)
+        assert caught.value.arrived == 1
+        theirs.leave(BOUND)
+        for one in (mine, theirs):
+            with pytest.raises(RuntimeError, match="not entered"):
+                one.leave()
+
+    def test_a_double_barrier_in_vain_is_not_entered(self, client: Any, name: str) -> None:
+        barrier = client.double_barrier(name, 2, timeout=0)
+        with pytest.raises(BarrierTimeout, match=r"double barrier .* 1 of 2"):
+            barrier.enter()
+        with pytest.raises(RuntimeError, match="not entered"):
+            barrier.leave()
+        assert self.standing(client, name) == 0
+
+    def test_a_body_that_fails_leaves_without_waiting(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        theirs = other.double_barrier(name, 2)
+        entering = start(theirs.enter, BOUND)
+        with pytest.raises(ZeroDivisionError), client.double_barrier(name, 2, timeout=BOUND):
+            entering.result(BOUND)
+            raise ZeroDivisionError
+        theirs.leave(BOUND)
+
+    def test_a_party_that_was_lost_inside_has_left(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        mine, theirs = client.double_barrier(name, 2), other.double_barrier(name, 2)
+        entering = start(theirs.enter, BOUND)
+        mine.enter(BOUND)
+        with pytest.raises(RuntimeError, match="entered already"):
+            mine.enter()
+        entering.result(BOUND)
+        client.evict_all(name)
+        for one in (mine, theirs):
+            with pytest.raises(Evicted):
+                one.leave(BOUND)

@@ -1,0 +1,135 @@
+"""What counters and latches promise on every backend that keeps data, sync and async.
+
+Subclass `CounterContract` as `coordlock.testing.lock_contract.LockContract`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+import pytest
+
+from coordlock import BarrierTimeout, ClientClosed, QueueMismatch
+from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.waiting import eventually
+
+__all__ = ["CounterContract"]
+
+#: No answer takes longer on a healthy service, however loaded the machine is.
+BOUND: Final = 60.0
+
+Start = Callable[..., Future[Any]]
+
+
+class CounterContract(ClientSuite):
+    """The suite. Every test runs with a sync and with an async client."""
+
+    @pytest.fixture
+    def name(self) -> str:
+        """A name that no other test uses: records stay."""
+        return f"t-{uuid.uuid4().hex[:12]}"
+
+    # Counters
+
+    def test_a_counter_adds_up(self, client: Any, other: Any, name: str) -> None:
+        assert client.counter(name).get() == 0
+        assert client.counter(name).add() == 1
+        assert other.counter(name).add(41) == 42
+        assert client.counter(name).add(-50) == -8
+        assert client.counter(name).add(0) == other.counter(name).get() == -8
+        assert client.counter(name).add(2**70) == 2**70 - 8
+        assert other.counter(f"{name} x").get() == 0
+
+    def test_each_addition_gives_a_number_of_its_own(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        def work(one: Any) -> list[int]:
+            return [one.counter(name).add() for _ in range(10)]
+
+        working = [start(work, one) for one in (client, other, client, other)]
+        numbers = [number for one in working for number in one.result(BOUND)]
+        assert sorted(numbers) == list(range(1, 41))
+        assert client.counter(name).get() == 40
+
+    def test_an_observer_of_a_counter_sees_the_newest(
+        self, client: Any, other: Any, name: str
+    ) -> None:
+        with other.counter(name).observe() as numbers:
+            assert numbers.next(BOUND) == 0
+            for number in (1, 2, 3):
+                client.counter(name).add()
+                assert numbers.next(BOUND) == numbers.state == number
+
+    def test_what_is_no_number_is_not_added(self, client: Any, name: str) -> None:
+        for wrong in (1.0, "1", None, True):
+            with pytest.raises(TypeError, match="int"):
+                client.counter(name).add(wrong)
+        assert client.counter(name).get() == 0
+
+    # Latches
+
+    def test_a_latch_opens_for_all_and_for_good_when_it_was_counted_down(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        waiting = [start(one.latch(name, 3).wait, BOUND) for one in (client, other, client)]
+        assert client.latch(name, 3).left() == 3
+        assert client.latch(name, 3).count_down() == 2
+        assert other.latch(name, 3).count_down() == 1
+        assert other.latch(name, 3).left() == 1
+        assert not any(one.done() for one in waiting)
+        assert client.latch(name, 3).count_down() == 0
+        for one in waiting:
+            one.result(BOUND)
+        assert client.latch(name, 3).count_down() == other.latch(name, 3).left() == 0
+        for timeout in (None, 0, BOUND):
+            other.latch(name, 3).wait(timeout)
+
+    def test_many_count_down_at_once(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        counting = [start((client, other)[n % 2].latch(name, 20).count_down) for n in range(20)]
+        client.latch(name, 20).wait(BOUND)
+        assert sorted(one.result(BOUND) for one in counting) == list(range(20))
+
+    @pytest.mark.parametrize("timeout", [0, 0.2])
+    def test_whoever_waits_for_a_latch_in_vain_hears_how_far_it_is(
+        self, client: Any, name: str, timeout: float
+    ) -> None:
+        latch = client.latch(name, 3)
+        with client.counter(name).observe() as numbers:
+            numbers.next(BOUND)  # there is a connection, and an answer comes in time
+        latch.count_down()
+        with pytest.raises(BarrierTimeout, match="counted down 1 of 3 times") as caught:
+            latch.wait(timeout)
+        error = caught.value
+        assert (error.name, error.arrived, error.parties) == (name, 1, 3)
+        assert error.waited >= timeout
+
+    def test_clients_that_disagree_on_the_count_hear_of_it(
+        self, client: Any, other: Any, name: str
+    ) -> None:
+        client.latch(name, 3).count_down()
+        wrong = other.latch(name, 2)
+        for call in (wrong.count_down, wrong.left, wrong.wait):
+            with pytest.raises(QueueMismatch, match="latch of 3 and was asked for as a latch of 2"):
+                call()
+        assert client.latch(name, 3).left() == 2
+
+    def test_a_count_that_cannot_be_is_refused(self, client: Any, name: str) -> None:
+        for wrong in (0, -1, 1.0, "1", True, 2**31):
+            with pytest.raises(ValueError, match="count"):
+                client.latch(name, wrong)
+
+    def test_the_end_of_the_client_ends_the_wait(
+        self, connect: Callable[..., Any], client: Any, name: str, start: Start
+    ) -> None:
+        ending = connect()
+        waiting = start(ending.latch(name, 1).wait)
+        eventually(lambda: waiting.running())
+        ending.close()
+        with pytest.raises(ClientClosed):
+            waiting.result(BOUND)
+        assert client.latch(name, 1).left() == 1

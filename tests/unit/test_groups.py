@@ -1,0 +1,66 @@
+"""Members of groups through outages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from coordlock.client import Client
+from coordlock.kernel.publisher import Publisher
+from coordlock.testing.waiting import eventually
+from tests.unit.clients import Service, backend
+
+#: More than the stack has room for, if each of them began the next.
+MANY = 2000
+BOUND = 60.0
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with service.client() as client:
+        yield client
+
+
+@pytest.fixture
+def other(service: Service) -> Iterator[Client]:
+    with service.client() as client:
+        yield client
+
+
+def values(client: Client) -> list[bytes]:
+    return [one.value for one in client.group("g").members()]
+
+
+def test_however_often_a_value_is_set_in_an_outage_the_newest_is_published_after_it(
+    client: Client, other: Client
+) -> None:
+    with client.group("g").stay(b"first") as presence:
+        faults = backend(client).faults
+        faults.partition()
+        for number in range(MANY):
+            presence.update(b"%d" % number)
+        faults.heal()
+        eventually(lambda: values(other) == [b"%d" % (MANY - 1)])
+        presence.update(b"last")
+        eventually(lambda: values(other) == [b"last"])
+
+
+def test_all_that_was_asked_in_an_outage_is_published_after_it_in_order(
+    client: Client, other: Client
+) -> None:
+    with client.group("g").join(b"") as member:
+        publisher = Publisher(member._engine, member._ticket)
+        faults = backend(client).faults
+        faults.partition()
+        publisher.publish(lambda _: b"0 ")
+        for _ in range(MANY):
+            publisher.publish(lambda value: value + b"x")
+        faults.heal()
+        publisher.last.result(BOUND)
+        assert values(other) == [b"0 " + MANY * b"x"]

@@ -1,0 +1,123 @@
+"""Records when answers are lost and requests come late, fault by fault."""
+
+from __future__ import annotations
+
+import pytest
+from coordlock_memory import Fault
+
+from coordlock import BackendError, BackendUnavailable, Client
+from coordlock.backend import Put
+from tests.unit.clients import Service, backend
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service) -> Client:
+    return service.client()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("fault", Fault)
+def test_an_addition_whose_answer_is_lost_is_made_once(
+    client: Client, fault: Fault, times: int
+) -> None:
+    counter = client.counter("n")
+    assert counter.add(5) == 5
+    backend(client).faults.inject("write", fault, times)
+    assert counter.add(5) == 10
+    assert counter.add(5) == counter.get() == 15
+
+
+def test_the_answer_is_that_of_the_own_addition_though_others_have_added_since(
+    service: Service, client: Client
+) -> None:
+    others = [service.client() for _ in range(3)]
+    backend(client).faults.inject("write", Fault.LOSE_REPLY)
+    reading = backend(client).read
+
+    def read_late(where: str) -> object:
+        """Others are faster, once."""
+        listing = reading(where)
+        if listing.result(0).values:
+            for other in others:
+                other.counter("n").add(100)
+            others.clear()
+            listing = reading(where)
+        return listing
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend(client), "read", read_late)
+        assert client.counter("n").add() == 1
+    assert client.counter("n").get() == 301
+
+
+@pytest.mark.parametrize("many", [127, 128, 129])
+@pytest.mark.parametrize("fault", [Fault.LOSE_REPLY, Fault.LOSE_REQUEST])
+def test_what_cannot_be_found_out_any_more_is_said(
+    service: Service, client: Client, fault: Fault, many: int
+) -> None:
+    others = [service.client() for _ in range(many)]
+    client.counter("n").add(1000)
+    backend(client).faults.inject("write", fault)
+    reading, calls = backend(client).read, []
+
+    def read_late(where: str) -> object:
+        calls.append(where)
+        if len(calls) == 2:
+            for other in others:
+                other.counter("n").add()
+        return reading(where)
+
+    before, made = 1000, fault is Fault.LOSE_REPLY
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend(client), "read", read_late)
+        if many > 128 or (many == 128 and made):
+            with pytest.raises(BackendUnavailable, match="cannot be found out"):
+                client.counter("n").add(1000)
+        else:
+            assert client.counter("n").add(1000) == before + 1000 + (0 if made else many)
+    assert 1000 + many <= client.counter("n").get() <= 2000 + many
+    for other in others:
+        other.close()
+
+
+def test_a_client_without_an_answer_hears_what_is_certain(service: Service) -> None:
+    client = service.client(request_timeout=0.3)
+    client.counter("n").add()
+    backend(client).faults.inject("read", Fault.LOSE_REQUEST, times=1000)
+    with pytest.raises(BackendUnavailable, match="nothing was changed"):
+        client.counter("n").add()
+    backend(client).faults._next.clear()
+    backend(client).faults.inject("write", Fault.LOSE_REQUEST, times=1000)
+    with pytest.raises(BackendUnavailable, match="may have been made, or may be yet"):
+        client.counter("n").add()
+
+
+def test_a_latch_counts_down_once_though_the_answer_is_lost(client: Client) -> None:
+    for left in (2, 1, 0, 0):
+        backend(client).faults.inject("write", Fault.LOSE_REPLY)
+        assert client.latch("l", 3).count_down() == left
+        backend(client).faults._next.clear()
+
+
+def test_a_busy_client_takes_one_place_in_the_record(service: Service, client: Client) -> None:
+    for _ in range(200):
+        client.counter("n").add()
+    [stored] = [one for key, one in service.service._state.data.items() if "@counters" in key]
+    assert stored.version == 200
+    assert len(stored.data) < 100
+
+
+def test_a_record_that_another_program_wrote_is_left_alone(
+    service: Service, client: Client
+) -> None:
+    client.counter("n").add()
+    [key] = service.service._state.data
+    backend(client).write([Put(key, b"17")]).result(0)
+    for call in (client.counter("n").get, client.counter("n").add):
+        with pytest.raises(BackendError, match="not as coordlock writes it"):
+            call()
