@@ -28,6 +28,7 @@ _DATA = b"x" * 100
 #: How many are put at the same time, by threads of one client.
 _AT_ONCE = 24
 _BOUND = 60.0
+_OURS = "coordlock"
 
 Item = Callable[[], object]
 
@@ -56,6 +57,7 @@ def _by_length(where: str, url: str, rounds: int, server: Service | None = None)
         notes=[
             f"{rounds} rounds of an item put, and one taken and done, by one consumer, in turns",
             f"at once: by {_AT_ONCE} threads of one client, until the queue is so long",
+            f"kazoo's up to {_LENGTHS[-1]:,} items: it lists all of them",
             "messages: requests for one item put, taken and done, heartbeats aside",
         ],
         plot=Plot("take and done, ms", "queue", over="items", log=True),
@@ -63,25 +65,25 @@ def _by_length(where: str, url: str, rounds: int, server: Service | None = None)
     with ExitStack() as stack:
         client = stack.enter_context(coordlock.connect(f"{url}/ours?ttl=60s"))
         pool = stack.enter_context(ThreadPoolExecutor(_AT_ONCE))
-        makers: dict[str, Callable[[str], _Queue]] = {"coordlock": partial(_Ours, client, pool)}
+        makers: dict[str, Callable[[str], _Queue]] = {_OURS: partial(_Ours, client, pool)}
         if where == "zookeeper" and server is not None:
             theirs = stack.enter_context(closing(_connected(server)))
             stack.callback(theirs.stop)
             makers["kazoo LockingQueue"] = partial(_Kazoo, theirs)
         for length in _lengths():
             for kind, make in makers.items():
+                if kind != _OURS and length > _LENGTHS[-1]:
+                    continue
                 doing(f"{where}: {kind}, {length} items")
                 queue = make(f"q{length}")
                 began = time.perf_counter()
                 queue.fill(length)
                 filled = length / (time.perf_counter() - began)
                 puts, takes = _in_turns(queue, rounds)
-                ours = kind == "coordlock"
-                messages = _messages(server, length) if ours and server is not None else None
-                table.add(
-                    *(kind, length, spread(puts), spread(takes), filled),
-                    messages,
-                )
+                messages = None
+                if kind == _OURS and server is not None:
+                    messages = _messages(server, length)
+                table.add(kind, length, spread(puts), spread(takes), filled, messages)
     return table
 
 

@@ -6,7 +6,7 @@ alone, takes an item and leaves: so each item wakes one consumer, whichever clie
 An item is taken by a write that makes a claim, is guarded by a contender of the worker's in the
 queue of the workers, and takes away what made the item ready: it moves the head on, or deletes the
 key of an attempt. Each of these can be done once, so an item has one claim. To be first among the
-takers makes that quick; it is not what makes it safe.
+takers makes that quick; it is not what makes it safe, and ends when the claim is on its way.
 
 A claim is void when its contender has left its queue. Departed contenders never return, and each
 later write of that worker is guarded by it, so none of them comes through: whoever reads the claim,
@@ -143,7 +143,11 @@ class Search:
         return taken
 
     def steps(self, turn: Ticket | None) -> Steps[Taken | None]:
-        """Take the next item, waiting for it under ``turn``; without one, None if there is none."""
+        """Take the next item, waiting for it under ``turn``; without one, None if there is none.
+
+        The turn ends when the claim is on its way: who is next sees it, as a rule. None also where
+        it was not made then: ``turn`` is over.
+        """
         yield self._deadline
         while True:
             state = yield from self._desk.state()
@@ -151,7 +155,8 @@ class Search:
             self._known.is_alone = left is not None and left.versions[1:] == state.versions[1:]
             ready = yield from self._find(state)
             if ready is not None:
-                if (taken := (yield from self._claim(ready))) is not None:
+                taken = yield from self._claim(ready, turn=turn)
+                if taken is not None or (turn is not None and turn.is_leaving):
                     return taken
             elif turn is None:
                 return None
@@ -255,7 +260,9 @@ class Search:
         yield from self._write([Expect(layout.bell, bell), self._ring, *operations])
         return True
 
-    def _claim(self, ready: _Ready, item: Item | None = None) -> Steps[Taken | None]:
+    def _claim(
+        self, ready: _Ready, item: Item | None = None, turn: Ticket | None = None
+    ) -> Steps[Taken | None]:
         """Take what is ``ready``, which is read after that; None where it is to be looked again."""
         desk, layout, known = self._desk, self._layout, self._known
         known.left = None
@@ -265,7 +272,8 @@ class Search:
         key = layout.claim(attempt)
         operations = [*ready.taking, *creating(key, Claim.of(me, time.time()).encode())]
         try:
-            outcome = yield from written(desk.service, desk.engine.timers, operations, [me])
+            over = (lambda: None) if turn is None else turn.withdraw
+            outcome = yield from written(desk.service, desk.engine.timers, operations, [me], over)
         except (Evicted, SessionLost):
             self.drop_worker()
             return None

@@ -168,12 +168,15 @@ class _BaseWorkQueue(Resident, Generic[J], shown="WorkQueue"):
         try:
             yield deadline
             taken = yield from search.at_once()
-            if taken is None and seconds != 0:
-                search.begin_worker()
-                queue = {desk.layout.takers: Mode.EX}
-                left = None if seconds is None or deadline is None else deadline.left()
-                turn = yield from acquisition(engine, queue, left, label=self.label)
-            taken = taken or (yield from search.steps(turn))
+            queue = {desk.layout.takers: Mode.EX}
+            while taken is None:
+                if seconds != 0:
+                    search.begin_worker()
+                    left = None if seconds is None or deadline is None else deadline.left()
+                    turn = yield from acquisition(engine, queue, left, label=self.label)
+                taken = yield from search.steps(turn)
+                if turn is None:
+                    break
             return taken
         except AcquireUnavailable as error:
             raise BackendUnavailable(error.service, error.reason) from error.__cause__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -35,6 +35,7 @@ def written(
     timers: Timers,
     operations: Sequence[Operation],
     guards: Sequence[Contender] = (),
+    sent: Callable[[], object] = lambda: None,
 ) -> Steps[Outcome]:
     """Make a write that can be made only once, because it changes what it expects.
 
@@ -42,13 +43,15 @@ def written(
     others would have done, or nothing. It ends with the caller's deadline, whose `DeadlineReached`
     then has the last failure as its cause: the write may have been made, or may be yet. Raises what
     `Data.write` fails with otherwise: then no attempt that comes late is made either, unless one
-    was made before.
+    was made before. ``sent`` is called when an attempt is on its way.
     """
     last: BackendUnavailable | None = None
     try:
         while True:
             try:
-                yield service.write(operations, guards)
+                answer = service.write(operations, guards)
+                sent()
+                yield answer
                 return Outcome.MADE
             except VersionMismatch:
                 return Outcome.REFUSED if last is None else Outcome.UNCLEAR
