@@ -8,34 +8,40 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from multiprocessing.queues import Queue
+from multiprocessing.connection import Connection
 
 import coordlock
 
 ROUNDS = 5
 
 
-def compute(name: str, first: int, reports: Queue[int]) -> None:
+def compute(name: str, first: int, reports: Connection) -> None:
     """Take part in the rounds from the ``first`` on."""
     with coordlock.connect(ttl=5) as client:
         barrier = client.barrier(name, 3)
         for number in range(first, ROUNDS):
-            reports.put(number)
+            reports.send(number)
             barrier.wait(timeout=60)
 
 
 def main() -> None:
     name = f"rounds-{os.getpid()}"
     context = multiprocessing.get_context("spawn")
-    reports = context.Queue()
+    # Not a queue, whose lock would stay taken if its owner was killed.
+    reports, reporting = context.Pipe(duplex=False)
 
     def start(first: int) -> multiprocessing.process.BaseProcess:
-        process = context.Process(target=compute, args=(name, first, reports))
+        process = context.Process(target=compute, args=(name, first, reporting))
         process.start()
         return process
 
+    def report() -> int:
+        assert reports.poll(60)
+        number: int = reports.recv()
+        return number
+
     workers = [start(0), start(0)]
-    reached = [reports.get(timeout=60) for _ in workers]
+    reached = [report() for _ in workers]
     assert reached == [0, 0]  # they wait for the third
     killed = workers.pop()
     assert killed.pid is not None
@@ -45,7 +51,7 @@ def main() -> None:
         while len(client.contenders(name)) > 1:
             pass  # the service is about to notice
     workers += [start(0), start(0)]
-    reached = [reports.get(timeout=60) for _ in range(2 + 3 * (ROUNDS - 1))]
+    reached = [report() for _ in range(2 + 3 * (ROUNDS - 1))]
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0

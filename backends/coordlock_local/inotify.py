@@ -7,6 +7,7 @@ import errno
 import os
 import select
 import struct
+import threading
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
@@ -35,6 +36,7 @@ class Inotify:
 
     def __init__(self) -> None:
         """Raises OSError where there is no inotify, or none left for this user."""
+        self._lock = threading.RLock()
         self._paths: dict[int, str] = {}
         self._watches: dict[str, int] = {}
         try:
@@ -96,19 +98,23 @@ class Inotify:
         return changed
 
     def wake(self) -> None:
-        """Let `wait` return."""
-        os.eventfd_write(self._waker, 1)
+        """Let `wait` return. From any thread; nothing once it is closed."""
+        with self._lock:
+            if self._waker >= 0:
+                os.eventfd_write(self._waker, 1)
 
     def close(self) -> None:
         """Free both descriptors. Idempotent."""
-        descriptors = self._descriptor, self._waker
-        self._descriptor = self._waker = -1
+        with self._lock:
+            descriptors = self._descriptor, self._waker
+            self._descriptor = self._waker = -1
         for descriptor in descriptors:
             if descriptor >= 0:
                 os.close(descriptor)
 
     def forget(self) -> None:
         """Close the child's copies; the parent's watches stay."""
+        self._lock = threading.RLock()  # another thread may have had it
         self.close()
 
 
