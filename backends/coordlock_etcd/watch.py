@@ -37,6 +37,9 @@ class Watch:
         sent: the revision from which it was sent on the current stream.
         callbacks: what to call at the departure; few, so a list is smallest.
         version: that of the value whose change is told, too; 0 where departures alone are.
+        from_now: whether it was last sent to begin in etcd's present, and not at ``start``.
+        late_since: when etcd had filed it with something to catch up with, by the monotonic clock;
+            0 where it had not.
     """
 
     contender: Contender
@@ -46,6 +49,8 @@ class Watch:
     sent: int = 0
     callbacks: list[Callback] = field(default_factory=list)
     version: int = 0
+    from_now: bool = False
+    late_since: float = 0.0
 
     @property
     def key(self) -> bytes:

@@ -14,7 +14,7 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.watcher import Watcher
 
 from coordlock.log import flush
-from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
@@ -309,6 +309,97 @@ def test_no_departure_is_in_doubt_once_the_own_watch_has_caught_up(
     other.backend.withdraw(holder).result(BOUND)
     assert told.once.wait(BOUND)
     assert told.in_order is True
+
+
+def late_watch(party: Party, other: Party) -> tuple[Entry, Told]:
+    """Watches a contender of ``other``'s, after something else was written to etcd."""
+    entry, contender, snapshot = other.enqueue("q")
+    other.enqueue("elsewhere")
+    told = Told()
+    party.backend.watch(contender, snapshot.revision, told)
+    return entry, told
+
+
+def hurried(party: Party, other: Party) -> None:
+    """Lets departures come while etcd lets watches catch up, until the watcher takes note."""
+    watched(party, *other.enqueue("r")[1:])  # its stream is up
+    while not watcher_of(party)._hurries_until:
+        entry, told = late_watch(party, other)
+        other.backend.withdraw(entry).result(BOUND)
+        assert told.once.wait(BOUND)
+
+
+def readings(counts: Counts) -> int:
+    return counts.requests["Txn"] + counts.requests["Range"]
+
+
+def test_a_watch_that_is_late_costs_no_reading_where_departures_take_their_time(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    watched(watcher, *other.enqueue("r")[1:])
+    with proxy.counting() as sent:
+        entry, told = late_watch(watcher, other)
+        watched(watcher, *other.enqueue("s")[1:])  # by now it has been filed
+        other.backend.withdraw(entry).result(BOUND)
+        assert told.once.wait(BOUND)
+    assert readings(sent) == 1, "the probe's enqueueing"
+
+
+def test_after_a_departure_that_was_told_late_a_reading_tells_what_a_watch_has_missed(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    hurried(watcher, other)
+    with proxy.counting() as sent:
+        entry, contender, snapshot = other.enqueue("q")
+        other.backend.withdraw(entry).result(BOUND)
+        told = Told()
+        watcher.backend.watch(contender, snapshot.revision, told)
+        assert told.once.wait(BOUND)
+    assert told.in_order is False
+    assert readings(sent) == 1
+    assert watch_requests(sent) == 2, "the watch, and its end"
+
+
+def test_after_a_departure_that_was_told_late_a_watch_that_has_missed_nothing_goes_on(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    hurried(watcher, other)
+    before = proxy.counts()
+    entry, told = late_watch(watcher, other)
+    eventually(lambda: (proxy.counts() - before).replies["Txn"] == 1, "the key is read")
+    assert told.times == 0
+    other.backend.withdraw(entry).result(BOUND)
+    assert told.once.wait(BOUND)
+    assert told.times == 1
+
+
+def test_after_a_departure_that_was_told_late_nothing_is_read_for_a_watch_in_time(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    hurried(watcher, other)
+    before = proxy.counts()
+    entry, contender, snapshot = other.enqueue("q")
+    told = Told()
+    watcher.backend.watch(contender, snapshot.revision, told)
+    eventually(lambda: (proxy.counts() - before).replies["Watch"], "it is filed")
+    other.backend.withdraw(entry).result(BOUND)
+    assert told.once.wait(BOUND)
+    assert readings(proxy.counts() - before) == 0
+
+
+def test_a_watch_from_the_present_on_is_replayed_where_its_stream_breaks(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    hurried(watcher, other)
+    entry, told = late_watch(watcher, other)
+    watched(watcher, *other.enqueue("s")[1:])
+    proxy.refuse()
+    proxy.drop_connections()
+    eventually(lambda: watcher.listener.events)
+    other.backend.withdraw(entry).result(BOUND)
+    proxy.heal()
+    assert told.once.wait(BOUND)
+    assert told.times == 1
 
 
 def test_departures_that_are_told_as_they_happen_are_in_order(
