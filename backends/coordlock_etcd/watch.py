@@ -38,8 +38,6 @@ class Watch:
         callbacks: what to call at the departure; few, so a list is smallest.
         version: that of the value whose change is told, too; 0 where departures alone are.
         from_now: whether it was last sent to begin in etcd's present, and not at ``start``.
-        late_since: when etcd had filed it with something to catch up with, by the monotonic clock;
-            0 where it had not.
     """
 
     contender: Contender
@@ -50,7 +48,6 @@ class Watch:
     callbacks: list[Callback] = field(default_factory=list)
     version: int = 0
     from_now: bool = False
-    late_since: float = 0.0
 
     @property
     def key(self) -> bytes:

@@ -12,9 +12,9 @@ has told, is told as out of order.
 A watch that begins in the past is told nothing before it has caught up, which etcd lets it do every
 tenth of a second; and whatever anybody writes to etcd between a reading and the watch behind it
 puts the beginning into the past. A lock that several clients hold for a moment each would change
-hands ten times a second. So once a departure has come in that time, others' contenders are for a
-while watched from etcd's present on, which is told at once. Where that is not the beginning, the
-key is read to see whether something was missed: usually for nothing, so it is not done always.
+hands ten times a second. So once a departure was told late, others' contenders are for a while
+watched from etcd's present on, which is told at once. Where that is not the beginning, the key is
+read to see whether something was missed: usually for nothing, so it is not done always.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ _BACKOFF: Final = (0.1, 2.0)
 _RECHECK: Final = 60.0
 #: So many own watches are replayed at a time.
 _REPLAYS: Final = 32
-#: Seconds within which etcd lets a watch catch up, on a machine that is not too busy.
-_CATCHES_UP: Final = 0.2
-#: Seconds for which late watches are made anew after a departure within that time.
+#: Seconds for which watches begin in the present after a departure that was told late.
 _HURRIES: Final = 10.0
 
 
@@ -79,7 +77,7 @@ class Watcher:
         #: Own watches that are to be replayed, in order, and watches that are being replayed.
         self._late: dict[Watch, None] = {}
         self._replayed: set[Watch] = set()
-        #: Until when late watches are made anew, by the monotonic clock.
+        #: Until when watches begin in the present, by the monotonic clock.
         self._hurries_until = 0.0
         #: Before this revision, history is known to be gone.
         self._compacted = 0
@@ -344,11 +342,13 @@ class Watcher:
             if watch is None:
                 return  # cancelled meanwhile
             is_late = response.created and watch.start <= response.header.revision
-            watch.late_since = time.monotonic() if is_late else watch.late_since
             ends = [one for one in response.events if watch.is_over_with(one)]
             if response.events and not ends:  # else it ends, and must prove nothing before
                 self._progress.told(watch)
                 self._replays_no_more(watch)
+            # A watch that has caught up is told each revision by itself.
+            if ends and not watch.own and ends[-1].kv.mod_revision < response.header.revision:
+                self._hurries_until = time.monotonic() + _HURRIES
             if response.canceled:
                 self._compacted = max(self._compacted, response.compact_revision)
                 self._unsent(watch)
@@ -370,24 +370,13 @@ class Watcher:
             waiters = callback.waiters
             try:
                 # Asked now: when the waiters wake, their watches may be on another stream.
-                told_in_order = in_order and bool(waiters) and all(map(self.told_in_order, waiters))
-                self._note_delay(watch, told_in_order)
-                callback.departed(told_in_order)
+                told_in_order = all(map(self.told_in_order, waiters))
+                callback.departed(in_order and bool(waiters) and told_in_order)
             except Exception:
                 log.exception("etcd: the callback of a watch failed")
         # Only now: gRPC's thread for requests would compete with the callbacks for the interpreter.
         with self._lock:
             self._unwatch(watch)
-
-    def _note_delay(self, watch: Watch, told_in_order: bool) -> None:
-        """Hurry from now on, if etcd may have told the end of ``watch`` late.
-
-        Where the waiters' own watches have caught up, so has this one.
-        """
-        now = time.monotonic()
-        if not watch.own and not told_in_order and now - watch.late_since < _CATCHES_UP:
-            with self._lock:
-                self._hurries_until = now + _HURRIES
 
     # Reading the keys, by calls whose answers come on gRPC's threads.
 
