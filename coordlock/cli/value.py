@@ -59,10 +59,10 @@ def _load(name: str) -> Parser:
 
 
 def _value(*, url: str | None, connect_timeout: float | None) -> int:
-    """Read, change and follow values: small data under keys, such as a configuration.
+    """Read, change and follow values, such as a configuration.
 
-    A KEY is an absolute path, outside of the root of the locks. Data are shown where a command is
-    given their KEY, and otherwise only with --data.
+    Values are small data under keys. A KEY is an absolute path, outside of the root of the locks.
+    Data are shown where a command is given their KEY, and otherwise only with --data.
     """
     echo(parser().format_help(), end="", err=True)
     return Exit.USAGE
@@ -143,10 +143,10 @@ def _set(
     url: str | None,
     connect_timeout: float | None,
 ) -> int:
-    """Keep DATA under KEY, in place of what is kept there.
+    """Keep DATA under KEY.
 
-    Without DATA, what stdin holds is kept, byte by byte: for secrets, which an argument would show
-    in the list of processes.
+    It takes the place of what is kept there. Without DATA, what stdin holds is kept, byte by byte:
+    for secrets, which an argument would show in the list of processes.
     """
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         value = client.value(key)  # a wrong key is told before stdin is read
@@ -170,7 +170,10 @@ def _delete_parser() -> Parser:
 def _delete(
     *, key: str, if_version: int | None, url: str | None, connect_timeout: float | None
 ) -> int:
-    """Keep nothing under KEY any more. Nothing happens where nothing is kept."""
+    """Keep nothing under KEY any more.
+
+    Nothing happens where nothing is kept.
+    """
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         return _written(lambda: client.value(key).delete(expect=if_version))
 
@@ -205,9 +208,10 @@ def _ls_parser() -> Parser:
 def _ls(
     *, key: str, with_data: bool, url: str | None, connect_timeout: float | None, as_json: bool
 ) -> None:
-    """List the keys in FOLDER, as they are together at one moment.
+    """List the keys in FOLDER.
 
-    Those directly in it: /shop/limit is in /shop, and /shop/db/host is in /shop/db.
+    Those directly in it, as they were at one moment: /shop/limit is in /shop, and /shop/db/host is
+    in /shop/db.
     """
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         found = client.values(key).get()
@@ -228,7 +232,7 @@ def _watch_parser() -> Parser:
     parser = Parser(
         "coordlock value watch",
         _watch,
-        usage="[OPTIONS] KEY",
+        usage="[OPTIONS] KEY|FOLDER/",
         example="coordlock value watch /shop/limit",
     )
     _key_argument(parser)
@@ -248,12 +252,13 @@ def _watch(
     connect_timeout: float | None,
     as_json: bool,
 ) -> None:
-    """Follow what is kept under KEY, or, where KEY ends with a slash, in that folder.
+    """Follow what is kept under KEY, or in FOLDER.
 
-    Prints a line for each new version of a KEY, with what is kept. Of a folder it prints one for
-    each key that is added, changed or removed, with its version, and with --data with what is kept.
-    A state that came and went between two lines may be left out; none comes late. With --json each
-    line is a document with the whole state. Ends with Ctrl-C.
+    A KEY that ends with a slash is a FOLDER. Prints a line for each new version of a KEY, with what
+    is kept. Of a FOLDER it prints one for each key that is added, changed or removed, with its
+    version, and with --data with what is kept. A state that came and went between two lines may be
+    left out; none comes late. With --json each line is a document with the whole state. Ends with
+    Ctrl-C.
     """
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         if key.endswith("/"):
