@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from select import select
 from typing import Any, Final, Self
 
 from bench.environments import OURS, Environment
@@ -106,8 +107,11 @@ class Worker:
         self._owed += 1
         print(json.dumps({"do": order, "with": arguments}), file=self._process.stdin, flush=True)
 
-    def answer(self) -> Any:
+    def answer(self, within: float | None = None) -> Any:
+        """The answer to the order before. Raises `WorkerFailed`, also after ``within`` seconds."""
         assert self._process.stdout is not None
+        if within is not None and not select([self._process.stdout], [], [], within)[0]:
+            raise WorkerFailed(f"it did not answer within {within:g} s")
         line = self._process.stdout.readline()
         if not line:
             raise WorkerFailed("it ended")
