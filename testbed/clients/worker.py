@@ -19,6 +19,7 @@ from coordlock.errors import (
     Evicted,
     LockLost,
     SessionLost,
+    WorkQueueEmpty,
 )
 from coordlock.lock import AsyncLock, Lock
 from coordlock.model.claim import Claim, Mode, Permit, in_force
@@ -37,7 +38,7 @@ from testbed.resource.remote import AsyncRemote, Remote
 
 __all__ = ["EXPECTED", "Ask", "Patience", "Worker"]
 
-#: What faults may do to those who ask for a lock or release it. Nothing else is expected.
+#: What faults may do to those who ask for a grant or release it. Nothing else is expected.
 EXPECTED: Final = (
     AcquireTimeout,
     BackendUnavailable,
@@ -45,6 +46,7 @@ EXPECTED: Final = (
     Evicted,
     LockLost,
     SessionLost,
+    WorkQueueEmpty,
 )
 #: How often, in steps of 10 ms of this process' own time, to look whether the loss was told.
 _LOOKS: Final = 1000
@@ -215,7 +217,7 @@ class Worker:
         first = attempts[0]
         if first.lost:
             for attempt in attempts:
-                yield from self._until_told(attempt)
+                yield from self.until_told(attempt)
         timeout = 0.05 if self.dice.random() < 0.1 else None
         for attempt in attempts:
             attempt.releasing(self.client.settings.request_timeout if timeout is None else timeout)
@@ -232,7 +234,7 @@ class Worker:
         """Hold a grant through quiescence, to the end of the run."""
         self.scribe.kept.append(attempt)
 
-    def _until_told(self, attempt: AttemptLog) -> Steps[None]:
+    def until_told(self, attempt: AttemptLog) -> Steps[None]:
         """Wait for the thread that waits: it must be told of what everybody can see."""
         for _ in range(_LOOKS):
             if attempt.told.is_set():

@@ -12,6 +12,7 @@ from coordlock.testing.faults.completeness import completeness
 from coordlock.testing.faults.exclusion import exclusion
 from coordlock.testing.faults.fifo import fifo
 from coordlock.testing.faults.history import History
+from coordlock.testing.faults.items import items
 from coordlock.testing.faults.leaks import leaks
 from coordlock.testing.faults.linearizability import decides, linearizability
 from coordlock.testing.faults.liveness import liveness
@@ -43,6 +44,7 @@ CHECKERS: Final[dict[str, Callable[[History, Bounds], list[Violation]]]] = {
     "observers": observers,
     "published": published,
     "chains": chains,
+    "items": items,
     "linearizability": linearizability,
 }
 #: Those that the ground truth adds to.

@@ -16,6 +16,7 @@ from testbed.clients.workloads.queue import Queue
 from testbed.clients.workloads.register import Register
 from testbed.clients.workloads.several import Multi, Tree
 from testbed.clients.workloads.values import Values
+from testbed.clients.workloads.work import Work
 from testbed.clients.workloads.workload import Workload
 
 __all__ = ["WORKLOADS"]
@@ -34,4 +35,5 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "elect": Elect,
     "gather": Gather,
     "values": Values,
+    "work": Work,
 }

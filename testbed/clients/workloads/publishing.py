@@ -92,7 +92,10 @@ class Publishing(Workload):
         except EXPECTED as error:
             log.raised(type(error).__name__, str(error))
         else:
-            log.returned()
+            if attempt.lost:  # which `check` would have told
+                log.raised("LockLost")
+            else:
+                log.returned()
 
     def follow(self, worker: Worker) -> Steps[None]:
         name = worker.dice.choice(self.locks)

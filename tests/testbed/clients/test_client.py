@@ -32,20 +32,10 @@ from testbed.soak.crew import ProcessFailed
 from testbed.soak.parties import LOCKS, Parties, at_work
 from testbed.soak.plan import Plan
 from testbed.systems.subject import Subject
+from testbed.systems.undisturbed import Undisturbed
 
 ETCD = pytest.param("etcd", marks=pytest.mark.etcd)
 ZOOKEEPER = pytest.param("zookeeper", marks=pytest.mark.zookeeper)
-
-
-class Undisturbed(Subject):
-    """A service without a nemesis and without an observer."""
-
-    def __init__(self, name: str, url_for: Callable[..., str]) -> None:
-        self.name = name
-        self._url_for = url_for
-
-    def url(self, root: str, **options: object) -> str:
-        return self._url_for(root, **options)
 
 
 @pytest.fixture
@@ -163,6 +153,11 @@ MEANS_SOMETHING: dict[str, Callable[[History], bool]] = {
     "elect": lambda history: shown(history) > 20,
     "gather": lambda history: shown(history) > 20,
     "values": lambda history: shown(history) > 20 and "VersionMismatch" in errors(history),
+    "work": lambda history: (
+        sum(one.returned is not None for one in history.called(Act.DONE)) > 20
+        and any(one.returned for one in history.called(Act.NACK))
+        and failures(history) >= {"WorkQueueEmpty", "CancelledError"}
+    ),
 }
 
 
