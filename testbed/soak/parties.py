@@ -24,7 +24,7 @@ __all__ = ["LOCKS", "Parties", "at_work"]
 #: Few, so that clients contend for them.
 LOCKS: Final = 3
 #: A client process has one for its threads and one for its tasks, unless they share another's.
-_SESSIONS: Final = 2
+_CLIENTS: Final = 2
 #: Seconds in which what servers have kept back is found and removed, and from one look to the next.
 _LATE: Final = 16.0
 _LOOK: Final = 0.5
@@ -143,7 +143,8 @@ class Parties:
 
     def _count(self, *, baseline: bool) -> None:
         if self.truth is not None:
-            sessions = sum(1 if self._shares(name) else _SESSIONS for name in self.crew.names())
+            own = _CLIENTS * self.truth.each_client
+            sessions = sum(1 if self._shares(name) else own for name in self.crew.names())
             self.truth.count(self.runner, baseline, sessions)
 
     def _shares(self, name: str) -> bool:

@@ -17,7 +17,11 @@ from coordlock.testing.faults.events import Counted, Surveyed
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 
-__all__ = ["Observer", "ServiceBroken", "TruthIncomplete"]
+__all__ = ["OF_WORK_QUEUES", "Observer", "ServiceBroken", "TruthIncomplete"]
+
+#: How the names of work queues' own queues begin, which hold contenders as those of locks do. What
+#: else begins with "@" under the root is data.
+OF_WORK_QUEUES: Final = ("@take-", "@work-")
 
 #: Seconds for what dies by its time-to-live. An election starts that anew.
 _SETTLING = 30.0
@@ -57,6 +61,8 @@ class Observer(ABC):
 
     #: Of what is counted, that of which each client has one.
     per_client: ClassVar[tuple[str, ...]] = ()
+    #: How many of these a client has, once it has observed something.
+    each_client: ClassVar[int] = 1
 
     def __init__(self, root: str, journal: Journal) -> None:
         self._root = root

@@ -36,8 +36,9 @@ class NotThere(Violation):
 def published(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
     """Leaders and members are real, and what they are known by is theirs, under all faults.
 
-    * Whoever is shown by an observer, or told by a read, has campaigned or joined before, has the
-      token that is told, and has published the mark.
+    * Whoever is shown by an observer, or told by a read, has campaigned or joined before, and has
+      published the mark; nobody else has the token. It is not above the one that its client knows,
+      and below that where a request without an answer was made all the same.
     * What a leader proclaims after a later one was elected is never acknowledged.
     * In the end, those are told who lead, or are members, as far as their own clients know; with
       what they had acknowledged last, or tried to publish since.
@@ -52,8 +53,7 @@ def published(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violati
 
 
 def _unreal(history: History, publications: dict[int, Call]) -> Iterator[Violation]:
-    # The tokens of those who were killed, or gave up, are not known; so nobody else has them.
-    tokens: dict[str, int] = {}
+    owners = {(one.lock, one.token): one.name for one in history.attempts.values() if one.token}
     for call in history.called(Act.OBSERVE, Act.READ):
         if call.of not in history.locks:
             continue
@@ -64,11 +64,12 @@ def _unreal(history: History, publications: dict[int, Call]) -> Iterator[Violati
                     what = f"{call.process} was told of {mark} in {call.of}: nobody published it"
                     yield NeverPublished(what, together(call.called, state, made))
                     continue
-                name = made.called.attempt
-                known = history.attempts[name].token or tokens.setdefault(name, token)
-                if known != token:
-                    what = f"{call.process} was told of {mark} with {token}; its token is {known}"
-                    yield NeverPublished(what, together(made, state))
+                mine = history.attempts[made.called.attempt]
+                if owners.setdefault((call.of, token), mine.name) != mine.name or token > (
+                    mine.token or token
+                ):
+                    what = f"{call.process} was told of {mark} with {token}, and that is another's"
+                    yield NeverPublished(what, together(made, mine, state))
 
 
 def _late(history: History, publications: list[Call]) -> Iterator[Violation]:

@@ -39,8 +39,9 @@ def test_a_group_that_shows_its_members_is_right(present: tuple[int, int]) -> No
     ("told", "what"),
     [
         ((5, 99), "was told of 99 in a: nobody published it"),
-        ((7, 11), "was told of 11 with 7; its token is 5"),
-        ((5, 11, 7, 20), "was told of 20 with 7; its token is 6"),
+        ((7, 11), "was told of 11 with 7, and that is another's"),
+        ((5, 20), "was told of 20 with 5, and that is another's"),
+        ((6, 11), "was told of 11 with 6, and that is another's"),
     ],
 )
 def test_a_member_that_is_none_is_found(told: tuple[int, ...], what: str) -> None:
@@ -97,3 +98,9 @@ def test_a_proclamation_that_is_taken_after_the_next_term_has_begun_is_found() -
     [found] = published(elections(25).history(), BOUNDS)
     assert isinstance(found, LatePublication)
     assert "a took 11 of token 5 after token 6 was granted" in str(found)
+
+
+def test_what_was_joined_without_an_answer_is_shown_with_a_token_of_its_own() -> None:
+    story = group(5, 11)
+    story.call("c3", Act.READ, at=14, returned=(4, 10, 5, 11))
+    assert published(story.history(), BOUNDS) == []
