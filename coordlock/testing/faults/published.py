@@ -37,8 +37,9 @@ def published(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violati
     """Leaders and members are real, and what they are known by is theirs, under all faults.
 
     * Whoever is shown by an observer, or told by a read, has campaigned or joined before, and has
-      published the mark; nobody else has the token. It is not above the one that its client knows,
-      and below that where a request without an answer was made all the same.
+      published the mark; nobody else has the token. It is another one than its client knows where
+      a request whose answer was lost was done all the same, before or, as etcd may, much later: its
+      client removes what that has made as soon as it finds it.
     * What a leader proclaims after a later one was elected is never acknowledged.
     * In the end, those are told who lead, or are members, as far as their own clients know; with
       what they had acknowledged last, or tried to publish since.
@@ -64,10 +65,11 @@ def _unreal(history: History, publications: dict[int, Call]) -> Iterator[Violati
                     what = f"{call.process} was told of {mark} in {call.of}: nobody published it"
                     yield NeverPublished(what, together(call.called, state, made))
                     continue
+                if history.has_truth and history.truth.find(call.of, token) is None:
+                    what = f"{call.process} was told of {token} in {call.of}: it was never there"
+                    yield NeverPublished(what, together(made, state))
                 mine = history.attempts[made.called.attempt]
-                if owners.setdefault((call.of, token), mine.name) != mine.name or token > (
-                    mine.token or token
-                ):
+                if owners.setdefault((call.of, token), mine.name) != mine.name:
                     what = f"{call.process} was told of {mark} with {token}, and that is another's"
                     yield NeverPublished(what, together(made, mine, state))
 
