@@ -22,7 +22,7 @@ from coordlock.testing.waiting import eventually
 from testbed.servers.zookeeper import ExternalZooKeeper, ZooKeeper, ZooKeeperServer, children
 from testbed.truth import observer
 from testbed.truth.claims import at_first
-from testbed.truth.observer import OF_WORK_QUEUES, Observer, TruthIncomplete
+from testbed.truth.observer import Observer, TruthIncomplete
 from testbed.truth.zookeeper_log import Change, Transaction, read_logs
 
 __all__ = ["ZooKeeperObserver"]
@@ -115,11 +115,11 @@ class ZooKeeperObserver(Observer):
                 thread.join()
 
     def counts(self) -> dict[str, int]:
-        """Sessions, connections, and watches on what is not there.
+        """Sessions, connections, and watches on contenders that are not there.
 
         A watch goes with its path, and nobody can have two on one. So those on contenders that are
-        there are few and will go; those on others under the root would stay for good. Not on data,
-        where a reading leaves one on each node, until that changes: see decision 43.
+        there are few and will go; those on others would stay for good. What is observed leaves one
+        where it was looked at last, until that changes: on data, and on queues. See decision 43.
         """
         leaders: list[str] = []
         connections: list[str] = []
@@ -140,18 +140,13 @@ class ZooKeeperObserver(Observer):
         for line in watched.splitlines():
             if line.startswith("/"):
                 path = line
-            elif line.strip() and self._is_in_queue(path) and path not in there:
+            elif line.strip() and self._is_contender(path) and path not in there:
                 watches[path] += 1
         return {
             "sessions in ZooKeeper": int(sessions[1]),
             "connections to ZooKeeper": "\n".join(connections).count(",sid=0x"),
-            "watches in ZooKeeper on no contender": watches.total(),
+            "watches in ZooKeeper on contenders that are gone": watches.total(),
         }
-
-    def _is_in_queue(self, path: str) -> bool:
-        """Whether ``path`` is under the root, and is no data."""
-        name = path.removeprefix(f"{self._root}/")
-        return name is not path and (name[0] != "@" or name.startswith(OF_WORK_QUEUES))
 
     def contradictions(self) -> dict[str, str]:
         """See `Observer`. What a majority has logged was lost, or members differ for good."""

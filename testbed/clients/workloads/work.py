@@ -92,6 +92,7 @@ class Work(Workload):
         if attempt.lost:
             yield from worker.until_told(attempt)
         attempt.releasing()
+        held = not attempt.lost  # the service may take it all the same, where nobody looks first
         for _ in range(2):
             log = worker.scribe.call(act, name, attempt.name, (_number(job.id),))
             try:
@@ -104,14 +105,14 @@ class Work(Workload):
                 return
             else:
                 log.returned()
-                attempt.released(held=True)
+                attempt.released(held)
                 return
         try:
-            held = yield job.release
+            was_held = yield job.release
         except EXPECTED as error:
             attempt.release_failed(error)
         else:
-            attempt.released(held)
+            attempt.released(was_held)
 
     def log_final(self, url: str, journal: Journal) -> None:
         with coordlock.connect(url) as client:
