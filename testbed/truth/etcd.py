@@ -20,10 +20,13 @@ from testbed.servers.etcd import EtcdServer, ExternalEtcd
 from testbed.servers.guard import guarded
 from testbed.truth import observer
 from testbed.truth.claims import at_first
-from testbed.truth.observer import OF_WORK_QUEUES, Observer, TruthIncomplete
+from testbed.truth.observer import Observer, TruthIncomplete
 
 __all__ = ["EtcdObserver"]
 
+#: How the names of work queues' own queues begin, which hold contenders as those of locks do. What
+#: else begins with "@" under the root is data.
+_OF_WORK_QUEUES: Final = ("@take-", "@work-")
 _WATCHERS: Final = "etcd_debugging_mvcc_watcher_total"
 _STREAMS: Final = "etcd_debugging_mvcc_watch_stream_total"
 
@@ -193,7 +196,7 @@ class EtcdObserver(Observer):
             self._journal.log(ContenderDisappeared, key, revision)
         elif kv["create_revision"] == revision:
             self._there[key] = revision
-            queue = internal(lock[1:]) if lock.startswith(OF_WORK_QUEUES) else lock
+            queue = internal(lock[1:]) if lock.startswith(_OF_WORK_QUEUES) else lock
             claim = self._layout.contender(queue, key.encode("utf-8", "surrogateescape"))[1]
             lease = kv.get("lease", 0)
             session = f"{lease:016x}" if lease else ""
@@ -205,7 +208,7 @@ class EtcdObserver(Observer):
         if not key.startswith(self._layout.prefix.decode()):
             return None
         queue = key.removeprefix(self._layout.prefix.decode()).partition("/")[0]
-        if queue.startswith(OF_WORK_QUEUES):
+        if queue.startswith(_OF_WORK_QUEUES):
             return queue
         return self._layout.name(key.encode("utf-8", "surrogateescape"))
 

@@ -17,11 +17,7 @@ from coordlock.testing.faults.events import Counted, Surveyed
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 
-__all__ = ["OF_WORK_QUEUES", "Observer", "ServiceBroken", "TruthIncomplete"]
-
-#: How the names of work queues' own queues begin, which hold contenders as those of locks do. What
-#: else begins with "@" under the root is data.
-OF_WORK_QUEUES: Final = ("@take-", "@work-")
+__all__ = ["Observer", "ServiceBroken", "TruthIncomplete"]
 
 #: Seconds for what dies by its time-to-live. An election starts that anew.
 _SETTLING = 30.0
