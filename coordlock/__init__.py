@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from coordlock.recipes.election import AsyncElection, Candidate, Election
     from coordlock.recipes.gate import AsyncGate, Gate
     from coordlock.recipes.group import AsyncGroup, Group, GroupView, Member
+    from coordlock.recipes.kept import Kept
     from coordlock.recipes.latch import AsyncLatch, Latch
     from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
     from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
@@ -118,6 +119,7 @@ else:
             "recipes.election": "AsyncElection Candidate Election",
             "recipes.gate": "AsyncGate Gate",
             "recipes.group": "AsyncGroup Group GroupView Member",
+            "recipes.kept": "Kept",
             "recipes.latch": "AsyncLatch Latch",
             "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
             "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
@@ -217,6 +219,7 @@ __all__ = [
     "InvalidToken",
     "Job",
     "JobEnded",
+    "Kept",
     "Latch",
     "Lock",
     "LockLost",

@@ -34,14 +34,16 @@ if TYPE_CHECKING:
     from coordlock import sequencer
     from coordlock.kernel import watchdog
     from coordlock.model.waits import Deadlock
-    from coordlock.recipes import asking, multi_lock, reentrance
+    from coordlock.recipes import asking, kept, multi_lock, reentrance
     from coordlock.recipes import claims as multi_lock_claims
+    from coordlock.recipes.kept import Kept
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.reentrance import Reentrance
 else:
     sequencer = Lazily("coordlock.sequencer")
     watchdog = Lazily("coordlock.kernel.watchdog")
     asking = Lazily("coordlock.recipes.asking")
+    kept = Lazily("coordlock.recipes.kept")
     reentrance = Lazily("coordlock.recipes.reentrance")
     multi_lock = Lazily("coordlock.recipes.multi_lock")
     multi_lock_claims = Lazily("coordlock.recipes.claims")
@@ -367,6 +369,15 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
         return (yield from queue_view(self._engine, check_name(name)))
 
+    def _kept(self, name: str | None = None) -> Steps[tuple[Kept, ...]]:
+        """What is kept under names, in use now or not, or under ``name``; sorted. For operators.
+
+        That is counters, latches, gates and barriers that were ever changed, and work queues in
+        which something was ever put. Raises `Unsupported` where the backend keeps no data, and
+        `BackendUnavailable`.
+        """
+        return (yield from kept.kept(self._engine, None if name is None else check_name(name)))
+
     def _evict(self, contender: QueueMember | Contender) -> Steps[bool]:
         """Remove any client's contender from its queue; whether it was there. For operators.
 
@@ -446,6 +457,7 @@ class Client(_BaseClient[Lock, "MultiLock"], Recipes):
 
     queues = blocking(_BaseClient[Lock, "MultiLock"]._queues)
     contenders = blocking(_BaseClient[Lock, "MultiLock"]._contenders)
+    kept = blocking(_BaseClient[Lock, "MultiLock"]._kept)
     evict = blocking(_BaseClient[Lock, "MultiLock"]._evict)
     evict_all = blocking(_BaseClient[Lock, "MultiLock"]._evict_all)
     deadlocks = blocking(_BaseClient[Lock, "MultiLock"]._deadlocks)
@@ -478,6 +490,7 @@ class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"], AsyncRecipes):
 
     queues = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._queues)
     contenders = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._contenders)
+    kept = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._kept)
     evict = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._evict)
     evict_all = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._evict_all)
     deadlocks = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._deadlocks)

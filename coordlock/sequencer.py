@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from coordlock.backend import Backend
-from coordlock.errors import Evicted, InvalidSequencer, LockLost
+from coordlock.errors import Evicted, InvalidName, InvalidSequencer, LockLost
 from coordlock.kernel.engine import Engine
 from coordlock.model.admission import holders
 from coordlock.model.claim import Claim, in_force, parse_marker
@@ -67,4 +67,7 @@ def _parsed(text: str) -> tuple[str, Claim, int]:
     claim = in_force(parse_marker(match[2]))
     if claim.marker != match[2]:
         raise InvalidSequencer(text)
-    return check_name(name), claim, int(match[3])
+    try:
+        return check_name(name), claim, int(match[3])
+    except InvalidName:
+        raise InvalidSequencer(text) from None

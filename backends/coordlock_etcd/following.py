@@ -29,6 +29,8 @@ class Following:
         read_at: when its last reading was sent.
         id: its watch on the stream that is open; 0 for none.
         is_live: whether changes come as they happen.
+        left_at: when the last observer left.
+        is_leaving: whether it is to be looked whether nobody observes it any more.
         turn: counts when the place came to be in doubt, and when that was over.
     """
 
@@ -38,6 +40,8 @@ class Following:
         self.read_at = 0.0
         self.id = 0
         self.is_live = False
+        self.left_at = 0.0
+        self.is_leaving = False
         self.turn = 0
         self._lock: Final = lock
         self._since = since

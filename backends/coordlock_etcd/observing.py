@@ -6,6 +6,10 @@ ended, as after a compaction. A state is shown once the watch behind it is known
 
 Since servers have lost watch events, each place is also read about once a minute. Whether the
 stream is well while it tells nothing, `looks` finds out.
+
+A watch that is new is told up to a tenth of a second late. So a place is followed for a while after
+its last observer has left, for the next one: who waits for something again and again hears of it at
+once.
 """
 
 from __future__ import annotations
@@ -55,6 +59,8 @@ _PARTS: Final = 12
 _READINGS: Final = 16
 #: So often, within the time for a look, the client sees how the look is getting on.
 _TICKS: Final = 4
+#: Seconds for which a place is followed on when nobody observes it.
+_LINGERS: Final = 2.0
 #: The id of responses that concern all watches of a stream.
 _ALL: Final = -1
 
@@ -95,17 +101,18 @@ class Observations:
         )
         with self._lock:
             following = self._followings.get(place.name) or Following(place, self._lock, now)
-            is_new, is_up, is_closed = not following.observers, bool(self._stream), self._closed
+            is_shared, is_up = bool(following.observers), self._stream is not None
+            is_closed = self._closed
             if not is_closed:
                 following.observers.append(observation)
                 self._followings[place.name] = following
                 self._start()
         if is_closed:
             observation.end(_closed(), now)
-        elif not is_new:
+        elif is_shared:
             following.tell([observation])
         elif is_up:
-            self._read(following)
+            self._read(following)  # also if it has lingered: its first state is of the present
         return observation
 
     def restart(self) -> None:
@@ -135,8 +142,8 @@ class Observations:
             if following is not None and observation in following.observers:
                 following.observers.remove(observation)
                 if not following.observers:
-                    del self._followings[name]
-                    self._stop(following)
+                    following.left_at = SYSTEM_CLOCK.now()
+                    self._linger(following)
 
     def _doubt(self, following: Following) -> None:
         with self._lock:
@@ -155,7 +162,7 @@ class Observations:
         with self._lock:
             return list(self._followings.values())
 
-    # The following three are called with the lock held.
+    # The following four are called with the lock held.
 
     def _start(self) -> None:
         self._changed.notify()
@@ -166,6 +173,11 @@ class Observations:
             thread = threading.Thread(target=self._run, name="coordlock-etcd-observe", daemon=True)
             thread.start()
             self._thread = thread
+
+    def _linger(self, following: Following) -> None:
+        if not following.is_leaving:
+            following.is_leaving = True
+            self._later(_LINGERS, partial(self._part, following))
 
     def _watch(self, following: Following) -> None:
         if self._stream is not None:
@@ -198,7 +210,7 @@ class Observations:
         place, revision = following.place, reply.header.revision
         parts = place.parts(reply.kvs)
         with self._lock:
-            if turn != following.turn or not following.observers:
+            if turn != following.turn or self._followings.get(place.name) is not following:
                 return
             if revision >= seen and place.read(parts, revision):  # see `data`
                 following.read_at = read_at
@@ -309,6 +321,18 @@ class Observations:
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         with suppress(ClientClosed):
             self._timers.call_at(SYSTEM_CLOCK.now() + seconds, action)
+
+    def _part(self, following: Following) -> None:
+        """Follow it no more, if nobody observes it for long enough."""
+        with self._lock:
+            following.is_leaving = False
+            if following.observers or self._followings.get(following.place.name) is not following:
+                return
+            if SYSTEM_CLOCK.now() - following.left_at < _LINGERS:
+                self._linger(following)  # somebody came and left meanwhile
+                return
+            del self._followings[following.place.name]
+            self._stop(following)
 
     def _tick(self) -> None:
         with self._lock:

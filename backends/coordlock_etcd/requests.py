@@ -14,6 +14,7 @@ from coordlock_etcd.keys import Layout, prefix_end
 
 __all__ = [
     "MAX_OPERATIONS",
+    "NOW",
     "Request",
     "apart",
     "behind",
@@ -43,6 +44,8 @@ Request = pb.TxnRequest | pb.DeleteRangeRequest
 
 #: How many operations one transaction may hold, by etcd's default (--max-txn-ops).
 MAX_OPERATIONS: Final = 128
+#: Where a watch begins that is to tell what happens from its creation on.
+NOW: Final = 0
 
 
 def enqueue(layout: Layout, entry: Entry, lease: int) -> pb.TxnRequest:
@@ -203,7 +206,7 @@ def presence(keys: Sequence[bytes]) -> pb.TxnRequest:
 def watch(id: int, key: bytes, start: int, *, puts: bool = False) -> pb.WatchRequest:
     """Watch ``key`` for deletions from the revision ``start`` on, that one included.
 
-    With ``puts``, for what is put there, too.
+    `NOW` is the next one, whichever that is. With ``puts``, for what is put there, too.
     """
     return pb.WatchRequest(
         create_request=pb.WatchCreateRequest(

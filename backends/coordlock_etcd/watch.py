@@ -37,6 +37,7 @@ class Watch:
         sent: the revision from which it was sent on the current stream.
         callbacks: what to call at the departure; few, so a list is smallest.
         version: that of the value whose change is told, too; 0 where departures alone are.
+        from_now: whether it was last sent to begin in etcd's present, and not at ``start``.
     """
 
     contender: Contender
@@ -46,6 +47,7 @@ class Watch:
     sent: int = 0
     callbacks: list[Callback] = field(default_factory=list)
     version: int = 0
+    from_now: bool = False
 
     @property
     def key(self) -> bytes:

@@ -8,6 +8,13 @@ watched keys are also read after every reconnect and now and then.
 
 In which order departures are told: see `progress`. A departure that a reading finds, and no event
 has told, is told as out of order.
+
+A watch that begins in the past is told nothing before it has caught up, which etcd lets it do every
+tenth of a second; and whatever anybody writes to etcd between a reading and the watch behind it
+puts the beginning into the past. A lock that several clients hold for a moment each would change
+hands ten times a second. So once a departure was told late, others' contenders are for a while
+watched from etcd's present on, which is told at once. Where that is not the beginning, the key is
+read to see whether something was missed: usually for nothing, so it is not done always.
 """
 
 from __future__ import annotations
@@ -41,6 +48,8 @@ _BACKOFF: Final = (0.1, 2.0)
 _RECHECK: Final = 60.0
 #: So many own watches are replayed at a time.
 _REPLAYS: Final = 32
+#: Seconds for which watches begin in the present after a departure that was told late.
+_HURRIES: Final = 10.0
 
 
 class Observer(Protocol):
@@ -68,6 +77,8 @@ class Watcher:
         #: Own watches that are to be replayed, in order, and watches that are being replayed.
         self._late: dict[Watch, None] = {}
         self._replayed: set[Watch] = set()
+        #: Until when watches begin in the present, by the monotonic clock.
+        self._hurries_until = 0.0
         #: Before this revision, history is known to be gone.
         self._compacted = 0
         self._ids = itertools.count(1)
@@ -137,8 +148,7 @@ class Watcher:
         with self._lock:
             if time.monotonic() - self._checked < _RECHECK:
                 return
-            watches = list(self._watches.values())
-        self._recheck(watches)
+        self._recheck_all()
 
     def restart(self) -> None:
         """Open a new stream, on the endpoint that is now in use. Never blocks."""
@@ -187,8 +197,10 @@ class Watcher:
             watch.id, watch.sent = next(self._ids), watch.start
             self._by_id[watch.id] = watch
             self._progress.sent(watch)
+            watch.from_now = not watch.own and time.monotonic() < self._hurries_until
+            start = requests.NOW if watch.from_now else watch.sent
             puts = watch.version > 0
-            self._stream.send(requests.watch(watch.id, watch.key, watch.sent, puts=puts))
+            self._stream.send(requests.watch(watch.id, watch.key, start, puts=puts))
 
     def _replay(self, watches: Sequence[Watch]) -> None:
         """Watch anew from the contenders' creation on, which is told when a watch catches up.
@@ -310,9 +322,8 @@ class Watcher:
             if not self._broken:
                 return
             self._broken = False
-            watches = list(self._watches.values())
         self._observer.recovered()
-        self._recheck(watches)
+        self._recheck_all()
 
     def _handle(self, stream: Stream, response: pb.WatchResponse) -> None:
         if response.created and response.canceled:
@@ -330,17 +341,21 @@ class Watcher:
             watch = self._by_id.get(response.watch_id)
             if watch is None:
                 return  # cancelled meanwhile
+            is_late = response.created and watch.start <= response.header.revision
             ends = [one for one in response.events if watch.is_over_with(one)]
             if response.events and not ends:  # else it ends, and must prove nothing before
                 self._progress.told(watch)
                 self._replays_no_more(watch)
+            # A watch that has caught up is told each revision by itself.
+            if ends and not watch.own and ends[-1].kv.mod_revision < response.header.revision:
+                self._hurries_until = time.monotonic() + _HURRIES
             if response.canceled:
                 self._compacted = max(self._compacted, response.compact_revision)
                 self._unsent(watch)
                 # etcd 3.4 keeps a watch that a compaction has cancelled until it is told to end
                 # it, or to the stream's end.
                 stream.send(requests.unwatch(response.watch_id))
-        if response.canceled:
+        if response.canceled or (is_late and watch.from_now):
             self._recheck([watch])
         elif ends:
             self._connection.cluster.saw(ends[-1].kv.mod_revision)
@@ -365,9 +380,13 @@ class Watcher:
 
     # Reading the keys, by calls whose answers come on gRPC's threads.
 
-    def _recheck(self, watches: Sequence[Watch]) -> None:
+    def _recheck_all(self) -> None:
         with self._lock:
             self._checked = time.monotonic()
+            watches = list(self._watches.values())
+        self._recheck(watches)
+
+    def _recheck(self, watches: Sequence[Watch]) -> None:
         for start in range(0, len(watches), requests.MAX_OPERATIONS):
             batch = watches[start : start + requests.MAX_OPERATIONS]
             request = requests.presence([watch.key for watch in batch])

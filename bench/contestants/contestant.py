@@ -71,6 +71,18 @@ class Contestant(ABC):
         """Wait for the lock and release it at once; when it was granted, and when released."""
         return self.wait(name), self.let_go(name)
 
+    def contend(self, name: str, begin: float, seconds: float) -> int:
+        """Acquire and release again and again; how often, in the ``seconds`` from ``begin`` on.
+
+        ``begin`` is on CLOCK_MONOTONIC.
+        """
+        grants = 0
+        time.sleep(max(0.0, begin - time.monotonic()))
+        while time.monotonic() < begin + seconds:
+            self.release(self.acquire(name))
+            grants += 1
+        return grants
+
     def cpu(self) -> float:
         """The seconds of CPU that this process has taken, and those that it started and ended."""
         children = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -30,8 +30,9 @@ COMMANDS: Final = {
     "elect": "Campaign in the election NAME, and run COMMAND while leading.",
     "watch": "Follow who leads in the election NAME, or who is in the group NAME.",
     "queue": "Put and take items of work queues.",
+    "value": "Read, change and follow values, such as a configuration.",
     "deadlocks": "Show clients that wait for each other in a circle.",
-    "doctor": "Check the configuration, the service and a lock.",
+    "doctor": "Check the configuration, the service, a lock and data.",
     "demo": "Watch processes share a ledger: some wait, one crashes, one freezes.",
 }
 
@@ -63,6 +64,10 @@ def _load(name: str) -> Parser:
             from coordlock.cli import work
 
             return work.parser()
+        case "value":
+            from coordlock.cli import value
+
+            return value.parser()
         case "deadlocks":
             from coordlock.cli import deadlocks
 

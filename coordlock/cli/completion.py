@@ -12,12 +12,15 @@ from coordlock.model.claim import Mode
 
 if TYPE_CHECKING:
     from coordlock.cli.parser import Group, Parser
+    from coordlock.client import Client
 
 __all__ = [
     "SHELLS",
+    "asked",
     "complete",
     "complete_mode",
     "complete_name",
+    "complete_work_queue",
     "completed_by",
     "is_asked",
     "script",
@@ -36,18 +39,34 @@ def completed_by(argument: argparse.Action, completer: Completer) -> None:
     argument.completer = completer  # type: ignore[attr-defined] # where argcomplete looks for it
 
 
-def complete_name(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The names in use that start with ``prefix``; none where the service cannot tell."""
+def asked(
+    parsed_args: argparse.Namespace, question: Callable[[Client], Iterable[str]]
+) -> list[str]:
+    """The service's answer to ``question``, to be typed; nothing where it cannot tell."""
     from coordlock.client import connect
     from coordlock.config import configure
 
     try:
         options = {"connect_timeout": _PATIENCE, "request_timeout": _PATIENCE}
         with connect(configure(getattr(parsed_args, "url", None), options)) as client:
-            names = client.queues()
+            return [text for text in question(client) if text.isprintable()]
     except Exception:
         return []  # an error's text would land in the line that is being typed
-    return [name for name in names if name.startswith(prefix) and name.isprintable()]
+
+
+def complete_name(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """The names in use that start with ``prefix``."""
+    names = asked(parsed_args, lambda client: client.queues())
+    return [name for name in names if name.startswith(prefix)]
+
+
+def complete_work_queue(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """The work queues whose names start with ``prefix``."""
+    kept = asked(
+        parsed_args,
+        lambda client: [one.name for one in client.kept() if one.kind == "work queue"],
+    )
+    return [name for name in kept if name.startswith(prefix)]
 
 
 def complete_mode(prefix: str, **_: Any) -> list[str]:

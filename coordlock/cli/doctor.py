@@ -14,17 +14,35 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from coordlock.backend import Data, Delete, Expect, Put, data
 from coordlock.cli.connection import connected
 from coordlock.cli.exits import Exit, status_of
+from coordlock.cli.kept import work_queues
 from coordlock.cli.options import as_json as as_json_option
 from coordlock.cli.options import service_options, settings_of
 from coordlock.cli.parser import Parser
-from coordlock.cli.text import coloured, echo, folded, milliseconds, printable, terminal_width
+from coordlock.cli.text import (
+    coloured,
+    echo,
+    folded,
+    listed,
+    milliseconds,
+    printable,
+    terminal_width,
+)
 from coordlock.client import Client
 from coordlock.config import NOT_CONFIGURED
-from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendUnavailable,
+    CoordlockError,
+    QueueMismatch,
+    Unsupported,
+    VersionMismatch,
+)
 from coordlock.log import PREFIX, flush
 from coordlock.registry import backend_for_scheme
+from coordlock.runtime.driver import Steps, run
 from coordlock.settings import Settings
 from coordlock.sources import DEFAULT_ORIGIN
 
@@ -81,7 +99,7 @@ def parser() -> Parser:
 
 
 def doctor(*, url: str | None, connect_timeout: float | None, as_json: bool) -> int:
-    """Check the configuration, the service and a lock.
+    """Check the configuration, the service, a lock and data.
 
     The exit status is 0 when all is well, warnings included; 69 when the service cannot be
     reached, 77 when it refuses the credentials, 78 when the configuration cannot be used.
@@ -122,6 +140,7 @@ def _examine(url: str | None, connect_timeout: float | None) -> Iterator[Finding
             yield Finding("connection", "ok", f"a session was opened in {milliseconds(took)}")
             yield from _service(client)
             yield from _self_test(client, settings)
+            yield from _data(client)
         flush()
         for text in dict.fromkeys(warnings):
             yield Finding("log", "warning", text)
@@ -204,6 +223,71 @@ def _self_test(client: Client, settings: Settings) -> Iterator[Finding]:
             f"tokens {first.token} and then {second.token}"
         )
         yield Finding("lock", "failed", detail, "this service must not be used for locks")
+
+
+def _data(client: Client) -> Iterator[Finding]:
+    """Whether values can be kept, on a key that is not in use; and what is stuck of what is."""
+    engine = client._engine
+    try:
+        service = data.of(engine.backend)
+    except Unsupported as error:
+        yield Finding("data", "note", str(error))
+        return
+    key = f"{engine.data_root}/@doctor-{uuid.uuid4().hex}"
+    started = time.perf_counter()
+    try:
+        wrong = run(engine.bounded(_trial(service, key)))
+    except AuthenticationFailed as error:
+        advice = "values, counters, barriers and work queues need the right to write there"
+        yield Finding("data", "warning", str(error), advice)
+        return
+    if wrong:
+        yield Finding("data", "failed", wrong, "this service must not be used for values")
+    else:
+        took = milliseconds(time.perf_counter() - started)
+        yield Finding("data", "ok", f"written, compared, read and deleted in {took}")
+    yield from _dead_items(client)
+
+
+def _trial(service: Data, key: str) -> Steps[str]:
+    """What goes wrong with ``key``; empty where nothing does."""
+    try:
+        yield service.write([Expect(key, 0), Put(key, b"one")])
+        try:
+            yield service.write([Expect(key, 0), Put(key, b"another")])
+        except VersionMismatch:
+            pass
+        else:
+            return "a write that expected another version was made"
+        yield service.write([Expect(key, 1), Put(key, b"two")])
+        found = (yield service.read(key)).values.get(key)
+        if found is None or (found.data, found.version) != (b"two", 2):
+            return f"what was written is not what is read: {found}"
+    finally:
+        yield service.write([Delete(key)])
+    found = (yield service.read(key)).values.get(key)
+    return "" if found is None else "what was deleted is still there"
+
+
+def _dead_items(client: Client) -> Iterator[Finding]:
+    """The work queues with items that nobody takes any more."""
+    names = work_queues(client)
+    dead: list[str] = []
+    for name in names:
+        queue = client.work_queue(name)
+        try:
+            if queue.dead(1):  # a single reading where there is none
+                dead.append(f"{name!r} ({queue.stats().dead})")
+        except QueueMismatch as error:
+            yield Finding("work queues", "warning", str(error))
+    if dead:
+        detail = f"dead items, which nobody takes any more, in {listed(dead)}"
+        advice = (
+            "`coordlock queue ls NAME --dead` tells why, `coordlock queue retry` puts them again"
+        )
+        yield Finding("work queues", "warning", detail, advice)
+    elif names:
+        yield Finding("work queues", "ok", f"{len(names)}, without dead items")
 
 
 def _ttl(asked: float, lease: float, slowest: float) -> Finding:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coordlock.cli.data import given
 from coordlock.cli.hold import hold_for
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import (
@@ -116,6 +117,6 @@ def _proposal(text: str) -> bytes:
     from coordlock.recipes.term import check_proposal  # the other commands need no recipes
 
     try:
-        return check_proposal(text.encode("utf-8", "surrogateescape"))
+        return check_proposal(given(text))
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -16,10 +16,12 @@ from coordlock.errors import (
     ConfigurationError,
     CoordlockError,
     Evicted,
+    InvalidKey,
     InvalidName,
     LockLost,
     QueueMismatch,
     SessionLost,
+    Unsupported,
 )
 
 __all__ = ["Exit", "complain", "joined", "killed_by", "report", "status_of"]
@@ -48,7 +50,9 @@ _STATUSES: Final = (
     (Evicted, Exit.NOT_ACQUIRED),
     (LockLost, Exit.LOST),
     (ConfigurationError, Exit.CONFIG),
+    (Unsupported, Exit.CONFIG),
     (InvalidName, Exit.USAGE),
+    (InvalidKey, Exit.USAGE),
     (QueueMismatch, Exit.USAGE),
     (AuthenticationFailed, Exit.NO_PERMISSION),
     (BackendUnavailable, Exit.UNAVAILABLE),

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator
 
 from coordlock.cli.connection import connected
+from coordlock.cli.data import text_of
 from coordlock.cli.options import as_json as as_json_option
 from coordlock.cli.options import name_argument, service_options, settings_of
 from coordlock.cli.parser import Parser
-from coordlock.cli.text import echo, printable
+from coordlock.cli.text import echo
 from coordlock.client import Client
 from coordlock.model.names import check_name
 from coordlock.recipes.election import Candidate
@@ -69,7 +70,7 @@ def _of_leader(client: Client, name: str, as_json: bool) -> Iterator[str]:
             elif leader is None:
                 yield "nobody leads"
             else:
-                yield f"{leader.token}  {_text(leader.proposal)}"
+                yield f"{leader.token}  {text_of(leader.proposal)}"
 
 
 def _of_group(client: Client, name: str, as_json: bool) -> Iterator[str]:
@@ -86,19 +87,15 @@ def _changes(view: GroupView) -> Iterator[str]:
         yield "nobody is there"
     for what, those in (("left", view.left), ("joined", view.joined), ("changed", view.changed)):
         for one in those:
-            yield f"{what:<8}{_text(one.value)}  ({one.owner})"
+            yield f"{what:<8}{text_of(one.value)}  ({one.owner})"
 
 
 def _candidate(leader: Candidate | None) -> dict[str, object] | None:
     if leader is None:
         return None
-    return {"proposal": _text(leader.proposal), "token": leader.token}
+    return {"proposal": text_of(leader.proposal), "token": leader.token}
 
 
 def _member(member: Member) -> dict[str, object]:
     owner = None if member.owner is None else str(member.owner)
-    return {"value": _text(member.value), "token": member.token, "owner": owner}
-
-
-def _text(value: bytes) -> str:
-    return printable(value.decode("utf-8", "backslashreplace"))
+    return {"value": text_of(member.value), "token": member.token, "owner": owner}

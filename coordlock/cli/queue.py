@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from coordlock.cli.completion import complete_name, completed_by
 from coordlock.cli.connection import connected
 from coordlock.cli.exits import complain
+from coordlock.cli.kept import document_of, filled, print_kept, state_of
+from coordlock.cli.kind import kind_of
 from coordlock.cli.options import as_json as as_json_option
 from coordlock.cli.options import name_argument, service_options, settings_of
-from coordlock.cli.parser import Parser
+from coordlock.cli.parser import Parser, UsageError
 from coordlock.cli.table import print_table
 from coordlock.cli.text import age, echo
 from coordlock.cli.watch import watch
 from coordlock.client import Client
-from coordlock.errors import AuthenticationFailed
+from coordlock.errors import AuthenticationFailed, Unsupported
 from coordlock.model.claim import Permit
 from coordlock.model.names import check_name
 from coordlock.queue_view import QueueMember
+
+if TYPE_CHECKING:
+    from coordlock.recipes.kept import Kept  # which loads all recipes
 
 __all__ = ["dashed", "ls", "ls_parser", "mode_of", "show", "show_parser"]
 
@@ -49,6 +55,11 @@ def ls_parser() -> Parser:
     patterns = parser.argument("patterns", nargs="*", metavar="PATTERN")
     completed_by(patterns, complete_name)
     parser.flag("--tree", dest="is_tree", help="Show names with slashes as a tree.")
+    parser.flag(
+        "--kept",
+        dest="is_kept",
+        help="List what is kept: work queues, counters, latches, gates and barriers.",
+    )
     return _shared_options(parser)
 
 
@@ -56,6 +67,7 @@ def ls(
     *,
     patterns: list[str],
     is_tree: bool,
+    is_kept: bool,
     url: str | None,
     connect_timeout: float | None,
     is_watch: bool,
@@ -63,9 +75,20 @@ def ls(
 ) -> None:
     """List the locks that are in use.
 
+    Elections, groups and barriers are such queues, too: the kind tells, where it is known.
+
     With PATTERNs, only names that match one of them: * stands for anything, ? for any character,
     [ab] for a or b. Quote them, or the shell takes them for files.
+
+    With --kept, what the service keeps under names in their place, whether anybody uses it or not.
     """
+    if is_tree and is_kept:
+        raise UsageError("--tree and --kept exclude each other")
+    settings = settings_of(url, connect_timeout=connect_timeout)
+    if is_kept:
+        with connected(settings) as client:
+            _ls_kept(client, patterns, is_watch=is_watch, as_json=as_json)
+        return
     refused: dict[str, AuthenticationFailed] = {}
 
     def look() -> Queues:
@@ -74,15 +97,15 @@ def ls(
         queues = [(name, _queue_of(client, name, refused)) for name in names]
         return [(name, queue_view) for name, queue_view in queues if queue_view]
 
+    def lines_of(queues: Queues) -> list[dict[str, Any]]:
+        return [_line(name, queue_view, settings.scheme) for name, queue_view in queues]
+
     def display(queues: Queues) -> None:
-        _print_queues(queues, patterns, as_json=as_json, is_tree=is_tree)
+        _print_lines(lines_of(queues), patterns, as_json=as_json, is_tree=is_tree)
 
-    def essence(queues: Queues) -> object:
-        return [_line(name, queue_view) for name, queue_view in queues]
-
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with connected(settings) as client:
         if is_watch:
-            watch(look, display, essence=essence, redraw=not as_json)
+            watch(look, display, essence=lines_of, redraw=not as_json)
         found = look()
     if refused and not found:
         raise next(iter(refused.values()))
@@ -91,6 +114,25 @@ def ls(
         name, error = next(iter(refused.items()))
         others = f", nor {len(refused) - 1} more" if len(refused) > 1 else ""
         complain(f"{name!r} could not be read{others}: {error}")
+
+
+def _ls_kept(client: Client, patterns: list[str], *, is_watch: bool, as_json: bool) -> None:
+    def look() -> list[Kept]:
+        return filled(client, [one for one in client.kept() if _matches(one.name, patterns)])
+
+    def display(found: list[Kept]) -> None:
+        if as_json:
+            echo(json.dumps([document_of(one) for one in found]))
+        elif found:
+            print_kept(found)
+        elif patterns:
+            complain(f"nothing that is kept matches {' or '.join(map(repr, patterns))}")
+        else:
+            complain("nothing is kept")
+
+    if is_watch:
+        watch(look, display, essence=lambda found: found, redraw=not as_json)
+    display(look())
 
 
 def _queue_of(
@@ -128,31 +170,51 @@ def show(
 ) -> None:
     """Show the queue of the lock NAME: its holders and its waiters.
 
-    With --tree, NAME is a path in a tree of locks.
+    Likewise of an election, with its candidates, a group, with its members, and a barrier. And what
+    is kept under NAME: a work queue, a counter, a latch, a gate, a barrier. With --tree, NAME is a
+    path in a tree of locks.
     """
     check_name(name)
+    settings = settings_of(url, connect_timeout=connect_timeout)
 
-    def look() -> Queues:
+    def look() -> _Seen:
         if not is_tree:
-            return [(name, client.contenders(name))]
+            return _Seen([(name, client.contenders(name))], _kept_of(client, name))
         names = sorted((one for one in client.queues() if _is_near(one, name)), key=_steps)
         queues = [(one, client.contenders(one)) for one in names]
-        return [(one, queue_view) for one, queue_view in queues if queue_view]
+        return _Seen([(one, queue_view) for one, queue_view in queues if queue_view])
 
-    def display(queues: Queues) -> None:
+    def display(seen: _Seen) -> None:
         if is_tree:
-            _print_tree(name, queues, as_json=as_json)
+            _print_tree(name, seen.queues, as_json=as_json)
         else:
-            _print_queue(name, queues[0][1], as_json=as_json)
+            kind = kind_of(seen.queues[0][1], settings.scheme)
+            _print_queue(name, seen.queues[0][1], kind, seen.kept, as_json=as_json)
 
-    def essence(queues: Queues) -> object:
-        return [dataclasses.replace(one, age=None) for _, queue in queues for one in queue]
+    def essence(seen: _Seen) -> object:
+        members = [dataclasses.replace(one, age=None) for _, queue in seen.queues for one in queue]
+        return members, seen.kept
 
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with connected(settings) as client:
         if is_watch:
             watch(look, display, essence=essence, redraw=not as_json)
         found = look()
     display(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """What one look shows of a name, or of a tree of them."""
+
+    queues: Queues
+    kept: list[Kept] = dataclasses.field(default_factory=list)
+
+
+def _kept_of(client: Client, name: str) -> list[Kept]:
+    """What is kept under ``name``; nothing where that can't be, or may not be read."""
+    with suppress(Unsupported, AuthenticationFailed):
+        return filled(client, client.kept(name))
+    return []
 
 
 def _matches(name: str, patterns: list[str]) -> bool:
@@ -164,12 +226,13 @@ def _steps(name: str) -> list[str]:
     return name.split("/")
 
 
-def _print_queues(queues: Queues, patterns: list[str], *, as_json: bool, is_tree: bool) -> None:
-    lines = [_line(name, queue_view) for name, queue_view in queues]
+def _print_lines(
+    lines: list[dict[str, Any]], patterns: list[str], *, as_json: bool, is_tree: bool
+) -> None:
     if as_json:
         echo(json.dumps(lines))
     elif lines:
-        columns = ("NAME", "HOLDERS", "WAITERS", "TOKEN", "HOLDER")
+        columns = ("NAME", "KIND", "HOLDERS", "WAITERS", "TOKEN", "HOLDER")
         rows = [[dashed(line[column.lower()]) for column in columns] for line in lines]
         if is_tree:
             rows = [row for name, row in _branches({str(row[0]): row for row in rows})]
@@ -193,18 +256,40 @@ def _branches(rows: dict[str, list[object]]) -> Iterator[tuple[str, list[object]
                 yield node, ["  " * depth + (steps[depth] or "/"), *rest]
 
 
-def _print_queue(name: str, queue_view: tuple[QueueMember, ...], *, as_json: bool) -> None:
+#: What those do that hold their place in a queue of a kind.
+_HOLDS: Final[Mapping[str | None, str]] = {
+    "election": "leads",
+    "group": "is there",
+    "barrier": "is there",
+    "double barrier": "is there",
+}
+
+
+def _print_queue(
+    name: str,
+    queue_view: tuple[QueueMember, ...],
+    kind: str | None,
+    kept: list[Kept],
+    *,
+    as_json: bool,
+) -> None:
     if as_json:
-        document = {"name": name, "contenders": [_document(one) for one in queue_view]}
+        document = {
+            "name": name,
+            "kind": kind,
+            "contenders": [_document(one) for one in queue_view],
+            "kept": [{"kind": one.kind, "state": one.state} for one in kept],
+        }
         echo(json.dumps(document))
-    elif queue_view:
+        return
+    if queue_view:
         has_values = any(map(_value, queue_view))
         print_table(
             ("", "STATE", "MODE", "TOKEN", "AGE", "OWNER", *["VALUE"] * has_values, "SESSION"),
             [
                 [
                     one.position,
-                    "holds" if one.holding else "waits",
+                    _HOLDS.get(kind, "holds") if one.holding else "waits",
                     mode_of(one),
                     dashed(one.token),
                     age(one.age),
@@ -217,8 +302,10 @@ def _print_queue(name: str, queue_view: tuple[QueueMember, ...], *, as_json: boo
             texts=("OWNER", "VALUE"),
             bold=1,
         )
-    else:
+    elif not kept:
         complain(f"nobody holds {name!r} or waits for it")
+    for one in kept:
+        echo(f"{one.kind}: {state_of(one)}")
 
 
 def _is_near(name: str, path: str) -> bool:
@@ -255,11 +342,12 @@ def _print_tree(path: str, queues: Queues, *, as_json: bool) -> None:
         complain(f"nobody holds {path!r}, or anything above or below it")
 
 
-def _line(name: str, queue_view: tuple[QueueMember, ...]) -> dict[str, Any]:
+def _line(name: str, queue_view: tuple[QueueMember, ...], scheme: str) -> dict[str, Any]:
     holding = [one for one in queue_view if one.holding]
     head = holding[0] if holding else None
     return {
         "name": name,
+        "kind": kind_of(queue_view, scheme),
         "holders": len(holding),
         "waiters": len(queue_view) - len(holding),
         "token": head.token if head else None,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from coordlock.cli.child import Child, CommandFailed
+from coordlock.cli.completion import complete_work_queue, completed_by
 from coordlock.cli.exits import Exit, complain, killed_by
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import grace_option, grant_options, seconds, waiting_options
@@ -87,7 +88,7 @@ def parser() -> Parser:
         example="coordlock queue take mails --retry-delay 1m -- ./send.sh",
     )
     parser.has_rest = True
-    parser.argument("name", metavar="NAME")
+    completed_by(parser.argument("name", metavar="NAME"), complete_work_queue)
     parser.option(
         "--count",
         type=whole(1, 2**31),

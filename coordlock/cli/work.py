@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 import time
 from dataclasses import asdict
 from typing import Final
 
+from coordlock.cli.completion import complete_work_queue, completed_by
 from coordlock.cli.connection import connected
+from coordlock.cli.data import given, in_json, shortened
 from coordlock.cli.exits import Exit, complain
+from coordlock.cli.kept import counted, work_queues
 from coordlock.cli.options import as_json as as_json_option
 from coordlock.cli.options import seconds, service_options, settings_of
 from coordlock.cli.parser import Group, NotAcquired, Parser, UsageError, whole
@@ -25,11 +27,9 @@ __all__ = ["parser"]
 _COMMANDS: Final = {
     "put": "Put items at the end of the work queue NAME.",
     "take": "Run COMMAND for each item of the work queue NAME.",
-    "ls": "List the items of the work queue NAME.",
+    "ls": "List the work queues, or the items of the work queue NAME.",
     "retry": "Put dead items of the work queue NAME again.",
 }
-#: How much of an item's data a table shows, in characters.
-_SHOWN: Final = 40
 
 
 def parser() -> Group:
@@ -69,6 +69,11 @@ def _queue(*, url: str | None, connect_timeout: float | None) -> int:
     return Exit.USAGE
 
 
+def _name_argument(parser: Parser, nargs: str | None = None) -> None:
+    """The name of a work queue."""
+    completed_by(parser.argument("name", metavar="NAME", nargs=nargs), complete_work_queue)
+
+
 def _put_parser() -> Parser:
     parser = Parser(
         "coordlock queue put",
@@ -76,7 +81,7 @@ def _put_parser() -> Parser:
         usage="NAME [OPTIONS] [DATA]...",
         example="coordlock queue put mails 'to: ann' --delay 5m",
     )
-    parser.argument("name", metavar="NAME")
+    _name_argument(parser)
     parser.argument("data", metavar="DATA", nargs="*")
     parser.flag("--lines", help="Each line of stdin is an item.")
     parser.option(
@@ -113,7 +118,7 @@ def _put(
         raise UsageError("--lines is for items from stdin, and DATA are others")
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         queue = client.work_queue(name, max_depth=max_depth)
-        items = [one.encode("utf-8", "surrogateescape") for one in data]
+        items = [given(one) for one in data]
         if not data:
             read = sys.stdin.buffer
             items = [line.rstrip(b"\r\n") for line in read] if lines else [read.read()]
@@ -137,10 +142,10 @@ def _ls_parser() -> Parser:
     parser = Parser(
         "coordlock queue ls",
         _ls,
-        usage="[OPTIONS] NAME",
+        usage="[OPTIONS] [NAME]",
         example="coordlock queue ls mails --dead",
     )
-    parser.argument("name", metavar="NAME")
+    _name_argument(parser, "?")
     parser.flag("--dead", help="Those that were taken as often as they may be.")
     parser.option(
         "--limit",
@@ -156,17 +161,22 @@ def _ls_parser() -> Parser:
 
 def _ls(
     *,
-    name: str,
+    name: str | None,
     dead: bool,
     limit: int,
     url: str | None,
     connect_timeout: float | None,
     as_json: bool,
 ) -> None:
-    """List the items of the work queue NAME.
+    """List the work queues, or the items of the work queue NAME.
 
     Those at work come first, then those that wait, in order, then those with a delay.
     """
+    if name is None:
+        if dead:
+            raise UsageError("--dead is for the items of one queue: say which, by its NAME")
+        _list_queues(url, connect_timeout, as_json=as_json)
+        return
     check_name(name)
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         queue = client.work_queue(name)
@@ -176,29 +186,34 @@ def _ls(
         echo(json.dumps({"name": name, **asdict(stats), "items": list(map(_document, items))}))
         return
     if items:
-        columns = ("id", "state", "attempts", "age", "data", *(["reason"] if dead else []))
+        columns = ("ID", "STATE", "ATTEMPTS", "AGE", "DATA", *["REASON"] * dead)
         rows = [_row(one)[: len(columns)] for one in items]
-        print_table(columns, rows, texts=("data", "reason"))
-    counts = ", ".join(f"{number} {state}" for state, number in asdict(stats).items())
-    complain(f"{name!r}: {counts}")
+        print_table(columns, rows, texts=("DATA", "REASON"))
+    complain(f"{name!r}: {counted(asdict(stats))}")
+
+
+def _list_queues(url: str | None, connect_timeout: float | None, *, as_json: bool) -> None:
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        found = [
+            {"name": one, **asdict(client.work_queue(one).stats())} for one in work_queues(client)
+        ]
+    if as_json:
+        echo(json.dumps(found))
+    elif found:
+        columns = [name.upper() for name in found[0]]
+        print_table(columns, [list(one.values()) for one in found], texts=("NAME",))
+    else:
+        complain("there is no work queue")
 
 
 def _row(item: WorkItem) -> tuple[object, ...]:
-    text = item.data[: 4 * _SHOWN].decode("utf-8", "backslashreplace")
-    shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
     old = age(max(0.0, time.time() - item.put_at))
-    return item.id, item.state, item.attempts, old, shown, item.reason
+    return item.id, item.state, item.attempts, old, shortened(item.data), item.reason
 
 
 def _document(item: WorkItem) -> dict[str, object]:
-    """``item`` for JSON: data that are no text come in base64, under another name."""
-    document: dict[str, object] = asdict(item)
-    try:
-        document["data"] = item.data.decode()
-    except UnicodeDecodeError:
-        document["data"] = None
-        document["base64"] = base64.b64encode(item.data).decode()
-    return document
+    """``item`` for JSON."""
+    return {**asdict(item), **in_json(item.data)}
 
 
 def _retry_parser() -> Parser:
@@ -208,7 +223,7 @@ def _retry_parser() -> Parser:
         usage="NAME [OPTIONS] [ID]...",
         example="coordlock queue retry mails 17",
     )
-    parser.argument("name", metavar="NAME")
+    _name_argument(parser)
     parser.argument("ids", metavar="ID", nargs="*")
     parser.flag("--all", dest="is_all", help="All that are dead now.")
     service_options(parser)

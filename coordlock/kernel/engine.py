@@ -231,12 +231,15 @@ class Engine:
 
     def holds_any(self, caller: Caller) -> bool:
         """Whether ``caller`` was granted something that is not released."""
-        return bool(self._actors.get(caller))
+        return bool(self.held_by(caller))
 
     def held_by(self, caller: Caller) -> list[Ticket]:
-        """What ``caller`` was granted and is not released."""
+        """What ``caller`` was granted and is not released.
+
+        What is being removed goes whatever the caller waits for, also where it comes late.
+        """
         with self.lock:
-            return list(self._actors.get(caller, ()))
+            return [one for one in self._actors.get(caller, ()) if not one.is_leaving]
 
     def deduplicated(self, snapshot: Snapshot) -> Snapshot:
         """``snapshot`` with the client's own contenders, which it keeps anyway, not with copies."""

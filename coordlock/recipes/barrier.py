@@ -6,13 +6,13 @@ from typing import Final
 
 from coordlock.access import Access
 from coordlock.model.names import check_name
-from coordlock.recipes.party import Party, check_parties, queues_of
+from coordlock.recipes.party import FOLDER, Party, check_parties, queues_of
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
 
-__all__ = ["AsyncBarrier", "Barrier"]
+__all__ = ["FOLDER", "AsyncBarrier", "Barrier"]
 
 
 class _BaseBarrier(Resident, shown="Barrier"):

@@ -14,7 +14,10 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 
-__all__ = ["AsyncCounter", "Counter"]
+__all__ = ["FOLDER", "AsyncCounter", "Counter"]
+
+#: Where all of them are kept.
+FOLDER: Final = "@counters"
 
 
 class _BaseCounter(Resident, shown="Counter"):
@@ -54,7 +57,7 @@ class _BaseCounter(Resident, shown="Counter"):
 
     @property
     def _record(self) -> Record:
-        return Record(self._access.engine, "@counters", self.name)
+        return Record(self._access.engine, FOLDER, self.name)
 
     def _begin(self, news: Callable[[], None]) -> Observation[Listing]:
         return self._record.follow(news)

@@ -179,7 +179,6 @@ class _BaseElection(Resident, Generic[T], shown="Election"):
             log.warning("election %r: %s; campaigns again", self.name, lost)
         finally:
             self._leading.pop(term, None)
-            term._abandon()  # Ctrl-C may have come before its block was entered
 
     def _next_term(self, cancellation: Cancellation | None) -> Steps[T | None]:
         """Campaign until elected, whatever the service does; None once ``cancellation`` came."""
@@ -273,13 +272,16 @@ class Election(_BaseElection[Term]):
         """
         stop = self.cancellation if cancellation is None else cancellation
         while (term := self._elected(stop)) is not None:
-            with self._body(term), term:
-                if inspect.iscoroutine(result := lead(term)):
-                    result.close()  # else Python warns that it was never awaited
-                    raise TypeError(
-                        f"{lead!r} is a coroutine function, which would lead after the "
-                        "resignation: take an election of coordlock.connect_async()"
-                    )
+            try:
+                with self._body(term), term:
+                    if inspect.iscoroutine(result := lead(term)):
+                        result.close()  # else Python warns that it was never awaited
+                        raise TypeError(
+                            f"{lead!r} is a coroutine function, which would lead after the "
+                            "resignation: take an election of coordlock.connect_async()"
+                        )
+            finally:
+                term._abandon()  # Ctrl-C may have come before its block was entered
 
 
 class AsyncElection(_BaseElection[AsyncTerm]):
@@ -313,6 +315,9 @@ class AsyncElection(_BaseElection[AsyncTerm]):
         """
         stop = self.cancellation if cancellation is None else cancellation
         while (term := await self._elected(stop)) is not None:
-            with self._body(term):
-                async with term, term.cancel_on_loss():
-                    await lead(term)
+            try:
+                with self._body(term):
+                    async with term, term.cancel_on_loss():
+                        await lead(term)
+            finally:
+                term._abandon()

@@ -15,7 +15,10 @@ from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
 
-__all__ = ["AsyncGate", "Gate"]
+__all__ = ["FOLDER", "AsyncGate", "Gate"]
+
+#: Where all of them are kept.
+FOLDER: Final = "@gates"
 
 
 class _BaseGate(Resident, shown="Gate"):
@@ -71,7 +74,7 @@ class _BaseGate(Resident, shown="Gate"):
 
     @property
     def _record(self) -> Record:
-        return Record(self._access.engine, "@gates", self.name)
+        return Record(self._access.engine, FOLDER, self.name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} at {self._access.settings}>"

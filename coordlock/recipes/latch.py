@@ -15,7 +15,10 @@ from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
 
-__all__ = ["AsyncLatch", "Latch"]
+__all__ = ["FOLDER", "AsyncLatch", "Latch"]
+
+#: Where all of them are kept.
+FOLDER: Final = "@latches"
 
 
 class _BaseLatch(Resident, shown="Latch"):
@@ -75,7 +78,7 @@ class _BaseLatch(Resident, shown="Latch"):
 
     @property
     def _record(self) -> Record:
-        return Record(self._access.engine, "@latches", self.name)
+        return Record(self._access.engine, FOLDER, self.name)
 
     def _left_of(self, value: Any) -> int:
         """How many are left in what the record keeps. Raises `QueueMismatch`."""

@@ -58,8 +58,10 @@ from coordlock.runtime.clock import sleep, within
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 
-__all__ = ["MOST", "Party", "check_parties", "queues_of"]
+__all__ = ["FOLDER", "MOST", "Party", "check_parties", "queues_of"]
 
+#: Where the records of all barriers are kept.
+FOLDER: Final = "@barriers"
 #: How many parties a barrier may have: etcd takes 128 operations in one transaction.
 MOST: Final = 100
 #: Seconds after which a party writes the trip in place of the last of them.
@@ -98,7 +100,7 @@ class Party:
         self._kind: Final = kind
         self._queues: Final = queues_of(engine)
         self._service: Final = data.of(engine.backend)
-        self._key: Final = f"{engine.data_root}/@barriers/{escape(name)}"
+        self._key: Final = f"{engine.data_root}/{FOLDER}/{escape(name)}"
         self._ticket: Ticket | None = None
         #: How many were there when it was last seen, this one too.
         self._there = 1

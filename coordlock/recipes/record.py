@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, TypeVar
 
-from coordlock.backend import Expect, Listing, Observation, Put, data
+from coordlock.backend import Expect, Listing, Observation, Put, Stored, data
 from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
@@ -35,7 +35,7 @@ from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 
-__all__ = ["Record"]
+__all__ = ["Record", "value_of"]
 
 T = TypeVar("T")
 
@@ -69,6 +69,18 @@ class _Content:
         last[writer.id] = writer.number, answer
         listed = [[id, *one] for id, one in last.items()][-_REMEMBERED:]
         return json.dumps({"value": value, "last": listed}, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, stored: Stored) -> _Content:
+        """What is ``stored``. Raises ValueError, TypeError or KeyError for no record."""
+        fields: Any = json.loads(stored.data)
+        last = {str(id): (int(number), answer) for id, number, answer in fields["last"]}
+        return cls(fields["value"], last)
+
+
+def value_of(stored: Stored) -> Any:
+    """The value of the record that is ``stored``. Raises as `_Content.decode`."""
+    return _Content.decode(stored).value
 
 
 class Record:
@@ -165,9 +177,7 @@ class Record:
         if found is None:
             return 0, _Content()
         try:
-            fields: Any = json.loads(found.data)
-            last = {str(id): (int(number), answer) for id, number, answer in fields["last"]}
-            return found.version, _Content(fields["value"], last)
+            return found.version, _Content.decode(found)
         except (ValueError, TypeError, KeyError):
             what = f"the key {self.key!r} is not as coordlock writes it"
             raise BackendError(str(self._engine.settings), what) from None

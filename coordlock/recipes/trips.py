@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from coordlock.backend import Listing
+from coordlock.backend import Listing, Stored
 from coordlock.errors import BackendError
 
 __all__ = ["Trips"]
@@ -76,9 +76,14 @@ class Trips:
         if found is None:
             return cls()
         try:
-            fields: Any = json.loads(found.data)
-            cohorts = {int(number): [str(id) for id in ids] for number, ids in fields["trips"]}
-            return cls(found.version, int(fields["whole_from"]), cohorts)
+            return cls.decode(found)
         except (ValueError, TypeError, KeyError):
             what = f"the key {key!r} is not as coordlock writes it"
             raise BackendError(service, what) from None
+
+    @classmethod
+    def decode(cls, stored: Stored) -> Trips:
+        """What is ``stored``. Raises ValueError, TypeError or KeyError for what is none."""
+        fields: Any = json.loads(stored.data)
+        cohorts = {int(number): [str(id) for id in ids] for number, ids in fields["trips"]}
+        return cls(stored.version, int(fields["whole_from"]), cohorts)

@@ -1,5 +1,7 @@
 """What counters and latches promise on every backend that keeps data, sync and async.
 
+And that what they and others keep is found by its name.
+
 Subclass `CounterContract` as `coordlock.testing.lock_contract.LockContract`.
 """
 
@@ -12,7 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import BarrierTimeout, ClientClosed, QueueMismatch
+from coordlock import BarrierTimeout, ClientClosed, Kept, QueueMismatch
+from coordlock.backend import Put
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
@@ -133,3 +136,42 @@ class CounterContract(ClientSuite):
         with pytest.raises(ClientClosed):
             waiting.result(BOUND)
         assert client.latch(name, 1).left() == 1
+
+    # What is kept
+
+    def test_what_is_kept_is_told_by_name_and_kind(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        assert client.kept(name) == ()
+        client.counter(name).add(42)
+        client.latch(name, 3).count_down()
+        client.gate(name).close()
+        for passing in [start(client.barrier(name, 1).wait, BOUND) for _ in range(2)]:
+            passing.result(BOUND)
+        client.work_queue(name).put(b"an item")
+        client.work_queue(f"{name}/é").put(b"later", delay=60)
+        mine = (
+            Kept(name, "barrier", {"trips": 2}),
+            Kept(name, "counter", {"number": 42}),
+            Kept(name, "gate", {"open": False}),
+            Kept(name, "latch", {"left": 2, "count": 3}),
+            Kept(name, "work queue", {}),
+        )
+        assert other.kept(name) == mine
+        beside = Kept(f"{name}/é", "work queue", {})
+        assert [one for one in other.kept() if one.name.startswith(name)] == [*mine, beside]
+
+    def test_who_only_looks_at_a_name_keeps_nothing_there(self, client: Any, name: str) -> None:
+        assert client.counter(name).get() == 0
+        assert client.gate(name).is_open()
+        assert client.latch(name, 2).left() == 2
+        assert client.work_queue(name).try_take() is None
+        assert client.work_queue(name).depth() == 0
+        assert client.kept(name) == ()
+
+    def test_what_another_program_has_written_is_kept_without_a_state(
+        self, client: Any, name: str
+    ) -> None:
+        engine = client._access.engine
+        engine.backend.write([Put(f"{engine.data_root}/@counters/{name}", b"42")]).result(BOUND)
+        assert client.kept(name) == (Kept(name, "counter", None),)

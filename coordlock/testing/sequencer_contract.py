@@ -77,6 +77,7 @@ class SequencerContract(ClientSuite):
             "a b:lock:1",
             "a:what:1",
             "a:lock:1x",
+            "a" * 1000 + ":lock:1",
         ):
             with pytest.raises(coordlock.InvalidSequencer, match=r"grant\.sequencer"):
                 client.verify_token(text)

@@ -46,6 +46,21 @@ def test_nothing_is_said_where_the_service_cannot_tell(cli: Cli) -> None:
         assert completed(cli, "coordlock show ni") == []
 
 
+def test_keys_of_values_are_completed(cli: Cli) -> None:
+    for key in ("/shop/limit", "/shop/live", "/shop/db/host"):
+        assert cli.run("value", "set", key, "x").returncode == 0
+    assert completed(cli, "coordlock value get /shop/li") == ["/shop/limit", "/shop/live"]
+    assert completed(cli, "coordlock value set /shop/db/") == ["/shop/db/host"]
+    assert completed(cli, "coordlock value get nowhere") == []
+
+
+def test_names_of_work_queues_are_completed(cli: Cli) -> None:
+    for name in ("mails", "moves", "orders"):
+        assert cli.run("queue", "put", name, "x").returncode == 0
+    for command in ("ls", "take", "put", "retry"):
+        assert completed(cli, f"coordlock queue {command} m") == ["mails", "moves"]
+
+
 def test_modes_and_the_files_of_the_command_are_completed(cli: Cli) -> None:
     assert completed(cli, "coordlock run --mode P") == ["PR", "PW"]
     (cli.directory / "migrate.sh").touch()

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import coordlock
+from coordlock.backend import Data
 from testbed.servers.etcd import Etcd, EtcdServer
 from testbed.servers.ports import free_port
 from testbed.servers.zookeeper import ZooKeeper
@@ -33,9 +35,36 @@ def findings(cli: Cli, status: int = 0, *arguments: str) -> dict[str, list[dict[
 def test_all_is_well_on_this_machine(cli: Cli) -> None:
     found = findings(cli)
     assert found["lock"][0]["state"] == "ok"
+    assert found["data"][0]["state"] == "ok"
+    assert "work queues" not in found
     assert "this machine only" in found["reach"][0]["detail"]
     assert "COORDLOCK_URL" in found["configuration"][0]["detail"]
     assert cli.run("ls", "--json").stdout == "[]\n"
+    assert cli.run("ls", "--kept", "--json").stdout == "[]\n"
+
+
+def test_dead_items_of_work_queues_are_a_warning(cli: Cli) -> None:
+    cli.run("queue", "put", "q", "one", "two")
+    assert findings(cli)["work queues"][0]["state"] == "ok"
+    cli.run("queue", "take", "q", "--count", "1", "--max-attempts", "1", "--", "false")
+    [finding] = findings(cli)["work queues"]
+    assert finding["state"] == "warning"
+    assert "in 'q' (1)" in finding["detail"]
+    assert "queue retry" in finding["advice"]
+    cli.run("queue", "retry", "q", "--all")
+    assert findings(cli)["work queues"][0]["state"] == "ok"
+
+
+def test_it_leaves_no_data_behind(
+    etcd: Etcd, zookeeper: ZooKeeper, root: str, tmp_path: Path
+) -> None:
+    for service in (etcd, zookeeper):
+        url = service.url_for(root)
+        assert findings(Cli(url, tmp_path))["data"][0]["state"] == "ok"
+        with coordlock.connect(url) as client:
+            backend = client._access.engine.backend
+            assert isinstance(backend, Data)
+            assert not [key for key in backend.read(f"{root}/").result(60).values if "@" in key]
 
 
 def test_all_is_well_on_servers(
@@ -44,6 +73,7 @@ def test_all_is_well_on_servers(
     for service in (etcd, zookeeper):
         found = findings(Cli(service.url_for(root), tmp_path))
         assert found["lock"][0]["state"] == "ok"
+        assert found["data"][0]["state"] == "ok"
         assert found["time-to-live"][0]["state"] == "ok"
         assert "median" in found["round trip"][0]["detail"]
         assert found["service"][0]["detail"][-1:].strip()

@@ -33,8 +33,8 @@ def test_ls_lists_the_names_in_use(cli: Cli) -> None:
         assert listed[0]["token"] == jobs["token"]
         assert listed[0]["holder"].endswith(" first")
         plain = cli.run("ls").stdout.splitlines()
-        assert plain[0].split() == ["NAME", "HOLDERS", "WAITERS", "TOKEN", "HOLDER"]
-        assert plain[1].split()[:3] == ["jobs", "1", "1"]
+        assert plain[0].split() == ["NAME", "KIND", "HOLDERS", "WAITERS", "TOKEN", "HOLDER"]
+        assert plain[1].split()[:4] == ["jobs", "lock", "1", "1"]
     assert json.loads(cli.run("ls", "--json").stdout) == []
 
 
@@ -116,7 +116,7 @@ def test_a_table_fits_the_terminal_and_tokens_stay_whole(cli: Cli) -> None:
     with cli.holding("x", "--label", label):
         (holder,) = cli.show("x")
         token, session = str(holder["token"]), holder["session"]
-        for command, narrowest in ((["show", "x"], 72), (["ls"], 60)):
+        for command, narrowest in ((["show", "x"], 72), (["ls"], 67)):
             for width in (40, narrowest - 1, narrowest, 80):
                 lines = [plain(line) for line in screen(cli, width, *command)]
                 assert [line for line in lines if len(line) > width] == []

@@ -115,9 +115,26 @@ def test_a_delayed_item_is_listed_with_its_time(cli: Cli) -> None:
     assert (found["delayed"], item["state"]) == (1, "delayed")
     assert 3500 < item["due"] - item["put_at"] < 3700
     table = cli.run("queue", "ls", "q")
-    assert table.stdout.splitlines()[0].split() == ["id", "state", "attempts", "age", "data"]
+    assert table.stdout.splitlines()[0].split() == ["ID", "STATE", "ATTEMPTS", "AGE", "DATA"]
     assert table.stdout.splitlines()[1].split()[:3] == ["d1", "delayed", "0"]
     assert table.stderr == "coordlock: 'q': 0 waiting, 0 taken, 1 delayed, 0 dead\n"
+
+
+def test_work_queues_are_listed(cli: Cli) -> None:
+    assert cli.run("queue", "ls").stderr == "coordlock: there is no work queue\n"
+    assert cli.run("queue", "ls", "--json").stdout == "[]\n"
+    put(cli, "one", "two")
+    cli.run("queue", "put", "later/é", "three", "--delay", "1h")
+    cli.run("queue", "take", "q", "--count", "1", "--max-attempts", "1", "--", "false")
+    assert json.loads(cli.run("queue", "ls", "--json").stdout) == [
+        {"name": "later/é", "waiting": 0, "taken": 0, "delayed": 1, "dead": 0},
+        {"name": "q", "waiting": 1, "taken": 0, "delayed": 0, "dead": 1},
+    ]
+    assert [line.split() for line in cli.run("queue", "ls").stdout.splitlines()] == [
+        ["NAME", "WAITING", "TAKEN", "DELAYED", "DEAD"],
+        ["later/é", "0", "0", "1", "0"],
+        ["q", "1", "0", "0", "1"],
+    ]
 
 
 def test_a_signal_ends_the_command_and_gives_the_item_back(cli: Cli, tmp_path: Path) -> None:
@@ -172,6 +189,7 @@ def test_a_command_that_does_not_exist_is_no_fault_of_the_items(cli: Cli) -> Non
         ("queue", "put", ""),
         ("queue", "put", "q", "x", "--lines"),
         ("queue", "retry", "q"),
+        ("queue", "ls", "--dead"),
         ("queue", "retry", "q", "x"),
         ("queue", "take", "q", "--count", "0", "--", "true"),
         ("queue", "sing"),

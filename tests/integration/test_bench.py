@@ -1,15 +1,19 @@
-"""The benchmark's crowd and its counts, on real services."""
+"""The benchmark's crowd, its counts, its failovers and its groups, on real services."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 
 import coordlock
+from bench.contestants.our_group import EtcdGroup, ZooKeeperGroup
 from bench.crowd import Crowd
+from bench.failover import CANDIDATES, Pair
 from bench.http_frames import HttpFrames
 from bench.services import HEARTBEATS
 from coordlock.testing.frames import Framer
@@ -97,3 +101,25 @@ def test_calls_of_a_real_gateway_are_counted(etcd: Etcd) -> None:
     expected = {"put": 3, "range": 3, "deleterange": 1}
     assert sent.requests == expected
     assert sent.replies == expected
+
+
+def test_a_killed_leader_is_followed_and_replaced_in_each_round(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    [entrant] = [one for one in CANDIDATES if one.service == "local"]
+    pair = Pair(entrant, str(tmp_path), "/bench")
+    try:
+        for _ in range(2):
+            failover = pair.failover()
+            assert min(failover.removed, failover.led, failover.handoff) > 0
+    finally:
+        pair.stop()
+
+
+def test_all_members_of_a_storm_are_counted(endpoint: Endpoint, root: str) -> None:
+    kind = EtcdGroup if endpoint.scheme == "etcd" else ZooKeeperGroup
+    with closing(kind(endpoint.hosts[0], root)) as group:
+        group.gather(members=5)
+        for name in ("one", "two"):
+            assert min(group.storm(name, threads=2)) > 0
+        with coordlock.connect(endpoint.url(root)) as client:
+            assert client.group("one").members() == ()

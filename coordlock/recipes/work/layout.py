@@ -1,6 +1,6 @@
 """Where a work queue keeps what: the keys of its records and items, and nothing of their meaning.
 
-Everything lies below ``<data root>/@work/<escaped name>/``::
+The key ``<data root>/@work/<escaped name>`` is there when the queue is. Below it lies the rest::
 
     state/tail  state/head  state/bell      what changes: read, and followed, in one step
     items/<segment>/<id>                    an item, until it is done
@@ -25,6 +25,7 @@ from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.model.names import escape, internal
 
 __all__ = [
+    "FOLDER",
     "Attempt",
     "ItemId",
     "Layout",
@@ -35,6 +36,8 @@ __all__ = [
     "opening",
 ]
 
+#: Whose keys are named as the work queues.
+FOLDER: Final = "@work"
 #: How many numbers in a row share a folder of items, or a bucket of a shelf; and how many folders
 #: or buckets of the dead there are.
 _SEGMENT: Final = 256
@@ -119,7 +122,9 @@ class Layout:
     """The keys, and the names of the queues, of the work queue ``name``."""
 
     def __init__(self, data_root: str, name: str) -> None:
-        base = f"{data_root}/@work/{escape(name)}"
+        base = f"{data_root}/{FOLDER}/{escape(name)}"
+        #: There from the first put on.
+        self.mark: Final = base
         self.name: Final = name
         #: The queue of the consumers: its holder takes next.
         self.takers: Final = internal(f"take-{escape(name)}")

@@ -147,7 +147,7 @@ class Producer:
                 raise refused
             if not batch:
                 return
-            tail, operations = self._operations(batch, state.tail)
+            tail, operations = self._operations(batch, state)
             try:
                 expected = Expect(self._layout.tail, state.versions[0])
                 yield self._desk.service.write([expected, *operations])
@@ -177,8 +177,9 @@ class Producer:
                 parcel.id.fail(WorkQueueFull(self._layout.name, parcel.limit))
         return admitted
 
-    def _operations(self, batch: list[Parcel], tail: Tail) -> tuple[Tail, list[Operation]]:
+    def _operations(self, batch: list[Parcel], state: State) -> tuple[Tail, list[Operation]]:
         """The next tail, and all that is written with it."""
+        tail, is_first = state.tail, not state.versions[0]
         delayed = sum(1 for parcel in batch if parcel.delay > 0)
         after = tail.after(self._name, self._operation, len(batch) - delayed, delayed)
         now, layout = time.time(), self._layout
@@ -191,6 +192,8 @@ class Producer:
                 operations += layout.later.adding(bucket_at(due, id), Attempt(id, 0), record)
                 operations.append(Put(layout.bell, b""))
             operations += parcel.also
+        if is_first:
+            operations.append(Put(layout.mark, b""))
         return after, list(dict.fromkeys(operations))  # several may mark the same bucket
 
     def _tell(self, batch: list[Parcel], tail: Tail, last: BackendUnavailable | None) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -50,6 +51,14 @@ def proxy(etcd: Etcd) -> Iterator[FaultProxy]:
 def party(join: Join, proxy: FaultProxy, root: str) -> Party:
     """Through the proxy."""
     return join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s")
+
+
+def watches_in(etcd: Etcd) -> int:
+    """How many watches the server has, by its own account."""
+    with urlopen(f"http://{etcd.endpoint.hosts[0]}/metrics", timeout=10) as reply:
+        lines = reply.read().decode().splitlines()
+    [count] = [one for one in lines if one.startswith("etcd_debugging_mvcc_watcher_total ")]
+    return int(count.split()[1])
 
 
 def keys(etcd: Etcd, root: str) -> list[str]:

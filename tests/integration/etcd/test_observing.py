@@ -26,7 +26,7 @@ from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
-from tests.integration.etcd.conftest import EtcdClient, Join
+from tests.integration.etcd.conftest import EtcdClient, Join, watches_in
 
 #: With this time-to-live a client looks once in a second.
 QUICK = "3s"
@@ -161,6 +161,46 @@ def test_a_watch_that_comes_too_late_for_history_begins_with_another_reading(
     eventually(lambda: values(observed) == {"a": b"2", "b": b"2"})
     put(other, a="3")(folder)
     eventually(lambda: values(observed) == {"a": b"3", "b": b"2"} and is_fresh(observed))
+
+
+# Observers that come again
+
+
+def test_who_observes_again_needs_no_other_watch_and_sees_the_present_at_first(
+    observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
+) -> None:
+    follow(observer, folder).cancel()
+    before = proxy.counts()
+    # The fault: what the watch tells is on its way for a while.
+    trap = proxy.on_reply(
+        "Watch", lambda connection, _: setattr(connection.replies, "is_held", True)
+    )
+    put(other, a="1")(folder)
+    eventually(lambda: trap.sprung)
+    seen: list[dict[str, bytes] | None] = []
+    observed = observer.follow(folder, lambda: seen.append(values(observed)))
+    proxy.heal()
+    eventually(lambda: is_fresh(observed) and seen)
+    assert seen[0] == {"a": b"1"}
+    put(other, a="2")(folder)
+    eventually(lambda: values(observed) == {"a": b"2"})
+    assert requests(proxy.counts() - before, "Watch") == 0
+
+
+def test_a_place_that_nobody_observes_any_more_is_not_watched_for_ever(
+    server: EtcdServer, join: Join, root: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordlock_etcd.observing._LINGERS", 0.2)
+    backend = backend_of(join(server.url_for(root, ttl="60s")))
+    observed = follow(backend, folder)
+    assert watches_in(server) == 1
+    for _ in range(3):
+        observed.cancel()
+        observed = follow(backend, folder)
+    assert watches_in(server) == 1
+    observed.cancel()
+    eventually(lambda: watches_in(server) == 0)
+    assert values(follow(backend, folder)) == {}
 
 
 # Large revisions

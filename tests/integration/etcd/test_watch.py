@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
-from urllib.request import urlopen
 
 import pytest
 from coordlock_etcd import EtcdBackend, requests
@@ -14,7 +13,7 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.watcher import Watcher
 
 from coordlock.log import flush
-from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
@@ -22,7 +21,7 @@ from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.order import is_told_in_order
 from testbed.servers.etcd import Etcd, EtcdServer
-from tests.integration.etcd.conftest import Join
+from tests.integration.etcd.conftest import Join, watches_in
 
 
 class Told:
@@ -67,14 +66,6 @@ def watched(party: Party, contender: Contender, snapshot: Snapshot, *waiters: Co
     party.backend.withdraw(entry).result(BOUND)
     assert probe.once.wait(BOUND)
     return told
-
-
-def watches_in(etcd: Etcd) -> int:
-    """How many watches the server has, by its own account."""
-    with urlopen(f"http://{etcd.endpoint.hosts[0]}/metrics", timeout=10) as reply:
-        lines = reply.read().decode().splitlines()
-    [count] = [one for one in lines if one.startswith("etcd_debugging_mvcc_watcher_total ")]
-    return int(count.split()[1])
 
 
 def watcher_of(party: Party) -> Watcher:
@@ -309,6 +300,97 @@ def test_no_departure_is_in_doubt_once_the_own_watch_has_caught_up(
     other.backend.withdraw(holder).result(BOUND)
     assert told.once.wait(BOUND)
     assert told.in_order is True
+
+
+def late_watch(party: Party, other: Party) -> tuple[Entry, Told]:
+    """Watches a contender of ``other``'s, after something else was written to etcd."""
+    entry, contender, snapshot = other.enqueue("q")
+    other.enqueue("elsewhere")
+    told = Told()
+    party.backend.watch(contender, snapshot.revision, told)
+    return entry, told
+
+
+def hurried(party: Party, other: Party) -> None:
+    """Lets contenders leave before etcd lets the watch catch up, until the watcher notes it."""
+    watched(party, *other.enqueue("r")[1:])  # its stream is up
+    while not watcher_of(party)._hurries_until:
+        entry, told = late_watch(party, other)
+        other.backend.withdraw(entry).result(BOUND)
+        other.enqueue("elsewhere")
+        assert told.once.wait(BOUND)
+
+
+def readings(counts: Counts) -> int:
+    return counts.requests["Txn"] + counts.requests["Range"]
+
+
+def test_a_watch_that_is_late_costs_no_reading_where_departures_take_their_time(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    watched(watcher, *other.enqueue("r")[1:])
+    with proxy.counting() as sent:
+        entry, told = late_watch(watcher, other)
+        watched(watcher, *other.enqueue("s")[1:])  # by now it has been filed
+        other.backend.withdraw(entry).result(BOUND)
+        assert told.once.wait(BOUND)
+    assert readings(sent) == 1, "the probe's enqueueing"
+
+
+def test_after_a_departure_that_was_told_late_a_reading_tells_what_a_watch_has_missed(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    hurried(watcher, other)
+    with proxy.counting() as sent:
+        entry, contender, snapshot = other.enqueue("q")
+        other.backend.withdraw(entry).result(BOUND)
+        told = Told()
+        watcher.backend.watch(contender, snapshot.revision, told)
+        assert told.once.wait(BOUND)
+    assert told.in_order is False
+    assert readings(sent) == 1
+
+
+def test_after_a_departure_that_was_told_late_a_watch_that_has_missed_nothing_goes_on(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    hurried(watcher, other)
+    before = proxy.counts()
+    entry, told = late_watch(watcher, other)
+    eventually(lambda: (proxy.counts() - before).replies["Txn"] == 1, "the key is read")
+    assert told.times == 0
+    other.backend.withdraw(entry).result(BOUND)
+    assert told.once.wait(BOUND)
+    assert told.times == 1
+
+
+def test_after_a_departure_that_was_told_late_nothing_is_read_for_a_watch_in_time(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    hurried(watcher, other)
+    before = proxy.counts()
+    entry, contender, snapshot = other.enqueue("q")
+    told = Told()
+    watcher.backend.watch(contender, snapshot.revision, told)
+    eventually(lambda: (proxy.counts() - before).replies["Watch"], "it is filed")
+    other.backend.withdraw(entry).result(BOUND)
+    assert told.once.wait(BOUND)
+    assert readings(proxy.counts() - before) == 0
+
+
+def test_a_watch_from_the_present_on_is_replayed_where_its_stream_breaks(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    hurried(watcher, other)
+    entry, told = late_watch(watcher, other)
+    watched(watcher, *other.enqueue("s")[1:])
+    proxy.refuse()
+    proxy.drop_connections()
+    eventually(lambda: watcher.listener.events)
+    other.backend.withdraw(entry).result(BOUND)
+    proxy.heal()
+    assert told.once.wait(BOUND)
+    assert told.times == 1
 
 
 def test_departures_that_are_told_as_they_happen_are_in_order(

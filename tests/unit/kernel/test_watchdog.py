@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from coordlock_memory import MemoryService
+from coordlock_memory import Fault, MemoryService
 
 from coordlock.errors import CoordlockError, DeadlockDetected
 from coordlock.grant import Grant
@@ -121,3 +121,24 @@ def test_what_was_published_in_between_may_have_ended_the_circle(
         assert not waiting.done
     world.advance(30.0)
     assert isinstance(waiting.error, DeadlockDetected)
+
+
+def test_what_was_released_is_not_kept_though_an_old_request_makes_it_anew(world: World) -> None:
+    one, two = world.party(), world.party()
+    one.network.faults.inject("enqueue", Fault.LOSE_REQUEST, 1)
+    call = one.run(acquisition(one.engine, {"a": Mode.PR}, None, this_thread()))
+    world.advance(0.5)  # it is sent again
+    ghost = call.result
+    ghost.withdraw()
+    world.advance(1.5)  # it was removed again after one second, and is to be after five
+    converting = acquired(two, "a", Convertible(Mode.PR))
+    acquired(two, "b", Mode.EX)
+    # The fault: the request was not lost, and is done now.
+    world.service.enqueue(ghost.session.id, ghost.entries[0])
+    conversion = two.run(converting._convert(Mode.EX, None))
+    waiting = one.run(acquisition(one.engine, {"b": Mode.EX}, None, this_thread()))
+    world.advance(2.5)  # the looks for a deadlock begin after a second
+    assert (conversion.done, waiting.done) == (False, False), "the ghost is in the way"
+    world.advance(5)
+    assert (conversion.done, waiting.done) == (True, False), "the ghost was removed"
+    assert conversion.error is None

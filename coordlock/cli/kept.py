@@ -1,0 +1,63 @@
+"""What is kept under names though nobody may be there: for ``ls``, ``show`` and ``doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from coordlock.cli.table import print_table
+from coordlock.client import Client
+
+if TYPE_CHECKING:
+    from coordlock.recipes.kept import Kept  # which loads all recipes
+
+__all__ = ["counted", "document_of", "filled", "print_kept", "state_of", "work_queues"]
+
+
+def work_queues(client: Client) -> list[str]:
+    """The names of the work queues."""
+    return [one.name for one in client.kept() if one.kind == "work queue"]
+
+
+def filled(client: Client, kept: Iterable[Kept]) -> list[Kept]:
+    """What is ``kept``, with what is in the work queues."""
+    return [
+        replace(one, state=asdict(client.work_queue(one.name).stats()))
+        if one.kind == "work queue"
+        else one
+        for one in kept
+    ]
+
+
+def print_kept(kept: Iterable[Kept]) -> None:
+    """A table with what is `filled`."""
+    rows = [(one.name, one.kind, state_of(one)) for one in kept]
+    print_table(("NAME", "KIND", "STATE"), rows, texts=("NAME", "STATE"))
+
+
+def document_of(one: Kept) -> dict[str, Any]:
+    """What is `filled`, for JSON."""
+    return {"name": one.name, "kind": one.kind, "state": one.state}
+
+
+def state_of(one: Kept) -> str:
+    """The state of what is `filled`, in words."""
+    match one.kind, one.state:
+        case _, None:
+            return "not as coordlock writes it"
+        case "barrier", {"trips": trips}:
+            return f"passed {trips} time{'s' * (trips != 1)}"
+        case "counter", {"number": number}:
+            return str(number)
+        case "gate", {"open": is_open}:
+            return "open" if is_open else "closed"
+        case "latch", {"left": left, "count": count}:
+            return f"{left} of {count} left" if left else f"open, {count} of {count} counted down"
+        case _, counts:
+            return counted(counts)
+
+
+def counted(items: Mapping[str, int]) -> str:
+    """How many items of a work queue are where, in words."""
+    return ", ".join(f"{number} {state}" for state, number in items.items())

@@ -1,0 +1,323 @@
+"""``coordlock value``: small data under keys, such as a configuration."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from coordlock.backend import Stored
+from coordlock.cli.completion import asked, completed_by
+from coordlock.cli.connection import connected
+from coordlock.cli.data import given, in_json, shortened, text_of
+from coordlock.cli.exits import Exit, complain
+from coordlock.cli.options import as_json as as_json_option
+from coordlock.cli.options import service_options, settings_of
+from coordlock.cli.parser import Group, Parser, whole
+from coordlock.cli.table import print_table
+from coordlock.cli.text import echo, printable
+from coordlock.client import Client
+from coordlock.errors import VersionMismatch
+from coordlock.recipes.values import ValuesView
+
+__all__ = ["parser"]
+
+_COMMANDS: Final = {
+    "get": "Print what is kept under KEY.",
+    "set": "Keep DATA under KEY.",
+    "delete": "Keep nothing under KEY any more.",
+    "ls": "List the keys in FOLDER.",
+    "watch": "Follow what is kept under KEY, or in FOLDER.",
+}
+
+
+def parser() -> Group:
+    """The parser of the group."""
+    group = Group(
+        "coordlock value",
+        _value,
+        usage="COMMAND [ARGS]...",
+        commands=_COMMANDS,
+        load=_load,
+        example="coordlock value set /shop/limit 20",
+    )
+    service_options(group)
+    return group.finished()
+
+
+def _load(name: str) -> Parser:
+    parsers = {
+        "get": _get_parser,
+        "set": _set_parser,
+        "delete": _delete_parser,
+        "ls": _ls_parser,
+        "watch": _watch_parser,
+    }
+    return parsers[name]()
+
+
+def _value(*, url: str | None, connect_timeout: float | None) -> int:
+    """Read, change and follow values, such as a configuration.
+
+    Values are small data under keys. A KEY is an absolute path, outside of the root of the locks.
+    Data are shown where a command is given their KEY, and otherwise only with --data.
+    """
+    echo(parser().format_help(), end="", err=True)
+    return Exit.USAGE
+
+
+def _key_argument(parser: Parser, metavar: str = "KEY") -> None:
+    completed_by(parser.argument("key", metavar=metavar), _complete_key)
+
+
+def _complete_key(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """The keys that start with ``prefix``, in its folder."""
+    folder = prefix.rpartition("/")[0] + "/"
+    keys = asked(parsed_args, lambda client: list(client.values(folder).get()))
+    return [key for key in keys if key.startswith(prefix)]
+
+
+def _get_parser() -> Parser:
+    parser = Parser(
+        "coordlock value get",
+        _get,
+        usage="[OPTIONS] KEY",
+        example="coordlock value get /shop/limit",
+    )
+    _key_argument(parser)
+    service_options(parser)
+    as_json_option(parser)
+    return parser.finished()
+
+
+def _get(*, key: str, url: str | None, connect_timeout: float | None, as_json: bool) -> int:
+    """Print what is kept under KEY.
+
+    A terminal shows a line, in which control characters and what is no UTF-8 are escaped. Elsewhere
+    the data come byte by byte. The exit status is 1 if nothing is kept.
+    """
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        stored = client.value(key).get()
+    if as_json:
+        echo(json.dumps(_document(key, stored)))
+    elif stored is None:
+        complain(f"nothing is kept under {key!r}")
+    elif sys.stdout.isatty():
+        echo(text_of(stored.data))
+    else:
+        sys.stdout.buffer.write(stored.data)
+        sys.stdout.buffer.flush()
+    return Exit.FAILED if stored is None else Exit.OK
+
+
+def _if_version_option(parser: Parser) -> None:
+    parser.option(
+        "--if-version",
+        type=whole(0, 2**63 - 1),
+        metavar="N",
+        help="Only if it is at version N, 0 for none; the exit status is 1 otherwise.",
+    )
+
+
+def _set_parser() -> Parser:
+    parser = Parser(
+        "coordlock value set",
+        _set,
+        usage="[OPTIONS] KEY [DATA]",
+        example="coordlock value set /shop/limit 20 --if-version 3",
+    )
+    _key_argument(parser)
+    parser.argument("data", metavar="DATA", nargs="?")
+    _if_version_option(parser)
+    service_options(parser)
+    return parser.finished()
+
+
+def _set(
+    *,
+    key: str,
+    data: str | None,
+    if_version: int | None,
+    url: str | None,
+    connect_timeout: float | None,
+) -> int:
+    """Keep DATA under KEY.
+
+    It takes the place of what is kept there. Without DATA, what stdin holds is kept, byte by byte:
+    for secrets, which an argument would show in the list of processes.
+    """
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        value = client.value(key)  # a wrong key is told before stdin is read
+        kept = sys.stdin.buffer.read() if data is None else given(data)
+        return _written(lambda: value.set(kept, expect=if_version))
+
+
+def _delete_parser() -> Parser:
+    parser = Parser(
+        "coordlock value delete",
+        _delete,
+        usage="[OPTIONS] KEY",
+        example="coordlock value delete /shop/limit",
+    )
+    _key_argument(parser)
+    _if_version_option(parser)
+    service_options(parser)
+    return parser.finished()
+
+
+def _delete(
+    *, key: str, if_version: int | None, url: str | None, connect_timeout: float | None
+) -> int:
+    """Keep nothing under KEY any more.
+
+    Nothing happens where nothing is kept.
+    """
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        return _written(lambda: client.value(key).delete(expect=if_version))
+
+
+def _written(write: Callable[[], None]) -> int:
+    try:
+        write()
+    except VersionMismatch as mismatch:
+        complain(mismatch)
+        return Exit.FAILED
+    return Exit.OK
+
+
+def _data_flag(parser: Parser) -> None:
+    parser.flag("--data", dest="with_data", help="Show what is kept, too.")
+
+
+def _ls_parser() -> Parser:
+    parser = Parser(
+        "coordlock value ls",
+        _ls,
+        usage="[OPTIONS] FOLDER",
+        example="coordlock value ls /shop --data",
+    )
+    _key_argument(parser, "FOLDER")
+    _data_flag(parser)
+    service_options(parser)
+    as_json_option(parser)
+    return parser.finished()
+
+
+def _ls(
+    *, key: str, with_data: bool, url: str | None, connect_timeout: float | None, as_json: bool
+) -> None:
+    """List the keys in FOLDER.
+
+    Those directly in it, as they were at one moment: /shop/limit is in /shop, and /shop/db/host is
+    in /shop/db.
+    """
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        found = client.values(key).get()
+    if as_json:
+        echo(json.dumps(_listed(found, with_data=with_data)))
+    elif found:
+        columns = ("KEY", "VERSION", "BYTES", *["DATA"] * with_data)
+        rows = [
+            (one, stored.version, len(stored.data), *[shortened(stored.data)] * with_data)
+            for one, stored in found.items()
+        ]
+        print_table(columns, rows, texts=("KEY", "DATA"))
+    else:
+        complain(f"nothing is kept in {key!r}")
+
+
+def _watch_parser() -> Parser:
+    parser = Parser(
+        "coordlock value watch",
+        _watch,
+        usage="[OPTIONS] KEY|FOLDER/",
+        example="coordlock value watch /shop/limit",
+    )
+    _key_argument(parser)
+    _data_flag(parser)
+    parser.flag("--once", help="Show the state of now, and end.")
+    service_options(parser)
+    as_json_option(parser)
+    return parser.finished()
+
+
+def _watch(
+    *,
+    key: str,
+    with_data: bool,
+    once: bool,
+    url: str | None,
+    connect_timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Follow what is kept under KEY, or in FOLDER.
+
+    A KEY that ends with a slash is a FOLDER. Prints a line for each new version of a KEY, with what
+    is kept. Of a FOLDER it prints one for each key that is added, changed or removed, with its
+    version, and with --data with what is kept. A state that came and went between two lines may be
+    left out; none comes late. With --json each line is a document with the whole state. Ends with
+    Ctrl-C.
+    """
+    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        if key.endswith("/"):
+            lines = _of_folder(client, key, with_data=with_data, as_json=as_json)
+        else:
+            lines = _of_key(client, key, as_json=as_json)
+        for line in lines:
+            echo(line)
+            if once:
+                return
+
+
+def _of_key(client: Client, key: str, *, as_json: bool) -> Iterator[str]:
+    with client.value(key).observe() as states:
+        for stored in states:
+            if as_json:
+                yield json.dumps(_document(key, stored))
+            elif stored is None:
+                yield "nothing is kept"
+            else:
+                yield f"{stored.version}  {text_of(stored.data)}"
+
+
+def _of_folder(client: Client, folder: str, *, with_data: bool, as_json: bool) -> Iterator[str]:
+    with client.values(folder).observe() as views:
+        for view in views:
+            if as_json:
+                values = _listed(view.values, with_data=with_data)
+                yield json.dumps({"folder": folder, "values": values})
+            else:
+                yield "\n".join(_changes(view, with_data=with_data))
+
+
+def _changes(view: ValuesView, *, with_data: bool) -> Iterator[str]:
+    if not view.values:
+        yield "nothing is kept"
+    for key in view.removed:
+        yield f"removed  {printable(key)}"
+    for what, those in (("added", view.added), ("changed", view.changed)):
+        for key, stored in those.items():
+            data = f"  {text_of(stored.data)}" if with_data else ""
+            yield f"{what:<7}  {printable(key)}  {stored.version}{data}"
+
+
+def _document(key: str, stored: Stored | None) -> dict[str, object]:
+    """What is kept under ``key``, for JSON; at version 0 there is nothing."""
+    if stored is None:
+        return {"key": key, "version": 0, "data": None}
+    return {"key": key, "version": stored.version, **in_json(stored.data)}
+
+
+def _listed(values: Mapping[str, Stored], *, with_data: bool) -> list[dict[str, object]]:
+    """All of ``values``, for JSON."""
+    return [
+        {
+            "key": key,
+            "version": stored.version,
+            "bytes": len(stored.data),
+            **(in_json(stored.data) if with_data else {}),
+        }
+        for key, stored in values.items()
+    ]
