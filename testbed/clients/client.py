@@ -8,6 +8,7 @@ connected. It obeys lines on its input:
 * "prove": be granted a lock with either client, print "proven".
 * "drain": begin nothing new, wait until every call is answered and all that was given up is
   withdrawn, print "drained". It may go on to hold one lock that nobody else uses.
+* "agree": let those who observe go on until they are shown what the service tells, print "agreed".
 * "count": write down what there is that can leak, print "counted".
 * "stop", or the end of the input: close both clients and exit.
 
@@ -49,7 +50,7 @@ from coordlock.runtime.driver import completion
 from coordlock.testing.faults.journal import Journal
 from testbed.clients import given
 from testbed.clients.alarm import alarm, install, watch_loop
-from testbed.clients.attempt_log import THREADS, AttemptLog
+from testbed.clients.attempt_log import THREADS
 from testbed.clients.census import Census
 from testbed.clients.connecting import connect
 from testbed.clients.forking import fork_now_and_then
@@ -61,6 +62,20 @@ from testbed.clients.workloads import WORKLOADS
 from testbed.resource.remote import AsyncRemote, Remote
 
 __all__ = ["ClientProcess"]
+
+
+class Hands:
+    """Threads and tasks that come to an end by themselves."""
+
+    def __init__(self) -> None:
+        self.threads: Final[list[threading.Thread]] = []
+        self.tasks: Final[list[asyncio.Task[None]]] = []
+
+    async def join(self) -> None:
+        """Wait until all have ended."""
+        await asyncio.gather(*self.tasks)
+        for thread in self.threads:
+            thread.join()
 
 
 class ClientProcess:
@@ -86,15 +101,18 @@ class ClientProcess:
         self._scribe = Scribe(journal)
         self._workload = WORKLOADS[options.workload](options.locks)
         self._draining = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        self._kept: AttemptLog | None = None
+        self._parting = threading.Event()
+        self._workers = Hands()
+        self._observers = Hands()
         self._leaving = False
         self.census: Final = census
 
     def begin(self) -> None:
         """Set everybody to work."""
         dice = random.Random(self._options.seed)
+        if self._workload.observes:
+            self._start("observer", self._workload.follow, self._observers)
+            self._begin("observer", self._workload.follow, self._observers)
         for number in range(self._workload.threads):
             self._start(f"thread{number}", self._workload.work)
         for number in range(self._workload.tasks):
@@ -123,9 +141,12 @@ class ClientProcess:
     async def drain(self) -> None:
         """Begin nothing new, and wait until all workers have ended."""
         self._draining.set()
-        await asyncio.gather(*self._tasks)
-        for thread in self._threads:
-            thread.join()
+        await self._workers.join()
+
+    async def agree(self) -> None:
+        """Wait until all observers have been shown what the service tells, or wait in vain."""
+        self._parting.set()
+        await self._observers.join()
 
     async def settle(self) -> None:
         """Wait until the service has answered all withdrawals: nobody else waits for these.
@@ -158,8 +179,8 @@ class ClientProcess:
         What is still held is written down no more. Who is still at work ends when he is told.
         """
         self._leaving = True
-        if self._kept is not None:
-            self._kept.forget()
+        for kept in self._scribe.kept:
+            kept.forget()
 
     def _be_visited(self, theirs: given.Given) -> None:
         dice = random.Random(f"{self._options.seed} visitors")
@@ -167,7 +188,12 @@ class ClientProcess:
             self._options.url, theirs, self._scribe, self._draining, dice, self._visitors.append
         )
 
-    def _start(self, name: str, work: Callable[[Worker], Steps[None]]) -> None:
+    def _start(
+        self,
+        name: str,
+        work: Callable[[Worker], Steps[None]],
+        among: Hands | None = None,
+    ) -> None:
         remote = Remote(self._options.resource)
         worker = self._worker(name, self._client, remote)
 
@@ -176,14 +202,19 @@ class ClientProcess:
                 run(work(worker))
             remote.close()
 
-        self._run(name, take_steps)
+        self._run(name, take_steps, among)
 
-    def _run(self, name: str, target: Callable[[], None]) -> None:
+    def _run(self, name: str, target: Callable[[], None], among: Hands | None = None) -> None:
         thread = threading.Thread(target=target, name=f"{THREADS}-{name}", daemon=True)
-        self._threads.append(thread)
+        (among or self._workers).threads.append(thread)
         thread.start()
 
-    def _begin(self, name: str, work: Callable[[Worker], Steps[None]]) -> asyncio.Task[None]:
+    def _begin(
+        self,
+        name: str,
+        work: Callable[[Worker], Steps[None]],
+        among: Hands | None = None,
+    ) -> asyncio.Task[None]:
         remote = AsyncRemote(self._options.resource)
         worker = self._worker(name, self._async_client, remote)
 
@@ -194,7 +225,7 @@ class ClientProcess:
 
         task = asyncio.create_task(take_steps(), name=name)
         task.add_done_callback(_check)
-        self._tasks.append(task)
+        (among or self._workers).tasks.append(task)
         return task
 
     @contextlib.contextmanager
@@ -211,7 +242,8 @@ class ClientProcess:
         client: coordlock.Client | coordlock.AsyncClient,
         remote: Remote | AsyncRemote,
     ) -> Worker:
-        return Worker(name, client, self._scribe, self._draining, remote, self._options.seed)
+        stages, seed = (self._draining, self._parting), self._options.seed
+        return Worker(name, client, self._scribe, stages, remote, seed)
 
     def _keep(self, worker: Worker) -> Steps[None]:
         """Hold a lock of one's own, again and again, and at last through quiescence."""
@@ -224,7 +256,7 @@ class ClientProcess:
             while not (kept.lost or self._draining.is_set()) and time.monotonic() < end:
                 yield from worker.pause(0.1)
             if self._draining.is_set() and not kept.lost:
-                self._kept = kept
+                worker.keep(kept)
             else:
                 yield from worker.release(kept)
 
@@ -264,6 +296,9 @@ async def obey(process: ClientProcess) -> None:
                     await process.drain()
                     await process.settle()
                     print("drained", flush=True)
+                case "agree":
+                    await process.agree()
+                    print("agreed", flush=True)
                 case "count":
                     process.census.repeat()
                     print("counted", flush=True)
@@ -285,6 +320,7 @@ async def serve(options: argparse.Namespace) -> None:
         process.leave()
         await other.close()
         client.close()
+        await process.agree()
         await process.drain()
         await process.settle()
         if theirs is not None:

@@ -21,6 +21,8 @@ log = logging.getLogger("testbed")
 
 #: How long to wait in vain, in seconds: coordlock watches its own contender a moment after a grant.
 _MOMENT: Final = 0.4
+#: How long a first look at a queue may take, in seconds.
+_PATIENCE: Final = 10.0
 
 
 async def connect(
@@ -38,7 +40,7 @@ async def connect(
             other = other or await coordlock.connect_async(url, client=theirs)
             if census := await _warm_up(client, other, journal, given):
                 return client, other, census
-        except EXPECTED as error:
+        except (*EXPECTED, TimeoutError) as error:
             log.warning("once more: %s", error)
         await asyncio.sleep(0.1)
 
@@ -63,6 +65,10 @@ async def _warm_up(
                 await (await other.lock(mine).acquire(_MOMENT)).release()
             # A request that comes during another one may start what that had no need of.
             await asyncio.gather(*(other.queues() for _ in range(20)))
+            with client.group(mine).observe() as seen:
+                seen.next(_PATIENCE)
+            async with other.group(mine).observe() as also_seen:
+                await also_seen.next(_PATIENCE)
             # A given channel has one connection and never makes more.
             own = () if given else (client.settings, other.settings)
             census = Census(journal, own)

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from coordlock.model.claim import Claim
+from coordlock.testing.faults.events import Act
 from coordlock.testing.faults.journal import Journal
 from testbed.clients.attempt_log import AttemptLog
+from testbed.clients.call_log import CallLog
 
 __all__ = ["Scribe"]
 
@@ -21,6 +23,9 @@ class Scribe:
     """Writes down what one client process does. Usable from any thread.
 
     The process' name ends in a number that no other client has, as in "c3".
+
+    Attributes:
+        kept: the attempts whose grants are held through quiescence, to the end.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -29,7 +34,9 @@ class Scribe:
         digits = re.search(r"\d+$", self.name)
         if digits is None:
             raise ValueError(f"a client's name ends in its number, not {self.name!r}")
+        self.kept: Final[list[AttemptLog]] = []
         self._attempts = itertools.count(1)
+        self._calls = itertools.count(1)
         self._operations = itertools.count(1)
         self._values = itertools.count(int(digits[0]) * _SPAN)
 
@@ -47,6 +54,10 @@ class Scribe:
         """A name for an operation."""
         return f"{self.name}-o{next(self._operations)}"
 
+    def call(self, act: Act, of: str, attempt: str = "", values: tuple[int, ...] = ()) -> CallLog:
+        """A new call, which is made at once."""
+        return CallLog(self.journal, f"{self.name}-k{next(self._calls)}", act, of, attempt, values)
+
     def value(self) -> int:
-        """A value to add."""
+        """A value to add, or a mark; greater than those before."""
         return next(self._values)

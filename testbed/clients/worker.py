@@ -19,6 +19,7 @@ from coordlock.errors import (
     Evicted,
     LockLost,
     SessionLost,
+    WorkQueueEmpty,
 )
 from coordlock.lock import AsyncLock, Lock
 from coordlock.model.claim import Claim, Mode, Permit, in_force
@@ -35,9 +36,9 @@ from testbed.clients.steps import Steps
 from testbed.resource.protocol import Answer, Request
 from testbed.resource.remote import AsyncRemote, Remote
 
-__all__ = ["EXPECTED", "Patience", "Worker"]
+__all__ = ["EXPECTED", "Ask", "Patience", "Worker"]
 
-#: What faults may do to those who ask for a lock or release it. Nothing else is expected.
+#: What faults may do to those who ask for a grant or release it. Nothing else is expected.
 EXPECTED: Final = (
     AcquireTimeout,
     BackendUnavailable,
@@ -45,6 +46,7 @@ EXPECTED: Final = (
     Evicted,
     LockLost,
     SessionLost,
+    WorkQueueEmpty,
 )
 #: How often, in steps of 10 ms of this process' own time, to look whether the loss was told.
 _LOOKS: Final = 1000
@@ -62,6 +64,14 @@ class Patience:
     cancelled: float | None = None
 
 
+#: Asks for a grant, for threads or for asyncio; None for "busy".
+Ask = Callable[[Patience], Any]
+
+
+def _asking(lock: Any) -> Ask:
+    return lambda given: lock.try_acquire() if given.once else lock.acquire(given.timeout)
+
+
 class Worker:
     """What a thread or a task needs in order to take the steps of a workload.
 
@@ -70,6 +80,7 @@ class Worker:
         client: for threads or for asyncio.
         scribe: the process'.
         draining: set when nothing new is to be begun.
+        parting: set when all others have ended, and whoever only looks is to end, too.
         remote: the resource, for threads or for asyncio.
     """
 
@@ -78,14 +89,15 @@ class Worker:
         name: str,
         client: Client | AsyncClient,
         scribe: Scribe,
-        draining: threading.Event,
+        stages: tuple[threading.Event, threading.Event],
         remote: Remote | AsyncRemote,
         seed: int,
     ) -> None:
         self.name: Final = name
         self.client: Final = client
         self.scribe: Final = scribe
-        self.draining: Final = draining
+        self.draining: Final = stages[0]
+        self.parting: Final = stages[1]
         self.remote: Final = remote
         self.dice: Final = random.Random(f"{seed} {name}")
         self.is_async: Final = isinstance(client, AsyncClient)
@@ -119,7 +131,7 @@ class Worker:
     def acquire(self, lock: str, claim: Claim, patience: Patience) -> Steps[AttemptLog | None]:
         """Ask for a lock; the attempt if it was granted."""
         attempt = self.scribe.attempt(lock, claim, actor=self.name)
-        grant = yield from self._answered([attempt], self._lock(attempt), patience)
+        grant = yield from self.ask([attempt], _asking(self._lock(attempt)), patience)
         if grant is None:
             return None
         attempt.granted(grant)
@@ -134,7 +146,7 @@ class Worker:
             if self.dice.random() < 0.5
             else self.client.lock(lock, mode=Mode.PR, convertible=True)
         )
-        grant = yield from self._answered([attempt], wanted, patience)
+        grant = yield from self.ask([attempt], _asking(wanted), patience)
         if grant is None:
             return None
         attempt.granted(grant, grant.token)  # the one for fences, as long as it is one
@@ -146,7 +158,7 @@ class Worker:
         """Ask for several locks at once; the attempts if they were granted, else none."""
         claims = {name: in_force(claim) for name, claim in lock.claims.items()}
         attempts = self.scribe.attempts(claims, self.name)
-        grant = yield from self._answered(attempts, lock, patience)
+        grant = yield from self.ask(attempts, _asking(lock), patience)
         if grant is None:
             return []
         for attempt in attempts:
@@ -154,12 +166,10 @@ class Worker:
         assert not attempts[0].withdrawn, f"{grant} was granted to a call that was cancelled"
         return attempts
 
-    def _answered(
-        self, attempts: Sequence[AttemptLog], lock: Any, patience: Patience
-    ) -> Steps[Any]:
-        """What acquiring ``lock`` gives; None where it fails, which is written down."""
+    def ask(self, attempts: Sequence[AttemptLog], ask: Ask, patience: Patience) -> Steps[Any]:
+        """The grant that ``ask`` gives; None where it fails, which is written down."""
         try:
-            grant = yield partial(self._ask, attempts, lock, patience)
+            grant = yield partial(self._ask, attempts, ask, patience)
         except EXPECTED as error:
             for attempt in attempts:
                 attempt.failed(type(error).__name__, str(error))
@@ -207,7 +217,7 @@ class Worker:
         first = attempts[0]
         if first.lost:
             for attempt in attempts:
-                yield from self._until_told(attempt)
+                yield from self.until_told(attempt)
         timeout = 0.05 if self.dice.random() < 0.1 else None
         for attempt in attempts:
             attempt.releasing(self.client.settings.request_timeout if timeout is None else timeout)
@@ -220,7 +230,11 @@ class Worker:
             for attempt in attempts:
                 attempt.released(held)
 
-    def _until_told(self, attempt: AttemptLog) -> Steps[None]:
+    def keep(self, attempt: AttemptLog) -> None:
+        """Hold a grant through quiescence, to the end of the run."""
+        self.scribe.kept.append(attempt)
+
+    def until_told(self, attempt: AttemptLog) -> Steps[None]:
         """Wait for the thread that waits: it must be told of what everybody can see."""
         for _ in range(_LOOKS):
             if attempt.told.is_set():
@@ -234,10 +248,8 @@ class Worker:
             return self.client.semaphore(name, claim.of)
         return self.client.lock(name, mode=claim)
 
-    def _ask(self, attempts: Sequence[AttemptLog], lock: Any, patience: Patience) -> Any:
-        if patience.once:
-            return lock.try_acquire()
-        asked: Any = lock.acquire(patience.timeout)
+    def _ask(self, attempts: Sequence[AttemptLog], ask: Ask, patience: Patience) -> Any:
+        asked = ask(patience)
         if patience.cancelled is None:
             return asked
 

@@ -13,7 +13,7 @@ from coordlock.testing.faults import journal
 from coordlock.testing.faults.events import Quiesced, RunBegan, RunEnded
 from coordlock.testing.faults.journal import Journal
 from testbed.clients.given import SHARING
-from testbed.clients.workloads.guarded import log_final_sets
+from testbed.clients.workloads import WORKLOADS
 from testbed.soak.crew import Crew, NoAnswer, Talker
 from testbed.soak.impasse import Impasse
 from testbed.soak.plan import Plan
@@ -24,7 +24,7 @@ __all__ = ["LOCKS", "Parties", "at_work"]
 #: Few, so that clients contend for them.
 LOCKS: Final = 3
 #: A client process has one for its threads and one for its tasks, unless they share another's.
-_SESSIONS: Final = 2
+_CLIENTS: Final = 2
 #: Seconds in which what servers have kept back is found and removed, and from one look to the next.
 _LATE: Final = 16.0
 _LOOK: Final = 0.5
@@ -48,6 +48,7 @@ class Parties:
         self._subject = subject
         self._plan = plan
         self._stack = stack
+        self._workload = WORKLOADS[plan.workload](LOCKS)
         self._socket = directory / "resource.sock"
         self.root: Final = f"/{plan.name}"
         self.directory: Final = directory
@@ -84,13 +85,14 @@ class Parties:
         return Impasse.of(self._subject.direct_url(self.root), self.directory)
 
     def end(self) -> None:
-        """Count what is left, write down what the resource holds, and stop everybody, in order."""
+        """Let observers catch up, write down what is left, and stop everybody, in order."""
+        self._await_late_requests()
+        self.crew.ask("agree", "agreed")
+        self._workload.log_final(self._subject.direct_url(self.root), self.runner)
         self.crew.ask("count", "counted")
         self._count(baseline=False)
         self.resource.tell("finish")
         self.resource.expect("finished")
-        if self._plan.workload in ("guarded", "convert"):
-            log_final_sets(self._subject.direct_url(self.root), LOCKS, self.runner)
         if self.truth is not None:
             self._await_late_requests()
             self.truth.survey()
@@ -141,7 +143,8 @@ class Parties:
 
     def _count(self, *, baseline: bool) -> None:
         if self.truth is not None:
-            sessions = sum(1 if self._shares(name) else _SESSIONS for name in self.crew.names())
+            own = _CLIENTS * self.truth.each_client
+            sessions = sum(1 if self._shares(name) else own for name in self.crew.names())
             self.truth.count(self.runner, baseline, sessions)
 
     def _shares(self, name: str) -> bool:

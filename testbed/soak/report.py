@@ -119,6 +119,7 @@ class Report:
         figures |= {name: max((one[name] or 0.0 for one in each), default=0.0) for name in _MAXIMA}
         return figures | {
             "acquires_failed": _added(one.failures for one in self.summaries),
+            "calls": _added(one.calls for one in self.summaries),
             "faults": _added(one.faults for one in self.summaries),
             "violations": _added(one.violations for one in self.summaries),
             "violations_by_the_server": self.excused,
@@ -135,6 +136,7 @@ class Report:
         """All figures for people."""
         told = self.figures()
         faults = _added(one.faults for one in self.summaries)
+        calls = _added(one.calls for one in self.summaries)
         versions = ", ".join(sorted({v for one in self.summaries for v in one.versions.values()}))
         by_workload = told["runs_by_workload"]
         violations = _added(one.violations for one in self.summaries)
@@ -152,6 +154,7 @@ class Report:
             "releases": f"{told['releases']:,}",
             "operations": f"{told['offered']:,}, {told['accepted']:,} accepted, "
             f"{told['refused']:,} refused",
+            "calls": f"{sum(calls.values()):,}{_table(calls)}",
             "late operations": f"{told['late']:,}, {told['late_refused']:,} refused, "
             f"{told['late_failed']:,} failed, {told['late_accepted']:,} before the newer one's own",
             "faults": f"{sum(faults.values()):,}{_table(faults)}",

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 from coordlock_etcd.keys import Layout
 
+from coordlock.model.names import internal
 from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
@@ -23,6 +24,9 @@ from testbed.truth.observer import Observer, TruthIncomplete
 
 __all__ = ["EtcdObserver"]
 
+#: How the names of work queues' own queues begin, which hold contenders as those of locks do. What
+#: else begins with "@" under the root is data.
+_OF_WORK_QUEUES: Final = ("@take-", "@work-")
 _WATCHERS: Final = "etcd_debugging_mvcc_watcher_total"
 _STREAMS: Final = "etcd_debugging_mvcc_watch_stream_total"
 
@@ -192,7 +196,8 @@ class EtcdObserver(Observer):
             self._journal.log(ContenderDisappeared, key, revision)
         elif kv["create_revision"] == revision:
             self._there[key] = revision
-            claim = self._layout.contender(lock, key.encode("utf-8", "surrogateescape"))[1]
+            queue = internal(lock[1:]) if lock.startswith(_OF_WORK_QUEUES) else lock
+            claim = self._layout.contender(queue, key.encode("utf-8", "surrogateescape"))[1]
             lease = kv.get("lease", 0)
             session = f"{lease:016x}" if lease else ""
             held = at_first(claim)
@@ -202,6 +207,9 @@ class EtcdObserver(Observer):
         """The name of the lock that ``key`` contends for; None for a key that is no contender."""
         if not key.startswith(self._layout.prefix.decode()):
             return None
+        queue = key.removeprefix(self._layout.prefix.decode()).partition("/")[0]
+        if queue.startswith(_OF_WORK_QUEUES):
+            return queue
         return self._layout.name(key.encode("utf-8", "surrogateescape"))
 
 

@@ -57,6 +57,8 @@ class Observer(ABC):
 
     #: Of what is counted, that of which each client has one.
     per_client: ClassVar[tuple[str, ...]] = ()
+    #: How many of these a client has, once it has observed something.
+    each_client: ClassVar[int] = 1
 
     def __init__(self, root: str, journal: Journal) -> None:
         self._root = root

@@ -53,6 +53,8 @@ class ZooKeeperObserver(Observer):
     """
 
     per_client = ("sessions in ZooKeeper", "connections to ZooKeeper")
+    #: One for its contenders, and one for what it observes: see decision 43.
+    each_client = 2
 
     def __init__(self, nodes: Sequence[ZooKeeperServer], root: str, journal: Journal) -> None:
         super().__init__(root, journal)
@@ -113,10 +115,11 @@ class ZooKeeperObserver(Observer):
                 thread.join()
 
     def counts(self) -> dict[str, int]:
-        """Sessions, connections, and watches on what is not there.
+        """Sessions, connections, and watches on contenders that are not there.
 
         A watch goes with its path, and nobody can have two on one. So those on contenders that are
-        there are few and will go; those on others under the root would stay for good.
+        there are few and will go; those on others would stay for good. What is observed leaves one
+        where it was looked at last, until that changes: on data, and on queues. See decision 43.
         """
         leaders: list[str] = []
         connections: list[str] = []
@@ -137,12 +140,12 @@ class ZooKeeperObserver(Observer):
         for line in watched.splitlines():
             if line.startswith("/"):
                 path = line
-            elif line.strip() and path.startswith(f"{self._root}/") and path not in there:
+            elif line.strip() and self._is_contender(path) and path not in there:
                 watches[path] += 1
         return {
             "sessions in ZooKeeper": int(sessions[1]),
             "connections to ZooKeeper": "\n".join(connections).count(",sid=0x"),
-            "watches in ZooKeeper on no contender": watches.total(),
+            "watches in ZooKeeper on contenders that are gone": watches.total(),
         }
 
     def contradictions(self) -> dict[str, str]:

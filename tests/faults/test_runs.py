@@ -66,7 +66,7 @@ def test_the_promises_hold_under_faults(
     print(judgement.summary.text())
     assert judgement.holds, str(judgement.verdict)
     # Not all: an operator may find nobody to strike.
-    assert len(judgement.summary.faults.keys() & set(faults)) > len(faults) / 2
+    assert len(judgement.summary.faults.keys() & set(faults)) >= len(faults) / 2
     assert judgement.summary.grants
 
 

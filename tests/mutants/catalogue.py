@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from coordlock.testing.faults.violation import Violation
 from tests.mutants import admission, conversion, etcd, loss, recipes, removal, resources, zookeeper
 from tests.mutants.mutant import Mutant, Play
 from tests.simulation.bad_day import BadDay
 
-__all__ = ["MUTANTS", "PLAYED", "SIMULATED"]
+__all__ = ["MUTANTS", "PLAYED", "SIMULATED", "WORKED"]
 
 MUTANTS: Final[dict[str, Mutant]] = {
     name: one
@@ -20,6 +21,11 @@ MUTANTS: Final[dict[str, Mutant]] = {
 #: What the real servers must show.
 PLAYED: Final[list[tuple[Mutant, Play]]] = [
     (one, play) for one in MUTANTS.values() for play in one.played
+]
+
+#: What clients at work must show.
+WORKED: Final[list[tuple[Mutant, str, type[Violation]]]] = [
+    (one, *one.worked) for one in MUTANTS.values() if one.worked is not None
 ]
 
 #: What the simulation must show.

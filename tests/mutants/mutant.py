@@ -40,6 +40,7 @@ class Mutant:
         breaks: what goes wrong for those who use the lock.
         played: how it is caught on real servers.
         simulated: the kinds of locks whose bad days catch it in the simulation.
+        worked: the workload whose clients show it, and the violation that it shows as.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Mutant:
     breaks: str
     played: tuple[Play, ...]
     simulated: tuple[type[BadDay], ...]
+    worked: tuple[str, type[Violation]] | None = None
 
     @property
     def path(self) -> str:
@@ -63,13 +65,17 @@ class Mutant:
 
 
 def mutant(
-    breaks: str, *played: Play, simulated: tuple[type[BadDay], ...] = ()
+    breaks: str,
+    *played: Play,
+    simulated: tuple[type[BadDay], ...] = (),
+    worked: tuple[str, type[Violation]] | None = None,
 ) -> Callable[[Callable[[], Changes]], Mutant]:
     """The mutant that makes the changes of the function below."""
-    assert played or simulated, "a mutant that no suite must catch"
+    assert played or simulated or worked, "a mutant that no suite must catch"
 
     def enter(changes: Callable[[], Changes]) -> Mutant:
-        return Mutant(changes.__name__, changes.__module__, changes, breaks, played, simulated)
+        name, module = changes.__name__, changes.__module__
+        return Mutant(name, module, changes, breaks, played, simulated, worked)
 
     return enter
 

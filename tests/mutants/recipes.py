@@ -1,13 +1,25 @@
-"""Mistakes in what is built of locks: groups, and values that are published anew."""
+"""Mistakes in what is built of locks, and beside them: groups, elections, values, work queues."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
 
+from coordlock.access import Access
+from coordlock.backend import Delete, Expect, Operation
 from coordlock.kernel.publisher import Publisher
+from coordlock.recipes import value
 from coordlock.recipes.membership import BasePresence
+from coordlock.recipes.observer import BaseObserver
+from coordlock.recipes.work.job import AsyncJob, Job
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, resolved, settled
+from coordlock.testing.faults.chains import ForkedChain
+from coordlock.testing.faults.items import DoneTwice
+from coordlock.testing.faults.observers import WentBack
+from coordlock.testing.faults.published import NotThere
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.gathering import Gathering
 
@@ -55,3 +67,48 @@ def publishes_several_at_once() -> Changes:
         return publish(self, make)
 
     return [(Publisher, "publish", at_once)]
+
+
+@mutant("What is published anew is said to be there, and is not.", worked=("gather", NotThere))
+def publishes_what_was_first_for_ever() -> Changes:
+    def publish(self: Publisher, make: Callable[[bytes], bytes]) -> Promise[None]:
+        return resolved(None)
+
+    return [(Publisher, "publish", publish)]
+
+
+@mutant("An observer shows a leader of the past.", worked=("elect", WentBack))
+def shows_what_was_before() -> Changes:
+    """Of every three states, the third one is what the first one was."""
+    show = BaseObserver._shown
+    given: WeakKeyDictionary[BaseObserver[Any], deque[Any]] = WeakKeyDictionary()
+
+    def shown(self: BaseObserver[Any], state: Any) -> Any:
+        last = given.setdefault(self, deque(maxlen=3))
+        now = show(self, state)
+        if not last or last[-1] != now:
+            last.append(now)
+        return last.popleft() if len(last) == 3 else now
+
+    return [(BaseObserver, "_shown", shown)]
+
+
+@mutant("A value is written whatever its version.", worked=("values", ForkedChain))
+def writes_whatever_is_there() -> Changes:
+    send = value.send
+
+    def send_all(access: Access, operations: list[Operation]) -> Steps[None]:
+        yield from send(access, [one for one in operations if not isinstance(one, Expect)])
+
+    return [(value, "send", send_all)]
+
+
+@mutant("An item that is done is taken again.", worked=("work", DoneTwice))
+def gives_back_what_is_done() -> Changes:
+    finish = Job._finish
+
+    def finish_not(self: Any, how: str, operations: list[Operation]) -> Steps[None]:
+        is_done = any(isinstance(one, Delete) for one in operations)
+        yield from finish(self, how, self._returning(0) if is_done else operations)
+
+    return [(kind, "_finish", finish_not) for kind in (Job, AsyncJob)]

@@ -289,6 +289,10 @@ class Search:
         if item is None:  # somebody has deleted it by hand
             yield from self._write([Expect(key, 1), Delete(key)])
             return None
+        if worker.lost is not None:  # while the item was read: the claim is void
+            self.drop_worker()
+            known.look_at, known.left = 0.0, None
+            return None
         return Taken(worker, attempt, item)
 
     def _item(self, id: ItemId) -> Steps[Item | None]:

@@ -1,4 +1,4 @@
-"""The history of a run with faults, and the checkers that say whether the lock kept its promises.
+"""The history of a run with faults, and the checkers that say whether all promises were kept.
 
 A program that runs clients, a resource and faults writes down what they do (`Journal`, with the
 events of `coordlock.testing.faults.events`); all else here are pure functions of what was written::
@@ -49,6 +49,8 @@ resource   `OperationOffered` before it is sent; `OperationAccepted` with the re
            order, `OperationRefused` or `OperationFailed` after the answer
 nemesis    `FaultBegan` before each fault, `FaultHealed` after its end; a client process that
            dies for any reason was KILLED, and its name is not used again
+recipes    `Called` before each call of an election, a group, values or a work queue, `Returned` or
+           `Raised` after it; `Shown` after an observer has given a state; at the end `Present`
 observer   `ContenderAppeared` and `ContenderDisappeared` from the service's record, at any time
 ========== =====================================================================================
 

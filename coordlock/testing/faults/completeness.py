@@ -9,6 +9,8 @@ from itertools import islice
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
 from coordlock.testing.faults.events import (
     AcquireInvoked,
+    Act,
+    Called,
     Event,
     Kind,
     OperationOffered,
@@ -33,10 +35,11 @@ def completeness(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Viol
     * Every event follows from others as `coordlock.testing.faults.events` has it, and is whole.
     * No process acquires or releases after it was seen dead.
     * Every fault is healed before the run quiesces, and none begins after that; nor does an
-      attempt or an operation.
+      attempt, an operation, or a call of a client that changes something.
     * Ground truth that was promised is surveyed after that.
-    * The outcome of every operation is told, by the client or by the resource.
-    * A resource with adds tells its final state after that.
+    * The outcome of every operation is told, by the client or by the resource; of every other
+      call, by the client.
+    * A resource with adds tells its final state after that, and so does all that is observed.
 
     Of a process that was killed, the last line may be missing, and what came of an operation.
     """
@@ -91,6 +94,9 @@ def _untold(history: History) -> Iterator[Incomplete]:
             told = one.accepted or one.refused or one.failed
             if told is None and history.faults.kill(one.offered.process) is None:
                 yield Incomplete("what came of an operation is not told", one.events)
+    for call in history.calls.values():
+        if call.answer is None and call.killed is None:
+            yield Incomplete("what came of a call is not told", call.events)
 
 
 def _after(history: History, quiesced: Event) -> Iterator[Incomplete]:
@@ -98,7 +104,12 @@ def _after(history: History, quiesced: Event) -> Iterator[Incomplete]:
         if fault.ends > quiesced.at:
             yield Incomplete("a fault was not healed in time", together(fault, quiesced))
     for event in history.events:
-        if event.at > quiesced.at and isinstance(event, AcquireInvoked | OperationOffered):
+        begins = isinstance(event, AcquireInvoked | OperationOffered) or (
+            isinstance(event, Called)
+            and event.act not in (Act.OBSERVE, Act.READ)
+            and event.process in history.clients
+        )
+        if begins and event.at > quiesced.at:
             yield Incomplete("something was begun after quiescence", (quiesced, event))
     if history.has_truth:
         surveyed = history.truth.surveyed
@@ -113,3 +124,7 @@ def _after(history: History, quiesced: Event) -> Iterator[Incomplete]:
         if early:
             what = f"the final state of {resource.name} was told before quiescence"
             yield Incomplete(what, (early[0], quiesced))
+    for of in sorted({one.of for one in history.called(Act.OBSERVE, Act.PUT)}):
+        present = history.presents.get(of)
+        if present is None or present.at < quiesced.at:
+            yield Incomplete(f"the final state of {of} is not told", together(present))

@@ -21,6 +21,8 @@ __all__ = [
     "FOREVER",
     "AcquireFailed",
     "AcquireInvoked",
+    "Act",
+    "Called",
     "ContenderAppeared",
     "ContenderDisappeared",
     "Counted",
@@ -37,13 +39,17 @@ __all__ = [
     "OperationFailed",
     "OperationOffered",
     "OperationRefused",
+    "Present",
     "Quiesced",
+    "Raised",
     "Reach",
     "ReleaseAcknowledged",
     "ReleaseFailed",
     "ReleaseSent",
+    "Returned",
     "RunBegan",
     "RunEnded",
+    "Shown",
     "Surveyed",
     "Withdrawn",
 ]
@@ -286,6 +292,78 @@ class FinalValue(Event):
 
     resource: str
     value: int
+
+
+# Elections, groups, values and work queues. ``call`` names one call in the whole run. What is put,
+# written or published is a mark: a number that nothing else in the run has.
+
+
+class Act(Enum):
+    """What is called, and which numbers are passed and returned.
+
+    A *state* is that of an election, the token and the mark of the leader; of a group, those of
+    each member; of values, the number of each key, its version and its mark.
+    """
+
+    PUBLISH = "publish"  #: a mark, by ``attempt``: to campaign, to proclaim; to join, to update
+    OBSERVE = "observe"  #: nothing; `Shown` has each state. It returns when it is given up
+    READ = "read"  #: nothing; returns the state
+    WRITE = "write"  #: for each key its number, the version that is expected, and the mark
+    PUT = "put"  #: the mark, and 1 if the item is delayed, else 0; returns the item's id
+    TAKE = "take"  #: nothing; returns the item's id, which attempt at it this is, and the mark
+    DONE = "done"  #: the item's id, by ``attempt``, which took it
+    NACK = "nack"  #: the same
+
+
+@dataclass(frozen=True, slots=True)
+class Called(Event):
+    """Before the call.
+
+    ``of`` is the election's or the group's name, the work queue's, or that of the folder of values.
+    ``attempt`` is the term, the membership or the job that it belongs to.
+    """
+
+    call: str
+    act: Act
+    of: str
+    attempt: str = ""
+    values: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Returned(Event):
+    """After the call has returned."""
+
+    call: str
+    values: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Raised(Event):
+    """After the call has raised. It may have been done, or may be yet, as the error says."""
+
+    call: str
+    error: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown(Event):
+    """After an observer has given the next state."""
+
+    call: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Present(Event):
+    """The state after quiescence, as the service tells it; of a work queue the marks that it has.
+
+    After all that the dead have left has gone, and after all observers have had their time.
+    """
+
+    of: str
+    values: tuple[int, ...]
 
 
 # The nemesis. ``fault`` names one fault in the whole run.

@@ -37,6 +37,7 @@ class Summary:
         grants, losses, releases: how many were granted; lost; released and acknowledged.
         failures: acquires that failed, by error.
         offered, accepted, refused: operations on the resources. Others had no known outcome.
+        calls: how many calls of elections, groups, values and work queues have returned, by kind.
         late: operations offered when a newer, conflicting grant had been made already.
         late_refused, late_failed, late_accepted: how many of them were refused; failed, as they do
             where the service itself refuses; were accepted, because they came before the newer
@@ -68,6 +69,7 @@ class Summary:
     offered: int
     accepted: int
     refused: int
+    calls: dict[str, int]
     late: int
     late_refused: int
     late_failed: int
@@ -101,6 +103,7 @@ class Summary:
             "losses": str(self.losses),
             "releases": str(self.releases),
             "operations": f"{self.offered}, {self.accepted} accepted, {self.refused} refused",
+            "calls": f"{sum(self.calls.values())}{_table(self.calls)}",
             "late operations": f"{self.late}, {self.late_refused} refused, "
             f"{self.late_failed} failed, {self.late_accepted} before the newer one's own",
             "faults": f"{sum(self.faults.values())}{_table(self.faults)}",
@@ -143,6 +146,7 @@ def summary(history: History, verdict: Verdict, bounds: Bounds = DEFAULT_BOUNDS)
         offered=len(operations),
         accepted=sum(one.accepted is not None for one in operations),
         refused=sum(one.refused is not None for one in operations),
+        calls=dict(Counter(one.act.value for one in history.calls.values() if one.returned)),
         late=len(late),
         late_refused=sum(one.refused is not None for one in late),
         late_failed=sum(one.accepted is None and one.refused is None for one in late),

@@ -7,9 +7,12 @@ from functools import cached_property
 from typing import Any, Final
 
 from coordlock.testing.faults.attempt import Attempt, Told
+from coordlock.testing.faults.call import Call
 from coordlock.testing.faults.events import (
     AcquireFailed,
     AcquireInvoked,
+    Act,
+    Called,
     ContenderAppeared,
     ContenderDisappeared,
     Counted,
@@ -25,12 +28,16 @@ from coordlock.testing.faults.events import (
     OperationFailed,
     OperationOffered,
     OperationRefused,
+    Present,
     Quiesced,
+    Raised,
     ReleaseAcknowledged,
     ReleaseFailed,
     ReleaseSent,
+    Returned,
     RunBegan,
     RunEnded,
+    Shown,
     Surveyed,
     Withdrawn,
 )
@@ -50,6 +57,8 @@ class History:
         torn: whose last lines were not whole.
         attempts: every call of acquire, by its name, in the order of the calls.
         resources: every resource with the operations on it, by its name.
+        calls: every other call, by its name, in the order of the calls.
+        presents: the states after quiescence, by what they are of.
         faults: what the nemesis did.
         truth: what the service says.
         counts: of what can leak, in the order of time.
@@ -62,6 +71,8 @@ class History:
         self.torn: Final = tuple(torn)
         self.attempts: Final[dict[str, Attempt]] = {}
         self.resources: Final[dict[str, Resource]] = {}
+        self.calls: Final[dict[str, Call]] = {}
+        self.presents: Final[dict[str, Present]] = {}
         self.counts: Final[list[Counted]] = []
         self.strays: Final[list[tuple[Event, str]]] = []
         self.began: RunBegan | None = None
@@ -84,6 +95,8 @@ class History:
         self.clients: Final = frozenset(one.process for one in self.attempts.values())
         for attempt in self.attempts.values():
             attempt.killed = self.faults.kill(attempt.process)
+        for call in self.calls.values():
+            call.killed = self.faults.kill(call.process)
 
     @property
     def origin(self) -> int:
@@ -117,6 +130,10 @@ class History:
         for attempt in self.attempts.values():
             locks.setdefault(attempt.lock, []).append(attempt)
         return locks
+
+    def called(self, *acts: Act) -> list[Call]:
+        """The calls of these kinds."""
+        return [one for one in self.calls.values() if one.act in acts]
 
     def life(self, attempt: Attempt) -> Life | None:
         """The contender of ``attempt`` in the service, where its token is known."""
@@ -161,6 +178,9 @@ class History:
             **dict.fromkeys(answers, self._answer),
             FinalSet: self._finish,
             FinalValue: self._finish,
+            Called: self._call,
+            **dict.fromkeys((Returned, Raised, Shown), self._tell_call),
+            Present: self._present,
             FaultBegan: self._break,
             FaultHealed: self._heal,
             ContenderAppeared: self._appearances.append,
@@ -222,6 +242,23 @@ class History:
 
     def _resource(self, name: str) -> Resource:
         return self.resources.setdefault(name, Resource(name))
+
+    def _call(self, event: Called) -> None:
+        if event.call in self.calls:
+            self._stray(event, "there was a call of this name")
+        self.calls[event.call] = Call(event)
+
+    def _tell_call(self, event: Returned | Raised | Shown) -> None:
+        call = self.calls.get(event.call)
+        if call is None:
+            self._stray(event, "the call was not made before")
+        elif not call.take(event):
+            self._stray(event, "it does not follow from what was told of the call before")
+
+    def _present(self, event: Present) -> None:
+        if event.of in self.presents:
+            self._stray(event, "the state was told before")
+        self.presents[event.of] = event
 
     def _break(self, event: FaultBegan) -> None:
         if event.fault in self._faults:

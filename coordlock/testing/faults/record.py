@@ -12,7 +12,7 @@ from typing import Any, Final, get_type_hints
 
 from coordlock.model.claim import Claim, Convertible, Mode, Permit, parse_marker
 from coordlock.testing.faults import events
-from coordlock.testing.faults.events import Event, Kind, Reach
+from coordlock.testing.faults.events import Act, Event, Kind, Reach
 
 __all__ = ["decode", "encode"]
 
@@ -108,6 +108,7 @@ _BY_TYPE: Final[dict[Any, Callable[[Any], Any]]] = {
     str: _text,
     bool: _truth,
     Claim: _claim,
+    Act: Act,
     Kind: Kind,
     Reach: Reach,
     tuple[int, ...]: lambda value: tuple(map(_integer, _list(value))),

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
+from coordlock.testing.faults.chains import chains
 from coordlock.testing.faults.completeness import completeness
 from coordlock.testing.faults.exclusion import exclusion
 from coordlock.testing.faults.fifo import fifo
 from coordlock.testing.faults.history import History
+from coordlock.testing.faults.items import items
 from coordlock.testing.faults.leaks import leaks
 from coordlock.testing.faults.linearizability import decides, linearizability
 from coordlock.testing.faults.liveness import liveness
 from coordlock.testing.faults.loss import loss
+from coordlock.testing.faults.observers import observers
+from coordlock.testing.faults.published import published
 from coordlock.testing.faults.register import register
 from coordlock.testing.faults.release import release
 from coordlock.testing.faults.sets import sets
@@ -37,6 +41,10 @@ CHECKERS: Final[dict[str, Callable[[History, Bounds], list[Violation]]]] = {
     "tokens": tokens,
     "liveness": liveness,
     "leaks": leaks,
+    "observers": observers,
+    "published": published,
+    "chains": chains,
+    "items": items,
     "linearizability": linearizability,
 }
 #: Those that the ground truth adds to.

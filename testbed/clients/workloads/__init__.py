@@ -7,12 +7,16 @@ from typing import Final
 from testbed.clients.workloads.convert import Convert
 from testbed.clients.workloads.crowd import Crowd
 from testbed.clients.workloads.deadlock import Deadlock
+from testbed.clients.workloads.elect import Elect
+from testbed.clients.workloads.gather import Gather
 from testbed.clients.workloads.guarded import Guarded
 from testbed.clients.workloads.modes import Modes
 from testbed.clients.workloads.permits import Permits
 from testbed.clients.workloads.queue import Queue
 from testbed.clients.workloads.register import Register
 from testbed.clients.workloads.several import Multi, Tree
+from testbed.clients.workloads.values import Values
+from testbed.clients.workloads.work import Work
 from testbed.clients.workloads.workload import Workload
 
 __all__ = ["WORKLOADS"]
@@ -28,4 +32,8 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "tree": Tree,
     "deadlock": Deadlock,
     "convert": Convert,
+    "elect": Elect,
+    "gather": Gather,
+    "values": Values,
+    "work": Work,
 }

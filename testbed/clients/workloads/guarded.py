@@ -23,7 +23,7 @@ from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker
 from testbed.clients.workloads.workload import Workload
 
-__all__ = ["Guarded", "log_final_sets"]
+__all__ = ["Guarded"]
 
 #: Adds per key.
 _FULL: Final = 50
@@ -100,19 +100,17 @@ class Guarded(Workload):
                 return key, stored, json.loads(stored.data)
             self._numbers[attempt.lock] = max(self._numbers[attempt.lock], number + 1)
 
+    def log_final(self, url: str, journal: Journal) -> None:
+        with coordlock.connect(url) as client, client.lock("final").acquire(60) as grant:
+            for lock in self.locks:
+                for number in count():
+                    # Also the one after the last: adds to it may have been tried.
+                    key = _key(client.settings.root, lock, number)
+                    found = grant.read(key)
+                    journal.final_set(key, json.loads(found.data) if found else [])
+                    if found is None:
+                        break
+
 
 def _key(root: str, lock: str, number: int) -> str:
     return f"{root}-data/{lock}/{number}"
-
-
-def log_final_sets(url: str, locks: int, journal: Journal) -> None:
-    """Read all sets and write them down, after quiescence. Raises `coordlock.CoordlockError`."""
-    with coordlock.connect(url) as client, client.lock("final").acquire(60) as grant:
-        for lock in Guarded(locks).locks:
-            for number in count():
-                # Also the one after the last: adds to it may have been tried.
-                key = _key(client.settings.root, lock, number)
-                found = grant.read(key)
-                journal.final_set(key, json.loads(found.data) if found else [])
-                if found is None:
-                    break

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+from coordlock.testing.faults.journal import Journal
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker
@@ -18,6 +19,8 @@ class Workload(ABC):
     #: How many workers of each kind a client has.
     threads: ClassVar[int] = 2
     tasks: ClassVar[int] = 3
+    #: Whether a thread and a task of each client `follow`.
+    observes: ClassVar[bool] = False
 
     def __init__(self, locks: int) -> None:
         self.locks = [f"lock{number}" for number in range(locks)]
@@ -31,6 +34,13 @@ class Workload(ABC):
         while not worker.draining.is_set():
             yield from self.round(worker)
             yield from worker.pause(worker.dice.random() * 0.05)
+
+    def follow(self, worker: Worker) -> Steps[None]:
+        """Observe what the workers do, also while they end, and until nothing is news any more."""
+        yield from ()
+
+    def log_final(self, url: str, journal: Journal) -> None:
+        """Write down what the service holds in the end. Raises `coordlock.CoordlockError`."""
 
 
 def hold(worker: Worker, attempt: AttemptLog) -> Steps[None]:

@@ -7,6 +7,8 @@ from coordlock.testing.faults.bounds import Bounds
 from coordlock.testing.faults.events import (
     AcquireFailed,
     AcquireInvoked,
+    Act,
+    Called,
     ContenderAppeared,
     ContenderDisappeared,
     Counted,
@@ -23,12 +25,16 @@ from coordlock.testing.faults.events import (
     OperationFailed,
     OperationOffered,
     OperationRefused,
+    Present,
     Quiesced,
+    Raised,
     Reach,
     ReleaseAcknowledged,
     ReleaseSent,
+    Returned,
     RunBegan,
     RunEnded,
+    Shown,
     Surveyed,
 )
 from coordlock.testing.faults.history import History
@@ -165,6 +171,38 @@ class Story:
             self.add(OperationRefused((at + 1) * MS, process, one, refused_by))
         if failed:
             self.add(OperationFailed((at + 1) * MS, process, one, "ConnectionError"))
+
+    def call(
+        self,
+        process: str,
+        act: Act,
+        *values: int,
+        at: int = 0,
+        attempt: str = "",
+        returned: tuple[int, ...] | None = (),
+        raised: str = "",
+    ) -> None:
+        """A call of an election, a group, values or a work queue, answered a millisecond later.
+
+        With neither an error that is ``raised`` nor anything ``returned``, it is not answered.
+        """
+        one = self.name("call")
+        self.add(Called(at * MS, process, one, act, self.lock, attempt, values))
+        if raised:
+            self.add(Raised((at + 1) * MS, process, one, raised))
+        elif returned is not None:
+            self.add(Returned((at + 1) * MS, process, one, returned))
+
+    def observe(self, process: str, *states: tuple[int, ...], closed: int | None = END) -> None:
+        """An observer that is shown ``states``, a millisecond after each other."""
+        one = self.name("call")
+        self.add(Called(0, process, one, Act.OBSERVE, self.lock))
+        self.add(*(Shown(at * MS, process, one, shown) for at, shown in enumerate(states, 100)))
+        if closed is not None:
+            self.add(Returned(closed * MS, process, one))
+
+    def present(self, *values: int) -> None:
+        self.add(Present((QUIET + 1) * MS, "runner", self.lock, values))
 
     def final_set(self, *values: int, resource: str = "ledger") -> None:
         self.add(FinalSet((QUIET + 1) * MS, "runner", resource, values))

@@ -10,6 +10,8 @@ from coordlock.testing.faults.completeness import completeness
 from coordlock.testing.faults.events import (
     AcquireFailed,
     AcquireInvoked,
+    Act,
+    Called,
     ContenderAppeared,
     ContenderDisappeared,
     Counted,
@@ -24,13 +26,17 @@ from coordlock.testing.faults.events import (
     LossSignalled,
     OperationAccepted,
     OperationRefused,
+    Present,
     Quiesced,
+    Raised,
     Reach,
     ReleaseAcknowledged,
     ReleaseFailed,
     ReleaseSent,
+    Returned,
     RunBegan,
     RunEnded,
+    Shown,
     Surveyed,
     Withdrawn,
 )
@@ -52,6 +58,11 @@ def full() -> Story:
     story.final_set(1, 2)
     story.fault(Reach.SERVERS, 50, 60, "etcd1")
     story.count("leases", 1, 1)
+    story.lock = "values"
+    story.call("c1", Act.WRITE, 0, 0, 7, at=30)
+    story.call("c2", Act.WRITE, 0, 0, 8, at=40, raised="VersionMismatch")
+    story.observe("c3", (0, 1, 7))
+    story.present(0, 1, 7)
     return story
 
 
@@ -68,6 +79,7 @@ OPTIONAL = {
     Enqueued,
     LossSignalled,
     ReleaseAcknowledged,
+    Shown,
     Withdrawn,
 }
 
@@ -86,14 +98,18 @@ def test_a_history_that_lacks_an_event_is_incomplete() -> None:
     [
         AcquireInvoked,
         AcquireFailed,
+        Called,
         Enqueued,
         FaultBegan,
         FaultHealed,
         Granted,
         LossSignalled,
+        Present,
         Quiesced,
+        Raised,
         ReleaseAcknowledged,
         ReleaseSent,
+        Returned,
         RunBegan,
         RunEnded,
         Withdrawn,
@@ -134,6 +150,11 @@ def at(when: int, kind: Callable[..., Event], process: str, *args: Any) -> Event
         at(30, OperationRefused, "c1", "operation1", 9),  # accepted
         at(70, FaultHealed, "nemesis", "fault9"),
         at(920, FaultBegan, "nemesis", "fault9", "kill", Reach.SERVERS, ()),
+        at(30, Returned, "c1", "call9"),
+        at(30, Returned, "c9", "call1"),  # of another process
+        at(32, Shown, "c1", "call1", ()),  # of no observer
+        at(30, Present, "runner", "values", ()),
+        at(920, Called, "c1", "call9", Act.WRITE, "values"),
         at(920, AcquireInvoked, "c1", "attempt9", "a", Mode.EX),
         at(30, FinalSet, "runner", "ledger", (1,)),
         at(30, FinalValue, "runner", "ledger", 1),

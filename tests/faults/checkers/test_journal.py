@@ -23,6 +23,7 @@ from coordlock.testing.faults import events
 from coordlock.testing.faults.events import (
     AcquireFailed,
     AcquireInvoked,
+    Act,
     Event,
     FaultBegan,
     FinalSet,
@@ -44,6 +45,7 @@ from tests.faults.checkers.reference import MODES, PERMITS, Reference
 claims = st.sampled_from([*Mode, Permit(1), Permit(10_000)])
 integers = st.integers(-(2**63), 2**63 - 1)
 BY_NAME = {
+    "act": st.sampled_from(Act),
     "claim": claims,
     "kind": st.sampled_from(Kind) | st.text(max_size=20),
     "reach": st.sampled_from(Reach),

@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import AcquireInvoked, Reach, ReleaseSent
+from coordlock.testing.faults.events import (
+    AcquireInvoked,
+    Act,
+    Called,
+    Reach,
+    ReleaseSent,
+    Returned,
+)
 from coordlock.testing.faults.liveness import liveness
 from tests.faults.checkers.story import BOUNDS, MS, Story, broken
 
@@ -79,3 +86,17 @@ def test_a_release_that_hangs_is_found() -> None:
     one = story.attempt("c1", 5, invoked=50, granted=60)
     story.add(ReleaseSent(70 * MS, "c1", one))
     assert broken(story) == ["Unanswered"]
+
+
+def test_a_call_of_a_recipe_that_waits_for_too_long_is_found() -> None:
+    story = Story(truth=False)
+    story.fault(Reach.SERVERS, 10, 50, "etcd1")
+    story.add(Called(20 * MS, "c1", "call1", Act.PUT, "mails", "", (1, 0)))
+    story.add(Returned(240 * MS, "c1", "call1", (1,)))
+    story.add(Called(20 * MS, "c1", "call2", Act.OBSERVE, "leader"))
+    story.add(Returned(800 * MS, "c1", "call2"))
+    assert liveness(story.history(), BOUNDS) == []
+    story.add(Called(20 * MS, "c2", "call3", Act.PUT, "mails", "", (2, 0)))
+    story.add(Returned(260 * MS, "c2", "call3", (2,)))
+    [found] = liveness(story.history(), BOUNDS)
+    assert "call3 (put) waited for mails for more than 0.2 s without faults" in str(found)

@@ -8,11 +8,20 @@ from typing import Final
 
 import pytest
 
+from coordlock.testing.faults.journal import read
+from coordlock.testing.faults.verdict import judge
+from coordlock.testing.faults.violation import Violation
+from coordlock.testing.waiting import eventually
+from testbed.servers.endpoint import Endpoint
 from testbed.soak.crew import NoAnswer
+from testbed.soak.parties import at_work
 from testbed.soak.plan import Plan
 from testbed.soak.run import BOUNDS, run
 from testbed.systems import SYSTEMS
+from testbed.systems.undisturbed import Undisturbed
 from tests.mutants.admission import misses_some_departures
+from tests.mutants.catalogue import WORKED
+from tests.mutants.mutant import Mutant
 
 #: It says who waits, for what, and where.
 _MESSAGE: Final = (
@@ -20,6 +29,8 @@ _MESSAGE: Final = (
 )
 #: Who waits for good also waits for less than a run gives it, and the test need not wait for more.
 BOUNDED: Final = replace(BOUNDS, recovery=15_000_000_000)
+#: So many calls show each mistake many times.
+_CALLS: Final = 300
 
 
 @pytest.mark.parametrize(
@@ -37,3 +48,21 @@ def test_a_run_fails_whose_clients_miss_some_departures(service: str, tmp_path: 
         pytest.raises(NoAnswer, match=_MESSAGE),
     ):
         run(system, plan, tmp_path / "run", BOUNDED)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "workload", "violation"),
+    [pytest.param(*one, id=one[0].name) for one in WORKED],
+)
+def test_clients_at_work_show_a_mutant(
+    mutant: Mutant, workload: str, violation: type[Violation], tmp_path: Path
+) -> None:
+    subject = Undisturbed("local", Endpoint("local", (str(tmp_path / "state"),)).url)
+    plan = Plan(workload, 1, clients=2, mutant=mutant.path, ttl=5.0)
+    with at_work(subject, plan, tmp_path / "run") as parties:
+        journals = parties.directory
+        eventually(lambda: len(read(journals.glob("*.jsonl")).calls) > _CALLS, within=60)
+        parties.drain(within=60)
+        parties.end()
+    found = judge(read(journals.glob("*.jsonl"))).all()
+    assert violation in {type(one) for one in found}

@@ -13,7 +13,15 @@ import pytest
 import coordlock
 from coordlock.model.claim import Mode, Permit
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS
-from coordlock.testing.faults.events import FaultBegan, FaultHealed, Kind, Reach, ReleaseFailed
+from coordlock.testing.faults.events import (
+    Act,
+    FaultBegan,
+    FaultHealed,
+    Kind,
+    Raised,
+    Reach,
+    ReleaseFailed,
+)
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.journal import read
 from coordlock.testing.faults.verdict import judge
@@ -24,20 +32,10 @@ from testbed.soak.crew import ProcessFailed
 from testbed.soak.parties import LOCKS, Parties, at_work
 from testbed.soak.plan import Plan
 from testbed.systems.subject import Subject
+from testbed.systems.undisturbed import Undisturbed
 
 ETCD = pytest.param("etcd", marks=pytest.mark.etcd)
 ZOOKEEPER = pytest.param("zookeeper", marks=pytest.mark.zookeeper)
-
-
-class Undisturbed(Subject):
-    """A service without a nemesis and without an observer."""
-
-    def __init__(self, name: str, url_for: Callable[..., str]) -> None:
-        self.name = name
-        self._url_for = url_for
-
-    def url(self, root: str, **options: object) -> str:
-        return self._url_for(root, **options)
 
 
 @pytest.fixture
@@ -96,6 +94,30 @@ def visited(history: History) -> bool:
     return any(held) and "ClientClosed" in failures(history)
 
 
+def answered(history: History) -> int:
+    """How many grants there were, and other calls that have returned."""
+    return len(history.granted) + sum(one.returned is not None for one in history.calls.values())
+
+
+def shown(history: History) -> int:
+    """How many states observers were shown."""
+    return sum(len(one.shown) for one in history.called(Act.OBSERVE))
+
+
+def errors(history: History) -> set[str]:
+    """What calls other than acquires have raised."""
+    answers = (one.answer for one in history.calls.values())
+    return {answer.error for answer in answers if isinstance(answer, Raised)}
+
+
+def told_in_the_end(history: History) -> bool:
+    """Whether there was something to be told in the end, and observers to tell it to."""
+    assert history.quiesced is not None
+    end = history.quiesced.at
+    last = [one for one in history.called(Act.OBSERVE) if one.answer and one.answer.at > end]
+    return len(last) > 1 and any(one.values for one in history.presents.values())
+
+
 def live(history: History) -> set[tuple[str, int | None]]:
     """The live tickets: their locks and tokens."""
     return {(one.lock, one.token) for one in history.granted if one.end is None}
@@ -128,6 +150,14 @@ MEANS_SOMETHING: dict[str, Callable[[History], bool]] = {
     ),
     "deadlock": lambda history: "DeadlockDetected" in failures(history),
     "convert": lambda history: adds(history) > 20,
+    "elect": lambda history: shown(history) > 20,
+    "gather": lambda history: shown(history) > 20,
+    "values": lambda history: shown(history) > 20 and "VersionMismatch" in errors(history),
+    "work": lambda history: (
+        sum(one.returned is not None for one in history.called(Act.DONE)) > 20
+        and any(one.returned for one in history.called(Act.NACK))
+        and failures(history) >= {"WorkQueueEmpty", "CancelledError"}
+    ),
 }
 
 
@@ -158,7 +188,7 @@ def test_a_calm_run_is_right_and_means_something(
     with at_work(subject, plan, tmp_path / "run") as parties:
         eventually(
             lambda: (
-                len(history_of(parties).granted) > 40
+                answered(history_of(parties)) > 40
                 and MEANS_SOMETHING[workload](history_of(parties))
                 and (not given or visited(history_of(parties)))
             ),
@@ -167,7 +197,8 @@ def test_a_calm_run_is_right_and_means_something(
         parties.drain(within=60)
         tickets = live(history_of(parties))
         assert tickets
-        assert {lock for lock, _ in tickets} <= {"own-c1", "own-c2"}
+        observed = {f"lock{number}" for number in range(LOCKS) if WORKLOADS[workload].observes}
+        assert {lock for lock, _ in tickets} <= {"own-c1", "own-c2", *observed}
         # Nothing else is left, and a release has returned when it is done.
         assert in_service(subject.url(parties.root)) == tickets
         parties.end()
@@ -176,6 +207,7 @@ def test_a_calm_run_is_right_and_means_something(
     assert verdict.holds, verdict
     assert "linearizability" in verdict.violations
     assert live(history) == tickets
+    assert told_in_the_end(history) == WORKLOADS[workload].observes
     assert {count.process for count in history.counts} == {"c1", "c2"}
 
 

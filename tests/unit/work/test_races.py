@@ -16,6 +16,7 @@ from coordlock.model.contender import Contender
 from coordlock.recipes.work.consumer import Known, Search
 from coordlock.recipes.work.desk import Desk
 from coordlock.runtime.driver import run
+from coordlock.testing.waiting import eventually
 
 BOUND = 30.0
 
@@ -70,6 +71,29 @@ def test_a_worker_that_is_evicted_while_it_takes_takes_as_another_one(
         job.verify()
         assert (job.data, job.attempt) == (b"one", 1)
         assert [one.token for one in evicted] < [job.token]
+
+
+def test_a_worker_that_is_lost_before_it_has_read_its_item_takes_it_as_another_one(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    queue = client.work_queue("q")
+    id = queue.put(b"one")
+    backend = backend_of(client)
+    read = backend.read
+
+    def lose_first(where: str) -> Any:
+        if "/items/" in where:
+            del backend.read
+            engine = client._access.engine
+            [worker] = [one for one in engine._tickets.values() if "work-" in one.entries[0].queue]
+            backend_of(other).service.remove(worker.contenders[0])
+            eventually(lambda: worker.lost)
+        return read(where)
+
+    backend.read = lose_first  # type: ignore[method-assign]
+    with queue.take(BOUND) as job:
+        job.verify()
+        assert (job.id, job.attempt) == (id, 2)
 
 
 def test_a_job_that_nobody_has_taken_over_yet_is_refused_all_the_same(
