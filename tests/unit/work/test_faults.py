@@ -57,8 +57,12 @@ class Disturbance:
         assert not self.happened or self.arrived.wait(BOUND)
 
 
+#: Seconds. On a busy machine, too, whoever takes is to wait for what is put with this delay.
+SOON = 0.04
+
+
 def put_some(queue: coordlock.WorkQueue) -> list[str]:
-    return [queue.put(b"0"), queue.put(b"1", delay=0.01), queue.put(b"2")]
+    return [queue.put(b"0"), queue.put(b"1", delay=SOON), queue.put(b"2")]
 
 
 def take_all(queue: coordlock.WorkQueue) -> list[bytes]:
@@ -66,7 +70,7 @@ def take_all(queue: coordlock.WorkQueue) -> list[bytes]:
     while len(done) < 3:
         job = queue.take(BOUND)
         if job.data == b"0" and not done:
-            job.nack(delay=0.01)
+            job.nack(delay=SOON)
             job = queue.take(BOUND)
         if job.data == b"1" and job.attempt == 1:
             job.nack()
