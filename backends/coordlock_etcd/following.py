@@ -29,6 +29,8 @@ class Following:
         read_at: when its last reading was sent.
         id: its watch on the stream that is open; 0 for none.
         is_live: whether changes come as they happen.
+        awaits_reading: whether it is shown only after another reading. When it has lingered, who
+            comes is to be shown the present first, not what was told meanwhile.
         left_at: when the last observer left.
         is_leaving: whether it is to be looked whether nobody observes it any more.
         turn: counts when the place came to be in doubt, and when that was over.
@@ -40,6 +42,7 @@ class Following:
         self.read_at = 0.0
         self.id = 0
         self.is_live = False
+        self.awaits_reading = True
         self.left_at = 0.0
         self.is_leaving = False
         self.turn = 0
@@ -76,7 +79,7 @@ class Following:
         while turn != self.turn:
             with self._lock:
                 turn, since = self.turn, self._since
-                state = self.place.state if self.is_live else None
+                state = self.place.state if self.is_live and not self.awaits_reading else None
                 told = observers or self.observers.copy()
             for observation in told:
                 if state is None:

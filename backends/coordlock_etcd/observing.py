@@ -103,6 +103,8 @@ class Observations:
             following = self._followings.get(place.name) or Following(place, self._lock, now)
             is_shared, is_up = bool(following.observers), self._stream is not None
             is_closed = self._closed
+            if not is_shared:
+                following.awaits_reading = True
             if not is_closed:
                 following.observers.append(observation)
                 self._followings[place.name] = following
@@ -112,7 +114,7 @@ class Observations:
         elif is_shared:
             following.tell([observation])
         elif is_up:
-            self._read(following)  # also if it has lingered: its first state is of the present
+            self._read(following)
         return observation
 
     def restart(self) -> None:
@@ -214,8 +216,9 @@ class Observations:
                 return
             if revision >= seen and place.read(parts, revision):  # see `data`
                 following.read_at = read_at
-            elif not following.is_live:
+            elif not following.is_live or (following.awaits_reading and revision < seen):
                 raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
+            following.awaits_reading = False
             if not following.id:
                 self._watch(following)
         if following.is_live:

@@ -94,7 +94,7 @@ def test_a_tree_is_held_and_shown_as_one(cli: Cli) -> None:
         assert holder.stdout
         holder.stdout.readline()
         shown = cli.run("ls", "--tree").stdout.splitlines()
-        assert [line.split("  1 ")[0].rstrip() for line in shown[1:]] == [
+        assert [line.split("  lock  ")[0].rstrip() for line in shown[1:]] == [
             "eu",
             "  orders",
             "    42",
@@ -118,7 +118,7 @@ def test_nodes_between_are_shown_though_nobody_holds_them(cli: Cli) -> None:
         assert holder.stdout
         holder.stdout.readline()
         shown = cli.run("ls", "--tree").stdout.splitlines()
-        assert [line.split()[:2] for line in shown[1:]] == [["a", "-"], ["b", "-"], ["c", "1"]]
+        assert [line.split()[:2] for line in shown[1:]] == [["a", "-"], ["b", "-"], ["c", "lock"]]
 
 
 @pytest.mark.parametrize(
