@@ -37,7 +37,8 @@ class Watch:
         sent: the revision from which it was sent on the current stream.
         callbacks: what to call at the departure; few, so a list is smallest.
         version: that of the value whose change is told, too; 0 where departures alone are.
-        from_now: whether it was last sent to begin in etcd's present, and not at ``start``.
+        began: the revision from which it tells on that stream; `requests.NOW` where that is
+            etcd's present, until etcd says which that is.
     """
 
     contender: Contender
@@ -47,7 +48,7 @@ class Watch:
     sent: int = 0
     callbacks: list[Callback] = field(default_factory=list)
     version: int = 0
-    from_now: bool = False
+    began: int = 0
 
     @property
     def key(self) -> bytes:
@@ -64,8 +65,15 @@ class Watch:
         """What tells watches apart; a key may have several contenders in turn."""
         return self.contender.key, self.contender.order, self.version
 
+    @property
+    def has_gap(self) -> bool:
+        """Whether something may have happened that it does not tell."""
+        return self.start < self.began
+
     def is_over_with(self, event: pb.Event) -> bool:
         """Whether ``event`` is what it waits for."""
+        if event.kv.mod_revision <= self.order:
+            return False  # of an earlier contender: a member that lags begins in the past
         return event.type == pb.Event.DELETE or 0 < self.version < event.kv.version
 
     def stands(self, kvs: Sequence[pb.KeyValue]) -> bool:

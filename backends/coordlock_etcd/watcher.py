@@ -197,10 +197,10 @@ class Watcher:
             watch.id, watch.sent = next(self._ids), watch.start
             self._by_id[watch.id] = watch
             self._progress.sent(watch)
-            watch.from_now = not watch.own and time.monotonic() < self._hurries_until
-            start = requests.NOW if watch.from_now else watch.sent
+            is_hurried = not watch.own and time.monotonic() < self._hurries_until
+            watch.began = requests.NOW if is_hurried else watch.sent
             puts = watch.version > 0
-            self._stream.send(requests.watch(watch.id, watch.key, start, puts=puts))
+            self._stream.send(requests.watch(watch.id, watch.key, watch.began, puts=puts))
 
     def _replay(self, watches: Sequence[Watch]) -> None:
         """Watch anew from the contenders' creation on, which is told when a watch catches up.
@@ -333,21 +333,24 @@ class Watcher:
         if response.created:
             self._mend()
         ends: list[pb.Event] = []
+        is_unsure = False
         with self._lock:
+            revision = response.header.revision
             if response.created:
-                revision = response.header.revision
                 self._replay(self._progress.created(response.watch_id, revision))
                 self._witness()
             watch = self._by_id.get(response.watch_id)
             if watch is None:
                 return  # cancelled meanwhile
-            is_late = response.created and watch.start <= response.header.revision
+            if response.created and watch.began == requests.NOW:
+                watch.began = revision + 1
+                is_unsure = watch.has_gap or not revision  # which a proxy of etcd does not tell
             ends = [one for one in response.events if watch.is_over_with(one)]
             if response.events and not ends:  # else it ends, and must prove nothing before
                 self._progress.told(watch)
                 self._replays_no_more(watch)
             # A watch that has caught up is told each revision by itself.
-            if ends and not watch.own and ends[-1].kv.mod_revision < response.header.revision:
+            if ends and not watch.own and ends[-1].kv.mod_revision < revision:
                 self._hurries_until = time.monotonic() + _HURRIES
             if response.canceled:
                 self._compacted = max(self._compacted, response.compact_revision)
@@ -355,7 +358,8 @@ class Watcher:
                 # etcd 3.4 keeps a watch that a compaction has cancelled until it is told to end
                 # it, or to the stream's end.
                 stream.send(requests.unwatch(response.watch_id))
-        if response.canceled or (is_late and watch.from_now):
+        if response.canceled or is_unsure:
+            self._connection.cluster.saw(revision)
             self._recheck([watch])
         elif ends:
             self._connection.cluster.saw(ends[-1].kv.mod_revision)
@@ -390,22 +394,26 @@ class Watcher:
         for start in range(0, len(watches), requests.MAX_OPERATIONS):
             batch = watches[start : start + requests.MAX_OPERATIONS]
             request = requests.presence([watch.key for watch in batch])
-            answer = self._connection.call(TXN, request, partial(self._rechecked, batch))
+            seen = self._connection.cluster.revision
+            answer = self._connection.call(TXN, request, partial(self._rechecked, batch, seen))
             answer.add_done_callback(partial(self._note_failure, batch))
 
-    def _rechecked(self, batch: Sequence[Watch], reply: pb.TxnResponse) -> None:
+    def _rechecked(self, batch: Sequence[Watch], seen: int, reply: pb.TxnResponse) -> None:
         revision = reply.header.revision
+        if revision < seen:  # see `data`
+            raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
         for watch, operation in zip(batch, reply.responses, strict=True):
             if watch.stands(operation.response_range.kvs):
                 self._stays(watch, revision)
-            elif revision >= watch.start - 1:  # else the answer is older than the contender
+            else:
                 self._depart(watch, in_order=False)
 
     def _note_failure(self, batch: Sequence[Watch], answer: Promise[None]) -> None:
         if answer.exception() is not None:
             with self._lock:
-                unwatched = any(self._is_live(watch) and not watch.id for watch in batch)
-            if unwatched:
+                live = filter(self._is_live, batch)
+                are_unsure = any(not watch.id or watch.has_gap for watch in live)
+            if are_unsure:
                 self.restart()  # which sends them again, after a while
 
     def _stays(self, watch: Watch, revision: int) -> None:

@@ -25,7 +25,7 @@ def text_of(data: bytes) -> str:
 
 def shortened(data: bytes) -> str:
     """The beginning of ``data``, in a column of a table."""
-    text = data[: 4 * _SHOWN].decode("utf-8", "backslashreplace")
+    text = text_of(data[: 4 * _SHOWN])
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 

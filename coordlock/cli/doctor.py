@@ -36,7 +36,6 @@ from coordlock.errors import (
     AuthenticationFailed,
     BackendUnavailable,
     CoordlockError,
-    QueueMismatch,
     Unsupported,
     VersionMismatch,
 )
@@ -271,23 +270,23 @@ def _trial(service: Data, key: str) -> Steps[str]:
 
 def _dead_items(client: Client) -> Iterator[Finding]:
     """The work queues with items that nobody takes any more."""
-    names = work_queues(client)
-    dead: list[str] = []
-    for name in names:
-        queue = client.work_queue(name)
-        try:
-            if queue.dead(1):  # a single reading where there is none
-                dead.append(f"{name!r} ({queue.stats().dead})")
-        except QueueMismatch as error:
-            yield Finding("work queues", "warning", str(error))
+    queues = work_queues(client)
+    damaged = [repr(one.name) for one in queues if one.state is None]
+    dead = [
+        f"{one.name!r} ({one.state['dead']})" for one in queues if one.state and one.state["dead"]
+    ]
+    if damaged:
+        detail = f"not as this release of coordlock writes them: {listed(damaged)}"
+        advice = "`coordlock queue ls NAME` tells why"
+        yield Finding("work queues", "warning", detail, advice)
     if dead:
         detail = f"dead items, which nobody takes any more, in {listed(dead)}"
         advice = (
             "`coordlock queue ls NAME --dead` tells why, `coordlock queue retry` puts them again"
         )
         yield Finding("work queues", "warning", detail, advice)
-    elif names:
-        yield Finding("work queues", "ok", f"{len(names)}, without dead items")
+    elif queues and not damaged:
+        yield Finding("work queues", "ok", f"{len(queues)}, without dead items")
 
 
 def _ttl(asked: float, lease: float, slowest: float) -> Finding:

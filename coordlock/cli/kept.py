@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from coordlock.cli.table import print_table
 from coordlock.client import Client
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendError,
+    BackendUnavailable,
+    QueueMismatch,
+    SessionLost,
+)
 
 if TYPE_CHECKING:
     from coordlock.recipes.kept import Kept  # which loads all recipes
@@ -15,19 +22,27 @@ if TYPE_CHECKING:
 __all__ = ["counted", "document_of", "filled", "print_kept", "state_of", "work_queues"]
 
 
-def work_queues(client: Client) -> list[str]:
-    """The names of the work queues."""
-    return [one.name for one in client.kept() if one.kind == "work queue"]
+def work_queues(client: Client) -> list[Kept]:
+    """The work queues, `filled`."""
+    return filled(client, (one for one in client.kept() if one.kind == "work queue"))
 
 
 def filled(client: Client, kept: Iterable[Kept]) -> list[Kept]:
     """What is ``kept``, with what is in the work queues."""
     return [
-        replace(one, state=asdict(client.work_queue(one.name).stats()))
-        if one.kind == "work queue"
-        else one
+        replace(one, state=_items(client, one.name)) if one.kind == "work queue" else one
         for one in kept
     ]
+
+
+def _items(client: Client, name: str) -> Mapping[str, Any] | None:
+    """How many items of the work queue are where; None where it is not as coordlock writes it."""
+    try:
+        return asdict(client.work_queue(name).stats())
+    except (AuthenticationFailed, BackendUnavailable, SessionLost):
+        raise
+    except (BackendError, QueueMismatch):
+        return None
 
 
 def print_kept(kept: Iterable[Kept]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Final
 
 from coordlock.cli.completion import complete_work_queue, completed_by
@@ -16,11 +16,12 @@ from coordlock.cli.kept import counted, work_queues
 from coordlock.cli.options import as_json as as_json_option
 from coordlock.cli.options import seconds, service_options, settings_of
 from coordlock.cli.parser import Group, NotAcquired, Parser, UsageError, whole
+from coordlock.cli.queue import dashed
 from coordlock.cli.table import print_table
 from coordlock.cli.text import age, echo
 from coordlock.errors import WorkQueueFull
 from coordlock.model.names import check_name
-from coordlock.recipes.work.view import WorkItem
+from coordlock.recipes.work.view import WorkItem, WorkQueueStats
 
 __all__ = ["parser"]
 
@@ -194,14 +195,13 @@ def _ls(
 
 def _list_queues(url: str | None, connect_timeout: float | None, *, as_json: bool) -> None:
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
-        found = [
-            {"name": one, **asdict(client.work_queue(one).stats())} for one in work_queues(client)
-        ]
+        nothing = dict.fromkeys(field.name for field in fields(WorkQueueStats))
+        found = [{"name": one.name, **(one.state or nothing)} for one in work_queues(client)]
     if as_json:
         echo(json.dumps(found))
     elif found:
         columns = [name.upper() for name in found[0]]
-        print_table(columns, [list(one.values()) for one in found], texts=("NAME",))
+        print_table(columns, [list(map(dashed, one.values())) for one in found], texts=("NAME",))
     else:
         complain("there is no work queue")
 

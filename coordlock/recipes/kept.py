@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from coordlock.backend import Listing, Stored, data
+from coordlock.errors import InvalidName
 from coordlock.kernel.engine import Engine
-from coordlock.model.names import escape, unescape
+from coordlock.model.names import check_name, escape, unescape
 from coordlock.recipes import barrier, counter, gate, latch
 from coordlock.recipes.record import value_of
 from coordlock.recipes.trips import Trips
@@ -90,11 +91,13 @@ def _in(listing: Listing, kind: Kind) -> list[Kept]:
     tell = _KINDS[kind][1]
     found = []
     for key, stored in listing.values.items():
-        if (name := unescape(key.rpartition("/")[2])) is None:
+        try:
+            name = check_name(unescape(key.rpartition("/")[2]) or "")
+        except InvalidName:
             continue  # none of coordlock's keys
         try:
             state = tell(stored)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             state = None
         found.append(Kept(name, kind, state))
     return found

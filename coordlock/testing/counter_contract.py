@@ -169,9 +169,18 @@ class CounterContract(ClientSuite):
         assert client.work_queue(name).depth() == 0
         assert client.kept(name) == ()
 
+    @pytest.mark.parametrize("data", [b"42", b'{"value":1e999,"last":[]}', b"[" * 100_000])
     def test_what_another_program_has_written_is_kept_without_a_state(
+        self, client: Any, name: str, data: bytes
+    ) -> None:
+        engine = client._access.engine
+        engine.backend.write([Put(f"{engine.data_root}/@counters/{name}", data)]).result(BOUND)
+        assert client.kept(name) == (Kept(name, "counter", None),)
+
+    def test_what_another_program_has_written_under_a_name_that_none_can_have_is_not_kept(
         self, client: Any, name: str
     ) -> None:
         engine = client._access.engine
-        engine.backend.write([Put(f"{engine.data_root}/@counters/{name}", b"42")]).result(BOUND)
-        assert client.kept(name) == (Kept(name, "counter", None),)
+        key = f"{engine.data_root}/@counters/{name}{'n' * 255}"
+        engine.backend.write([Put(key, b"")]).result(BOUND)
+        assert not [one for one in client.kept() if one.name.startswith(name)]

@@ -13,6 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import coordlock
+from coordlock.backend import Put, data
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
@@ -162,6 +163,32 @@ def test_show_tells_what_is_kept_under_the_name(cli: Cli) -> None:
             assert len(document["contenders"]) == 1
             assert [one["kind"] for one in document["kept"]] == ["counter", "work queue"]
             assert len(cli.run("show", "orders").stdout.splitlines()) == 4
+
+
+def test_a_work_queue_that_another_program_has_damaged_hides_no_other(cli: Cli) -> None:
+    with coordlock.connect(cli.url) as client:
+        for name in ("damaged", "mails"):
+            client.work_queue(name).put(b"to: ann")
+        engine = client._engine
+        tail = f"{engine.data_root}/@work/damaged/state/tail"
+        data.of(engine.backend).write([Put(tail, b"{}")]).result(60)
+    assert cli.run("ls", "--kept").stdout.splitlines() == [
+        "NAME     KIND        STATE",
+        "damaged  work queue  not as coordlock writes it",
+        "mails    work queue  1 waiting, 0 taken, 0 delayed, 0 dead",
+    ]
+    assert cli.run("show", "damaged").stdout == "work queue: not as coordlock writes it\n"
+    assert cli.run("queue", "ls").stdout.splitlines() == [
+        "NAME     WAITING  TAKEN  DELAYED  DEAD",
+        "damaged  -        -      -        -",
+        "mails    1        0      0        0",
+    ]
+    assert json.loads(cli.run("queue", "ls", "--json").stdout)[0]["waiting"] is None
+    assert tail in cli.run("queue", "ls", "damaged").stderr
+    line = next(one for one in cli.run("doctor").stdout.splitlines() if "work queues" in one)
+    assert line.startswith("warning")
+    assert "'damaged'" in line
+    assert "'mails'" not in line
 
 
 def test_changes_of_what_is_kept_are_followed(cli: Cli) -> None:

@@ -96,6 +96,9 @@ def test_a_folder_is_listed_without_what_is_kept_unless_that_is_asked_for(cli: C
         assert "s3cret" not in cli.run("value", *command).stdout
     lines = cli.run("value", "ls", "/shop", "--data").stdout.splitlines()
     assert lines[1].split() == ["/shop/limit", "2", "100", "x" * 39 + "…"]
+    cli.run("value", "set", "/bin/zeros", input="\0" * 100)
+    line = cli.run("value", "ls", "/bin", "--data").stdout.splitlines()[1]
+    assert line.split()[3] == r"\x00" * 9 + r"\x0…"
     assert document(cli, "ls", "/shop", "--data")[1] == {
         "key": "/shop/password",
         "version": 1,
