@@ -104,6 +104,8 @@ class Observations:
             is_shared, is_up = bool(following.observers), self._stream is not None
             is_closed = self._closed
             if not is_closed:
+                if not is_shared:
+                    following.begin()
                 following.observers.append(observation)
                 self._followings[place.name] = following
                 self._start()
@@ -112,7 +114,7 @@ class Observations:
         elif is_shared:
             following.tell([observation])
         elif is_up:
-            self._read(following)  # also if it has lingered: its first state is of the present
+            self._read(following)
         return observation
 
     def restart(self) -> None:
@@ -212,9 +214,8 @@ class Observations:
         with self._lock:
             if turn != following.turn or self._followings.get(place.name) is not following:
                 return
-            if revision >= seen and place.read(parts, revision):  # see `data`
-                following.read_at = read_at
-            elif not following.is_live:
+            is_read = revision >= seen and following.read(parts, revision, read_at)  # see `data`
+            if not (is_read or following.is_live):
                 raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
             if not following.id:
                 self._watch(following)

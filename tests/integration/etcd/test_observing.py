@@ -177,13 +177,14 @@ def test_who_observes_again_needs_no_other_watch_and_sees_the_present_at_first(
     )
     put(other, a="1")(folder)
     eventually(lambda: trap.sprung)
+    put(other, a="2")(folder)
     seen: list[dict[str, bytes] | None] = []
     observed = observer.follow(folder, lambda: seen.append(values(observed)))
     proxy.heal()
     eventually(lambda: is_fresh(observed) and seen)
-    assert seen[0] == {"a": b"1"}
-    put(other, a="2")(folder)
-    eventually(lambda: values(observed) == {"a": b"2"})
+    assert seen[0] == {"a": b"2"}
+    put(other, a="3")(folder)
+    eventually(lambda: values(observed) == {"a": b"3"})
     assert requests(proxy.counts() - before, "Watch") == 0
 
 
