@@ -28,9 +28,7 @@ class Following:
         observers: the observations that go on.
         read_at: when its last reading was sent.
         id: its watch on the stream that is open; 0 for none.
-        is_live: whether changes come as they happen.
-        awaits_reading: whether it is shown only after another reading. When it has lingered, who
-            comes is to be shown the present first, not what was told meanwhile.
+        is_live: whether changes come as they happen, and may be shown.
         left_at: when the last observer left.
         is_leaving: whether it is to be looked whether nobody observes it any more.
         turn: counts when the place came to be in doubt, and when that was over.
@@ -42,26 +40,46 @@ class Following:
         self.read_at = 0.0
         self.id = 0
         self.is_live = False
-        self.awaits_reading = True
         self.left_at = 0.0
         self.is_leaving = False
         self.turn = 0
+        #: Whether etcd has filed its watch, and whether it is to be read before it is shown.
+        self._is_filed = self._is_unread = False
         self._lock: Final = lock
         self._since = since
 
     # With the lock held
 
+    def begin(self) -> None:
+        """Somebody observes it whom nothing may be shown that was known before."""
+        self._is_unread, self.is_live = True, False
+        self.turn += 1
+
+    def read(self, parts: dict[str, Any], revision: int, read_at: float) -> bool:
+        """Take a reading that was sent at ``read_at``; whether the state is as new as that."""
+        is_read = self.place.read(parts, revision)
+        if is_read:
+            self.read_at, self._is_unread = read_at, False
+            self._go_live()
+        return is_read
+
     def take(self, response: pb.WatchResponse) -> bool:
         """Take what its watch tells; whether observers are to be told."""
         is_new = self.place.apply(response)
         if response.created:
-            self.is_live = is_new = True
-            self.turn += 1
+            self._is_filed = is_new = True
+            self._go_live()
         return is_new
+
+    def _go_live(self) -> None:
+        if self._is_filed and not self._is_unread and not self.is_live:
+            self.is_live = True
+            self.turn += 1
 
     def stop(self, told: float) -> None:
         """Put it in doubt. All was told up to the moment ``told``, if it was live then."""
         self.id = 0
+        self._is_filed = False
         self.place.restart()
         if self.is_live:
             self._since = max(self.read_at, told)
@@ -79,7 +97,7 @@ class Following:
         while turn != self.turn:
             with self._lock:
                 turn, since = self.turn, self._since
-                state = self.place.state if self.is_live and not self.awaits_reading else None
+                state = self.place.state if self.is_live else None
                 told = observers or self.observers.copy()
             for observation in told:
                 if state is None:

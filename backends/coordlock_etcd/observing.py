@@ -103,9 +103,9 @@ class Observations:
             following = self._followings.get(place.name) or Following(place, self._lock, now)
             is_shared, is_up = bool(following.observers), self._stream is not None
             is_closed = self._closed
-            if not is_shared:
-                following.awaits_reading = True
             if not is_closed:
+                if not is_shared:
+                    following.begin()
                 following.observers.append(observation)
                 self._followings[place.name] = following
                 self._start()
@@ -214,11 +214,9 @@ class Observations:
         with self._lock:
             if turn != following.turn or self._followings.get(place.name) is not following:
                 return
-            if revision >= seen and place.read(parts, revision):  # see `data`
-                following.read_at = read_at
-            elif not following.is_live or (following.awaits_reading and revision < seen):
+            is_read = revision >= seen and following.read(parts, revision, read_at)  # see `data`
+            if not (is_read or following.is_live):
                 raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
-            following.awaits_reading = False
             if not following.id:
                 self._watch(following)
         if following.is_live:

@@ -35,6 +35,7 @@ class Place(ABC, Generic[Part, State]):
         self.end: Final = end
         #: The newest complete state.
         self.state: State | None = None
+        #: The newest revision of which that is known to be the state.
         self._revision = 0
         #: The newest revision of which an event has come.
         self._heard = 0
@@ -69,12 +70,14 @@ class Place(ABC, Generic[Part, State]):
         return {name: self._part(kv) for name, kv in named if name is not None}
 
     def read(self, parts: dict[str, Part], revision: int) -> bool:
-        """Take ``parts`` for what is there at ``revision``; False if more is known already."""
-        if revision < self._heard:
-            return False
-        self._parts, self._have_come = parts, True
-        self._is_complete_at(revision)
-        return True
+        """Take ``parts`` for what is there at ``revision``, unless events have told more.
+
+        Whether the state is that of ``revision``, or a newer one.
+        """
+        if revision >= self._heard:
+            self._parts, self._have_come = parts, True
+            self._is_complete_at(revision)
+        return self._revision >= revision
 
     def restart(self) -> None:
         """No more events come of what was watched; the next reading counts."""
@@ -99,6 +102,7 @@ class Place(ABC, Generic[Part, State]):
         has_changed = self._has_changed
         if has_changed:
             self._is_complete_at(self._heard)
+        self._revision = self._heard
         return has_changed
 
     def _is_complete_at(self, revision: int) -> None:

@@ -46,6 +46,6 @@ def _barrier(value: bytes) -> str | None:
     try:
         fields: Any = json.loads(value)
         kind, _ = fields["barrier"], fields["parties"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return kind if kind in _BARRIERS else None

@@ -100,6 +100,13 @@ def test_what_other_programs_hold_is_told_as_far_as_it_can_be(
         assert kinds(Cli(zookeeper.url_for(root), tmp_path)) == {"named": None, "nameless": None}
 
 
+def test_a_member_may_publish_what_looks_like_json_and_is_none(cli: Cli) -> None:
+    with coordlock.connect(cli.url) as client:
+        client.group("nested").join(b"[" * 50_000)
+        client.group("number").join(b"4711")
+        assert kinds(cli) == {"nested": "group", "number": "group"}
+
+
 def test_show_says_what_the_contenders_do(cli: Cli) -> None:
     with coordlock.connect(cli.url) as client:
         client.election("e", b"10.0.0.5:80").campaign()

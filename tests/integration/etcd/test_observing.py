@@ -177,15 +177,17 @@ def test_who_observes_again_needs_no_other_watch_and_is_shown_the_present_first(
     )
     put(other, a="1")(folder)
     eventually(lambda: trap.sprung)
-    first, second = (observer.follow(folder, lambda: None) for _ in range(2))
+    put(other, a="2")(folder)
+    seen: list[dict[str, bytes] | None] = []
+    first = observer.follow(folder, lambda: seen.append(values(first)))
+    second = observer.follow(folder, lambda: seen.append(values(second)))
     assert is_stale(first)
     assert is_stale(second), "the reading for the first one is not answered yet"
     proxy.heal()
-    for observed in (first, second):
-        eventually(lambda: is_fresh(observed))  # noqa: B023
-        assert values(observed) == {"a": b"1"}
-    put(other, a="2")(folder)
-    eventually(lambda: values(second) == {"a": b"2"})
+    eventually(lambda: is_fresh(first) and is_fresh(second))
+    assert next(one for one in seen if one is not None) == {"a": b"2"}
+    put(other, a="3")(folder)
+    eventually(lambda: values(second) == {"a": b"3"})
     assert requests(proxy.counts() - before, "Watch") == 0
 
 

@@ -77,6 +77,16 @@ def test_a_reading_that_comes_between_fragments_undoes_none() -> None:
     assert data(place) == {"/f/a": b"2", "/f/b": b"2"}
 
 
+def test_a_reading_that_events_have_overtaken_shows_that_the_state_is_as_new() -> None:
+    place = folder(kv("/f/a", 3, b"1"), at=5)
+    tell(place, put("/f/a", 7, b"2"))
+    assert place.read(place.parts([kv("/f/a", 6, b"1")]), 6)
+    assert data(place) == {"/f/a": b"2"}
+    assert not tell(place, put("/f/deeper/b", 9, b"3"))
+    assert place.read(place.parts([kv("/f/a", 7, b"2")]), 8)
+    assert data(place) == {"/f/a": b"2"}
+
+
 def test_events_that_a_reading_has_shown_already_are_left_out() -> None:
     place = folder(kv("/f/a", 6, b"new"), at=9)
     assert not tell(place, put("/f/a", 5, b"old"), deletion("/f/a", 4))
