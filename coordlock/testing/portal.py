@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import coordlock
 
-__all__ = ["Portal"]
+__all__ = ["Portal", "behind"]
 
 T = TypeVar("T")
 
@@ -57,10 +57,10 @@ class Portal:
         self._loop.close()
 
 
-def _behind(value: Any) -> Any:
+def behind(value: Any) -> Any:
     """``value`` without its front, also in a list."""
     if isinstance(value, list):
-        return [_behind(one) for one in value]
+        return [behind(one) for one in value]
     return value._target if isinstance(value, _Front) else value
 
 
@@ -76,7 +76,7 @@ class _Front:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             async def run() -> Any:
-                result = value(*map(_behind, args), **kwargs)
+                result = value(*map(behind, args), **kwargs)
                 return await result if inspect.isawaitable(result) else result
 
             return self._portal.front(self._portal.start(run()).result())

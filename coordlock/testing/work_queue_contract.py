@@ -27,6 +27,7 @@ from coordlock import (
 from coordlock.backend import Put
 from coordlock.fencing import MemoryFence
 from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.portal import behind
 from coordlock.testing.waiting import eventually
 
 __all__ = ["WorkQueueContract"]
@@ -345,9 +346,9 @@ class WorkQueueContract(ClientSuite):
             assert late.state is GrantState.LOST
             assert other.work_queue("q").try_take() is None
             fence = MemoryFence()
-            fence.check("account", job)
+            fence.check("account", behind(job))
             with pytest.raises(LockLost):
-                fence.check("account", late)
+                fence.check("account", behind(late))
         assert other.work_queue("q").evict(id) is False
 
     def test_a_body_whose_item_was_taken_away_ends_with_the_loss(
