@@ -50,7 +50,7 @@ class Wait:
             fields = json.loads(text)
             waits = tuple((str(queue), str(id)) for queue, id in fields["waits"])
             return cls(str(fields["actor"]), waits, frozenset(map(str, fields["holds"])))
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None
 
 

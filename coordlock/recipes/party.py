@@ -295,5 +295,5 @@ def _shown(contender: Contender) -> str:
     try:
         fields: Any = json.loads(contender.value or b"")
         return f"a {fields['barrier']} of {fields['parties']}"
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return "something else than a barrier"

@@ -165,9 +165,10 @@ class BarrierContract(ClientSuite):
             other.double_barrier(name, 2).enter(BOUND)
         other.barrier(name, 2).wait(BOUND)
         waiting.result(BOUND)
-        client.group(f"{name} g").join(b"member")
-        with pytest.raises(QueueMismatch, match="something else"):
-            other.barrier(f"{name} g", 2).wait(BOUND)
+        for group, value in ((f"{name} g", b"member"), (f"{name} h", b"[" * 50_000)):
+            client.group(group).join(value)
+            with pytest.raises(QueueMismatch, match="something else"):
+                other.barrier(group, 2).wait(BOUND)
 
     def test_a_number_of_parties_that_cannot_be_is_refused(self, client: Any, name: str) -> None:
         for make in (client.barrier, client.double_barrier):

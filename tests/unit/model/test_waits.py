@@ -145,7 +145,10 @@ def test_the_queues_that_matter_are_those_that_the_blockers_wait_in() -> None:
     assert needed(waits, {"a": Snapshot("a", (ex("h", 1), ex("me", 2)))}) == {"b"}
 
 
-@pytest.mark.parametrize("text", ["", "a label", "[]", "{}", '{"actor": 1, "waits": 2}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "a label", "[]", "{}", pytest.param("[" * 100_000, id="deep"), '{"actor": 1, "waits": 2}'],
+)
 def test_what_is_no_record_says_nothing(text: str) -> None:
     assert Wait.decode(text) is None
 
