@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -163,8 +162,7 @@ class Gathering(BadDay):
 
 
 def group_of(party: Party) -> Group:
-    access: Any = SimpleNamespace(engine=party.engine, settings=party.engine.settings)
-    return Group(access, "q")
+    return Group(party.access, "q")
 
 
 def state_of(snapshot: Snapshot) -> State:

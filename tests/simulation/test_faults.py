@@ -12,6 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.simulation.contention import KINDS, Contention
 from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
 from tests.simulation.gathering import Gathering
+from tests.simulation.working import Working
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,7 @@ def test_no_fault_lets_conflicting_grants_overlap_or_a_contender_stay(
 
 def test_no_fault_shows_a_group_that_never_was_so_or_loses_a_member() -> None:
     run_state_machine_as_test(Gathering, settings=settings(stateful_step_count=40))
+
+
+def test_no_fault_loses_an_item_or_lets_two_do_it() -> None:
+    run_state_machine_as_test(Working, settings=settings(stateful_step_count=40))
