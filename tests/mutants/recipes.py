@@ -27,6 +27,7 @@ from coordlock.testing.faults.items import DoneTwice
 from coordlock.testing.faults.observers import WentBack
 from coordlock.testing.faults.published import NotThere
 from tests.mutants.mutant import Changes, mutant
+from tests.simulation.electing import Electing
 from tests.simulation.gathering import Gathering
 from tests.simulation.working import Working
 
@@ -65,7 +66,7 @@ def joins_after_leaving() -> Changes:
     return [(BasePresence, "_leave", leave)]
 
 
-@mutant("Of two values that come fast, one is never published.", simulated=(Gathering,))
+@mutant("Of two values that come fast, one is never published.", simulated=(Electing, Gathering))
 def publishes_several_at_once() -> Changes:
     publish = Publisher.publish
 
@@ -76,7 +77,11 @@ def publishes_several_at_once() -> Changes:
     return [(Publisher, "publish", at_once)]
 
 
-@mutant("What is published anew is said to be there, and is not.", worked=("gather", NotThere))
+@mutant(
+    "What is published anew is said to be there, and is not.",
+    worked=("gather", NotThere),
+    simulated=(Electing,),
+)
 def publishes_what_was_first_for_ever() -> Changes:
     def publish(self: Publisher, make: Callable[[bytes], bytes]) -> Promise[None]:
         return resolved(None)
@@ -84,7 +89,11 @@ def publishes_what_was_first_for_ever() -> Changes:
     return [(Publisher, "publish", publish)]
 
 
-@mutant("An observer shows a leader of the past.", worked=("elect", WentBack))
+@mutant(
+    "An observer shows a leader of the past.",
+    worked=("elect", WentBack),
+    simulated=(Electing, Gathering),
+)
 def shows_what_was_before() -> Changes:
     """Of every three states, the third one is what the first one was."""
     show = BaseObserver._shown

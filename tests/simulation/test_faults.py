@@ -11,6 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.simulation.contention import KINDS, Contention
 from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
+from tests.simulation.electing import Electing
 from tests.simulation.gathering import Gathering
 from tests.simulation.working import Working
 
@@ -30,3 +31,7 @@ def test_no_fault_shows_a_group_that_never_was_so_or_loses_a_member() -> None:
 
 def test_no_fault_loses_an_item_or_lets_two_do_it() -> None:
     run_state_machine_as_test(Working, settings=settings(stateful_step_count=40))
+
+
+def test_no_fault_shows_a_leader_of_before_or_lets_one_proclaim_too_late() -> None:
+    run_state_machine_as_test(Electing, settings=settings(stateful_step_count=40))
