@@ -29,6 +29,7 @@ from coordlock.testing.faults.published import NotThere
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.electing import Electing
 from tests.simulation.gathering import Gathering
+from tests.simulation.valuing import Valuing
 from tests.simulation.working import Working
 
 
@@ -109,7 +110,11 @@ def shows_what_was_before() -> Changes:
     return [(BaseObserver, "_shown", shown)]
 
 
-@mutant("A value is written whatever its version.", worked=("values", ForkedChain))
+@mutant(
+    "A value is written whatever its version.",
+    worked=("values", ForkedChain),
+    simulated=(Valuing,),
+)
 def writes_whatever_is_there() -> Changes:
     send = value.send
 
@@ -117,6 +122,30 @@ def writes_whatever_is_there() -> Changes:
         yield from send(access, [one for one in operations if not isinstance(one, Expect)])
 
     return [(value, "send", send_all)]
+
+
+@mutant("What one transaction writes is seen in part.", simulated=(Valuing,))
+def writes_one_key_after_the_other() -> Changes:
+    send = value.send
+
+    def send_each(access: Access, operations: list[Operation]) -> Steps[None]:
+        for key in dict.fromkeys(one.key for one in operations):
+            yield from send(access, [one for one in operations if one.key == key])
+
+    return [(value, "send", send_each)]
+
+
+@mutant("A write without an answer is sent again.", simulated=(Valuing,))
+def writes_again_what_was_not_answered() -> Changes:
+    send = value.send
+
+    def send_again(access: Access, operations: list[Operation]) -> Steps[None]:
+        try:
+            yield from send(access, operations)
+        except BackendUnavailable:
+            yield from send(access, operations)
+
+    return [(value, "send", send_again)]
 
 
 @mutant("An item that is done is taken again.", worked=("work", DoneTwice), simulated=(Working,))

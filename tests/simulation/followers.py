@@ -38,6 +38,12 @@ class Followers(Generic[S]):
         """What is to be shown now."""
         return self._show(self._read(self._name))
 
+    @property
+    def shown(self) -> list[S]:
+        """What each observer shows that shows anything."""
+        known = [one for one in self._observers if one._observation.view.state is not None]
+        return [one.state for one in known]
+
     def add(self, observer: Observer[Any]) -> None:
         """One more."""
         self._observers.append(observer)

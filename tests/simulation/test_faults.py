@@ -13,6 +13,7 @@ from tests.simulation.contention import KINDS, Contention
 from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
 from tests.simulation.electing import Electing
 from tests.simulation.gathering import Gathering
+from tests.simulation.valuing import Valuing
 from tests.simulation.working import Working
 
 
@@ -35,3 +36,7 @@ def test_no_fault_loses_an_item_or_lets_two_do_it() -> None:
 
 def test_no_fault_shows_a_leader_of_before_or_lets_one_proclaim_too_late() -> None:
     run_state_machine_as_test(Electing, settings=settings(stateful_step_count=40))
+
+
+def test_no_fault_loses_a_write_or_shows_a_part_of_a_transaction() -> None:
+    run_state_machine_as_test(Valuing, settings=settings(stateful_step_count=40))
