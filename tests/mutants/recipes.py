@@ -9,11 +9,17 @@ from weakref import WeakKeyDictionary
 
 from coordlock.access import Access
 from coordlock.backend import Delete, Expect, Operation
+from coordlock.errors import BackendUnavailable
 from coordlock.kernel.publisher import Publisher
+from coordlock.kernel.ticket import Ticket
 from coordlock.recipes import value
 from coordlock.recipes.membership import BasePresence
 from coordlock.recipes.observer import BaseObserver
+from coordlock.recipes.work.consumer import Search
 from coordlock.recipes.work.job import AsyncJob, Job
+from coordlock.recipes.work.producer import Parcel, Producer
+from coordlock.recipes.work.records import Claim, Tail
+from coordlock.recipes.work.writing import Outcome, written
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, resolved, settled
 from coordlock.testing.faults.chains import ForkedChain
@@ -21,7 +27,10 @@ from coordlock.testing.faults.items import DoneTwice
 from coordlock.testing.faults.observers import WentBack
 from coordlock.testing.faults.published import NotThere
 from tests.mutants.mutant import Changes, mutant
+from tests.simulation.electing import Electing
 from tests.simulation.gathering import Gathering
+from tests.simulation.valuing import Valuing
+from tests.simulation.working import Working
 
 
 @mutant("Who joins again publishes what it did at first.", simulated=(Gathering,))
@@ -58,7 +67,7 @@ def joins_after_leaving() -> Changes:
     return [(BasePresence, "_leave", leave)]
 
 
-@mutant("Of two values that come fast, one is never published.", simulated=(Gathering,))
+@mutant("Of two values that come fast, one is never published.", simulated=(Electing, Gathering))
 def publishes_several_at_once() -> Changes:
     publish = Publisher.publish
 
@@ -69,7 +78,11 @@ def publishes_several_at_once() -> Changes:
     return [(Publisher, "publish", at_once)]
 
 
-@mutant("What is published anew is said to be there, and is not.", worked=("gather", NotThere))
+@mutant(
+    "What is published anew is said to be there, and is not.",
+    worked=("gather", NotThere),
+    simulated=(Electing,),
+)
 def publishes_what_was_first_for_ever() -> Changes:
     def publish(self: Publisher, make: Callable[[bytes], bytes]) -> Promise[None]:
         return resolved(None)
@@ -77,7 +90,11 @@ def publishes_what_was_first_for_ever() -> Changes:
     return [(Publisher, "publish", publish)]
 
 
-@mutant("An observer shows a leader of the past.", worked=("elect", WentBack))
+@mutant(
+    "An observer shows a leader of the past.",
+    worked=("elect", WentBack),
+    simulated=(Electing, Gathering),
+)
 def shows_what_was_before() -> Changes:
     """Of every three states, the third one is what the first one was."""
     show = BaseObserver._shown
@@ -93,7 +110,11 @@ def shows_what_was_before() -> Changes:
     return [(BaseObserver, "_shown", shown)]
 
 
-@mutant("A value is written whatever its version.", worked=("values", ForkedChain))
+@mutant(
+    "A value is written whatever its version.",
+    worked=("values", ForkedChain),
+    simulated=(Valuing,),
+)
 def writes_whatever_is_there() -> Changes:
     send = value.send
 
@@ -103,7 +124,31 @@ def writes_whatever_is_there() -> Changes:
     return [(value, "send", send_all)]
 
 
-@mutant("An item that is done is taken again.", worked=("work", DoneTwice))
+@mutant("What one transaction writes is seen in part.", simulated=(Valuing,))
+def writes_one_key_after_the_other() -> Changes:
+    send = value.send
+
+    def send_each(access: Access, operations: list[Operation]) -> Steps[None]:
+        for key in dict.fromkeys(one.key for one in operations):
+            yield from send(access, [one for one in operations if one.key == key])
+
+    return [(value, "send", send_each)]
+
+
+@mutant("A write without an answer is sent again.", simulated=(Valuing,))
+def writes_again_what_was_not_answered() -> Changes:
+    send = value.send
+
+    def send_again(access: Access, operations: list[Operation]) -> Steps[None]:
+        try:
+            yield from send(access, operations)
+        except BackendUnavailable:
+            yield from send(access, operations)
+
+    return [(value, "send", send_again)]
+
+
+@mutant("An item that is done is taken again.", worked=("work", DoneTwice), simulated=(Working,))
 def gives_back_what_is_done() -> Changes:
     finish = Job._finish
 
@@ -112,3 +157,39 @@ def gives_back_what_is_done() -> Changes:
         yield from finish(self, how, self._returning(0) if is_done else operations)
 
     return [(kind, "_finish", finish_not) for kind in (Job, AsyncJob)]
+
+
+@mutant("Two workers are told that they have done one item.", simulated=(Working,))
+def ends_jobs_without_their_guard() -> Changes:
+    def write(self: Any, operations: list[Operation]) -> Steps[Outcome]:
+        return written(self._desk.service, self._desk.engine.timers, operations)
+
+    return [(kind, "_written", write) for kind in (Job, AsyncJob)]
+
+
+@mutant("An item is put again, because the answer was lost.", simulated=(Working,))
+def puts_again_without_a_look_at_the_tail() -> Changes:
+    tell = Producer._tell
+
+    def tell_what_was_answered(
+        self: Producer, batch: list[Parcel], tail: Tail, last: BackendUnavailable | None
+    ) -> bool:
+        was_answered = self._state is not None
+        return was_answered and tell(self, batch, tail, last)
+
+    return [(Producer, "_tell", tell_what_was_answered)]
+
+
+@mutant("An item is taken from a worker that has it.", simulated=(Working,))
+def takes_claims_for_void() -> Changes:
+    return [(Claim, "stands_in", lambda *_: False)]
+
+
+@mutant("A later attempt has a token of an earlier time.", simulated=(Working,))
+def takes_over_with_an_old_token() -> Changes:
+    worker_after = Search._worker_after
+
+    def worker(self: Search, _: int) -> Steps[Ticket]:
+        return worker_after(self, 0)
+
+    return [(Search, "_worker_after", worker)]

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from typing import ClassVar
 
 from coordlock_memory import Fault, VirtualTime
 from hypothesis import Phase, seed, settings
@@ -29,7 +30,7 @@ from coordlock.log import flush
 from coordlock.model.contender import Contender
 from tests.simulation.world import TTL, Party, World
 
-__all__ = ["HONEST", "PARTIES", "BadDay", "delays", "indices", "search"]
+__all__ = ["HONEST", "PARTIES", "BadDay", "BadDayForData", "delays", "indices", "search"]
 
 PARTIES = 4
 #: How an acquire may end without a grant.
@@ -89,6 +90,9 @@ class Complaints(logging.Handler):
 class BadDay(RuleBasedStateMachine):
     """Pauses, partitions, lost and late requests, expiries and evictions of a few processes."""
 
+    #: The queue whose first ones `overtake` stops.
+    overtaken: ClassVar[str] = "q"
+
     def __init__(self) -> None:
         super().__init__()
         self.world = World(WatchedTime(self.check))
@@ -123,7 +127,7 @@ class BadDay(RuleBasedStateMachine):
     )
     def overtake(self, many: int, paused: bool, seconds: float) -> None:
         """The first in the queue stand still or are cut off, past their lease."""
-        first = {one.session for one in self.world.queue()[:many]}
+        first = {one.session for one in self.world.queue(self.overtaken)[:many]}
         for party in self.world.parties:
             if party.network._session in first and not party.engine.closed:
                 party.pause() if paused else party.cut_off()
@@ -217,3 +221,16 @@ class BadDay(RuleBasedStateMachine):
 
     def pick(self, who: int) -> Party:
         return self.world.parties[who % len(self.world.parties)]
+
+
+class BadDayForData(BadDay):
+    """A bad day on which what is read and written beside the queues is lost and late, too."""
+
+    @rule(
+        who=indices,
+        method=st.sampled_from(["write", "write", "read", "follow", "observe", "snapshot"]),
+        fault=st.sampled_from(Fault),
+        times=st.integers(1, 3),
+    )
+    def spoil_data(self, who: int, method: str, fault: Fault, times: int) -> None:
+        self.pick(who).network.faults.inject(method, fault, times)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from coordlock_memory import Fault
 from hypothesis import strategies as st
@@ -41,7 +41,7 @@ class Contention(BadDay):
     def __init__(self) -> None:
         super().__init__()
         self.turns = {queue: Turns() for queue in self.queues}
-        self.waiting: list[tuple[Party, Call[Ticket]]] = []
+        self.waiting: list[tuple[Party, Call[Any]]] = []
         #: Grants whose end is not seen yet, and those that were not released, lost or not.
         self.held: list[tuple[Party, Grant]] = []
         #: Since when each session has ended without the news having reached its holders.
@@ -63,11 +63,14 @@ class Contention(BadDay):
             party = self.pick(who)
             if party.paused or len(self.waiting) > 12:
                 continue
-            call = party.acquire_all(self.wanted(what + number), timeout)
-            self.waiting.append((party, call))
+            self.waiting.append((party, self.ask(party, what + number, timeout)))
             if not together:
                 self.world.settle()
         self.check()
+
+    def ask(self, party: Party, what: int, timeout: float | None) -> Call[Any]:
+        """Start to acquire; its result is a ticket, or the grant."""
+        return party.acquire_all(self.wanted(what), timeout)
 
     def wanted(self, what: int) -> dict[str, AnyClaim]:
         """What one call asks for."""
@@ -181,7 +184,9 @@ class Contention(BadDay):
             self.waiting = [pair for pair in self.waiting if not pair[1].done]
         for party, call in answered:
             if call.error is None:
-                self.welcome(party, call.result)
+                result = call.result
+                grant = party.grant(result) if isinstance(result, Ticket) else result
+                self.welcome(party, grant)
             else:
                 assert isinstance(call.error, HONEST), call.error
         now = self.world.time.now()
@@ -190,13 +195,13 @@ class Contention(BadDay):
                 late = now - max(call.due, party.resumed)
                 assert late <= PATIENCE, f"its time was up {late:g} s ago"
 
-    def welcome(self, party: Party, ticket: Ticket) -> None:
+    def welcome(self, party: Party, grant: Grant) -> None:
         """A new grant."""
+        ticket = grant._ticket
         assert ticket.session.ended is None or party.engine.closed
         for entry, contender in zip(ticket.entries, ticket.contenders, strict=True):
             come = self.turns[entry.queue].has_come(contender)
             assert come, "granted, and its turn has not come"
-        grant = party.grant(ticket)
         self.held.append((party, grant))
         self.unreleased.append((party, grant))
         if self.claims == [Mode.EX] and grant.token not in self.removed:
@@ -321,10 +326,10 @@ class Several(Contention):
                     self.come |= {one.order for one in found if one is not None}
         super().check_answers()
 
-    def welcome(self, party: Party, ticket: Ticket) -> None:
-        together = ticket.contenders[0].order in self.come
+    def welcome(self, party: Party, grant: Grant) -> None:
+        together = grant._ticket.contenders[0].order in self.come
         assert together, "granted, though a place was lost before its turn had come in all"
-        super().welcome(party, ticket)
+        super().welcome(party, grant)
 
 
 class SeveralModes(Several):

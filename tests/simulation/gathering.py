@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -13,17 +12,14 @@ from coordlock.grant import GrantState
 from coordlock.model.contender import Snapshot
 from coordlock.recipes.group import Group, GroupView, view_of
 from coordlock.recipes.membership import Membership, Presence
-from coordlock.recipes.observer import Observer
 from tests.simulation.bad_day import PARTIES, BadDay, delays, indices
+from tests.simulation.followers import Followers
 from tests.simulation.world import Call, Party
 
 __all__ = ["Gathering"]
 
 #: How a value may not come to be published.
 HONEST = (BackendUnavailable, ClientClosed, LockLost)
-
-#: A state of the group: each member with its value.
-State = tuple[tuple[str, bytes], ...]
 
 
 class Gathering(BadDay):
@@ -38,12 +34,8 @@ class Gathering(BadDay):
     """
 
     def __init__(self) -> None:
-        self.history: list[State] = [()]
-        self.observers: list[Observer[GroupView]] = []
-        #: How far in the history each of them is.
-        self.seen: list[int] = []
         super().__init__()
-        self.world.service.observe(("queue", "q"), self.note)
+        self.followers = Followers(self.world.service, ("queue", "q"), shown)
         self.joining: list[tuple[Party, Call[Any]]] = []
         self.members: list[tuple[Party, Membership]] = []
         self.updates: dict[Membership, list[Call[None]]] = {}
@@ -55,8 +47,7 @@ class Gathering(BadDay):
     def connect(self) -> None:
         super().connect()
         for party in self.world.parties[:PARTIES]:
-            self.observers.append(group_of(party).observe())
-            self.seen.append(0)
+            self.followers.add(group_of(party).observe())
 
     @rule(who=indices, stays=st.booleans(), seconds=delays)
     def join(self, who: int, stays: bool, seconds: float) -> None:
@@ -116,30 +107,15 @@ class Gathering(BadDay):
                 kept: list[Any] = self.present if isinstance(result, Presence) else self.members
                 kept.append((party, result))
 
-    def state(self) -> State:
-        """What the group is in the service."""
-        snapshot = self.world.service.snapshot("q")
-        return state_of(snapshot)
-
-    def note(self) -> None:
-        """The group has changed."""
-        self.history.append(self.state())
-
     def check(self) -> None:
-        for number, observer in enumerate(self.observers):
-            known = observer._observation.view.state
-            if known is not None:
-                state = state_of(known)
-                assert state in self.history[self.seen[number] :], "it never was so, or before"
-                self.seen[number] = self.history.index(state, self.seen[number])
+        self.followers.check()
 
     def get_over(self) -> None:
         for _ in range(20):
             self.world.advance(30.0)
             self.take_in()
         assert not self.joining, "somebody was never answered"
-        state = dict(self.state())
-        values = sorted(state.values())
+        values = sorted(self.followers.present.values)
         expected = [presence.value for _, presence in self.present]
         for _, membership in self.members:
             if membership.state is GrantState.HELD:
@@ -148,24 +124,20 @@ class Gathering(BadDay):
         for update in (one for updates in self.updates.values() for one in updates):
             assert update.done
             assert update.error is None or isinstance(update.error, HONEST), update.error
-        for observer in self.observers:
-            assert observer.state.values == tuple(state.values())
-            assert observer.stale_for is None
+        self.followers.check_present()
         for one in [*self.members, *self.present]:
             self.let_go(one)
         for _ in range(5):
             self.world.advance(30.0)
         assert all(call.done for call in self.leaving)
-        for observer in self.observers:
-            assert observer.state.members == ()
-            observer.close()
-        self.observers.clear()
+        assert self.followers.present.members == ()
+        self.followers.check_present()
+        self.followers.close()
 
 
 def group_of(party: Party) -> Group:
-    access: Any = SimpleNamespace(engine=party.engine, settings=party.engine.settings)
-    return Group(access, "q")
+    return Group(party.access, "q")
 
 
-def state_of(snapshot: Snapshot) -> State:
-    return tuple((one.id, one.value) for one in view_of(snapshot, None).members)
+def shown(snapshot: Snapshot) -> GroupView:
+    return view_of(snapshot, None)

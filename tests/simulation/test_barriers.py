@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
-from coordlock_memory import Fault
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
@@ -15,7 +14,7 @@ from coordlock.backend import Operation, Put
 from coordlock.errors import BarrierTimeout, Evicted, SessionLost
 from coordlock.model.contender import Contender
 from coordlock.recipes import party as parties
-from tests.simulation.bad_day import HONEST, BadDay, delays, indices, search
+from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices, search
 from tests.simulation.world import Call
 
 SIZE = 3
@@ -25,7 +24,7 @@ class Apart(AssertionError):
     """Somebody has passed without the others, or heard that he has not passed though he has."""
 
 
-class Meeting(BadDay):
+class Meeting(BadDayForData):
     """Four processes with parties of a barrier of three."""
 
     #: Whether the service checks that the parties are there.
@@ -67,15 +66,6 @@ class Meeting(BadDay):
     def passing(self, one: parties.Party, timeout: float | None) -> Any:
         yield from one.arrive(timeout)
         one.go()
-
-    @rule(
-        who=indices,
-        method=st.sampled_from(["write", "write", "read", "snapshot"]),
-        fault=st.sampled_from(Fault),
-        times=st.integers(1, 3),
-    )
-    def spoil_data(self, who: int, method: str, fault: Fault, times: int) -> None:
-        self.pick(who).network.faults.inject(method, fault, times)
 
     @rule(which=indices)
     def give_up(self, which: int) -> None:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from coordlock_memory import Fault
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
@@ -16,7 +15,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from coordlock.errors import BackendUnavailable
 from coordlock.recipes import record
 from coordlock.recipes.record import Record
-from tests.simulation.bad_day import HONEST, BadDay, delays, indices, search
+from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices, search
 from tests.simulation.world import Call, Party
 
 
@@ -24,7 +23,7 @@ class AddedTwice(AssertionError):
     """The counter has gone further than was asked for, or two had the same number of it."""
 
 
-class Counting(BadDay):
+class Counting(BadDayForData):
     """Four processes that add one, with several additions at a time."""
 
     def __init__(self) -> None:
@@ -40,15 +39,6 @@ class Counting(BadDay):
                 self.asked += 1
                 self.calls.append(party.run(added(party)))
         self.world.advance(seconds)
-
-    @rule(
-        who=indices,
-        method=st.sampled_from(["write", "write", "read"]),
-        fault=st.sampled_from(Fault),
-        times=st.integers(1, 3),
-    )
-    def spoil_data(self, who: int, method: str, fault: Fault, times: int) -> None:
-        self.pick(who).network.faults.inject(method, fault, times)
 
     @rule(which=indices)
     def give_up(self, which: int) -> None:

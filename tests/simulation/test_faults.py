@@ -11,7 +11,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.simulation.contention import KINDS, Contention
 from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
+from tests.simulation.electing import Electing
 from tests.simulation.gathering import Gathering
+from tests.simulation.valuing import Valuing
+from tests.simulation.working import Working
 
 
 @pytest.mark.parametrize(
@@ -25,3 +28,15 @@ def test_no_fault_lets_conflicting_grants_overlap_or_a_contender_stay(
 
 def test_no_fault_shows_a_group_that_never_was_so_or_loses_a_member() -> None:
     run_state_machine_as_test(Gathering, settings=settings(stateful_step_count=40))
+
+
+def test_no_fault_loses_an_item_or_lets_two_do_it() -> None:
+    run_state_machine_as_test(Working, settings=settings(stateful_step_count=40))
+
+
+def test_no_fault_shows_a_leader_of_before_or_lets_one_proclaim_too_late() -> None:
+    run_state_machine_as_test(Electing, settings=settings(stateful_step_count=40))
+
+
+def test_no_fault_loses_a_write_or_shows_a_part_of_a_transaction() -> None:
+    run_state_machine_as_test(Valuing, settings=settings(stateful_step_count=40))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
 
 from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualTimers
@@ -128,6 +129,11 @@ class Party:
         )
 
     @property
+    def access(self) -> Any:
+        """What recipes are made with."""
+        return SimpleNamespace(engine=self.engine, settings=self.engine.settings)
+
+    @property
     def paused(self) -> bool:
         return self.timers.paused
 
@@ -211,8 +217,8 @@ class World:
         return self.service.snapshot(queue).contenders
 
     def everybody(self) -> list[Contender]:
-        """The contenders of all queues, as the service knows them."""
-        return [one for name in self.service.queues() for one in self.queue(name)]
+        """The contenders of all queues, coordlock's own included, as the service knows them."""
+        return [one for name in list(self.service._state.queues) for one in self.queue(name)]
 
     def watches(self) -> int:
         """How many watches the service keeps."""

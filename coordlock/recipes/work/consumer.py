@@ -119,9 +119,8 @@ class Search:
         #: Tells who waits that there is something, or a claim, that it has not seen.
         self._ring: Final = Put(desk.layout.bell, b"")
         self._worker: Promise[Ticket] | None = None
-        #: The claims that were not void at the last look, which was then; None before.
+        #: The claims that were not void at the last look.
         self._claims: list[Claim] = []
-        self._looked: float | None = None
 
     def at_once(self) -> Steps[Taken | None]:
         """Take the item after the one that this client has taken last, without a look or a turn.
@@ -167,9 +166,8 @@ class Search:
     def _find(self, state: State) -> Steps[_Ready | None]:
         """The item to take: what was begun before comes first, then what is due, then the head."""
         known, bell = self._known, state.versions[2]
-        begun = self._desk.engine.clock.now()
         first: _Ready | None = None
-        if begun >= known.look_at:
+        if looks := self._desk.engine.clock.now() >= known.look_at:
             first = yield from self._void()
         if first is None and known.empty_at != bell:
             first = yield from self._again(bell)
@@ -184,9 +182,7 @@ class Search:
             return (yield from self._find(state))
         if state.waiting:
             return _at_head(self._layout, state)
-        if self._looked is None or self._looked < begun:
-            return (yield from self._void())  # a wait is to begin with a look
-        return None
+        return None if looks else (yield from self._void())  # a wait is to begin with a look
 
     def _void(self) -> Steps[_Ready | None]:
         """The first item whose claim is void. Buries those that were taken too often."""
@@ -200,7 +196,6 @@ class Search:
                 workers = yield from desk.workers()
                 void = [one for one in claims if not claims[one].stands_in(workers)]
             self._claims = [claim for one, claim in claims.items() if one not in void]
-            self._looked = begun
             pause = _LOOK + _LOOK_PER_CLAIM * len(claims)
             known.look_at = begun + pause if len(void) <= 1 else begun  # for the next one
             if not void:
