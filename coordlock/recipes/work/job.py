@@ -118,7 +118,17 @@ class _BaseJob(BaseGrant, shown="Job"):
         """End the claim, and do ``operations`` in the same step."""
         if self._ended is not None:
             raise JobEnded(self.name, self.id, self._ended)
-        self.check()
+        try:
+            self.check()
+            yield from self._ending(how, operations)
+        except LockLost:
+            self._abandon()  # no block may come that would do it
+            raise
+        self._ended = how
+        self._released = True
+        self._ticket.withdraw()
+
+    def _ending(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
         engine, claim = self._engine, self._desk.layout.claim(self._taken.attempt)
         yield engine.deadline(engine.settings.request_timeout)
         try:
@@ -133,9 +143,6 @@ class _BaseJob(BaseGrant, shown="Job"):
             raise BackendUnavailable(silent.service, reason) from late.__cause__
         if outcome is not Outcome.MADE:
             raise LockLost(self.name, self.token, "its claim was removed by hand")
-        self._ended = how
-        self._released = True
-        self._ticket.withdraw()
 
     def _written(self, operations: Sequence[Operation]) -> Steps[Outcome]:
         desk = self._desk

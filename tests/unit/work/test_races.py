@@ -110,6 +110,18 @@ def test_a_job_that_nobody_has_taken_over_yet_is_refused_all_the_same(
         assert (again.id, again.attempt) == (id, 2)
 
 
+def test_a_job_that_was_lost_leaves_nothing_behind_where_no_block_ends(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    queue = client.work_queue("q")
+    queue.put(b"0")
+    job = queue.take(BOUND)
+    assert other.work_queue("q").evict(job.id)
+    with pytest.raises(LockLost):
+        job.done()
+    eventually(lambda: not client._access.engine._tickets)
+
+
 def test_who_is_overtaken_at_the_head_takes_the_next(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
