@@ -32,7 +32,7 @@ demo: ## Show locks, waiters and a crash; URL=... to use a running etcd or ZooKe
 
 # What a busy machine fails is repeated alone; tests/repetition.py says what is not.
 test: check servers ## Set everything up, then run the linters and the tests; ARGS=... for pytest
-	$(python) -m pytest -n $(WORKERS) -p tests.repetition --repeat-failed=3 -m "not long" $(ARGS)
+	$(python) -m pytest -n $(WORKERS) --dist worksteal -p tests.repetition --repeat-failed=3 -m "not long" $(ARGS)
 
 test-fast: setup ## Run the tests that need no servers, in two minutes; ARGS=... for pytest
 	$(python) -m pytest -n $(WORKERS) --without=etcd,postgres,redis,zookeeper \
