@@ -19,7 +19,6 @@ from coordlock.recipes.work.consumer import Search
 from coordlock.recipes.work.job import AsyncJob, Job
 from coordlock.recipes.work.producer import Parcel, Producer
 from coordlock.recipes.work.records import Claim, Tail
-from coordlock.recipes.work.writing import Outcome, written
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, resolved, settled
 from coordlock.testing.faults.chains import ForkedChain
@@ -157,14 +156,6 @@ def gives_back_what_is_done() -> Changes:
         yield from finish(self, how, self._returning(0) if is_done else operations)
 
     return [(kind, "_finish", finish_not) for kind in (Job, AsyncJob)]
-
-
-@mutant("Two workers are told that they have done one item.", simulated=(Working,))
-def ends_jobs_without_their_guard() -> Changes:
-    def write(self: Any, operations: list[Operation]) -> Steps[Outcome]:
-        return written(self._desk.service, self._desk.engine.timers, operations)
-
-    return [(kind, "_written", write) for kind in (Job, AsyncJob)]
 
 
 @mutant("An item is put again, because the answer was lost.", simulated=(Working,))
