@@ -16,7 +16,7 @@ __all__ = ["measure"]
 
 _PROCESSES = (1, 2, 4)
 _SECONDS = 1.0
-#: Seconds after which whoever has not returned is given up: some miss the end of a wait.
+#: Seconds after which a contestant that has not returned is given up: locks may miss a wait's end.
 _BOUND = 20.0
 
 
@@ -29,7 +29,7 @@ def measure(rounds: int) -> Iterator[Table]:
             notes=notes,
             plot=Plot("grants/s", "who", over="processes"),
         )
-        # The floor excludes nobody.
+        # The floor sends the messages of a lock, and holds none.
         those = [one for one in entrants(name) if one.role != "floor"]
         with (
             service(name) as server,

@@ -29,7 +29,7 @@ from bench.workers import Worker, WorkerFailed
 
 __all__ = ["CANDIDATES", "Pair", "measure"]
 
-#: Who campaigns. Who is slow has a long time-to-live, and takes part in fewer rounds.
+#: The candidates. A slow one has a long time-to-live, and takes part in fewer rounds.
 CANDIDATES: Final = (
     Entrant("coordlock", "zookeeper", "coordlock", "candidates:ZooKeeperCandidate"),
     Entrant("kazoo's Election", "zookeeper", "peer", "candidates:KazooCandidate"),
@@ -42,7 +42,7 @@ CANDIDATES: Final = (
 )
 #: The election, as `hand_over` names it.
 _NAME: Final = "handed"
-#: Seconds until whoever campaigns certainly waits.
+#: Seconds after which a candidate that was told to campaign certainly waits.
 _SETTLE: Final = 0.15
 #: No failover takes longer.
 _BOUND: Final = 180.0

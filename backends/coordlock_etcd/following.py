@@ -30,7 +30,7 @@ class Following:
         id: its watch on the stream that is open; 0 for none.
         is_live: whether changes come as they happen, and may be shown.
         left_at: when the last observer left.
-        is_leaving: whether it is to be looked whether nobody observes it any more.
+        is_leaving: whether a timer runs, at whose end a place without observers is dropped.
         turn: counts when the place came to be in doubt, and when that was over.
     """
 
@@ -51,7 +51,7 @@ class Following:
     # With the lock held
 
     def begin(self) -> None:
-        """Somebody observes it whom nothing may be shown that was known before."""
+        """A new observer comes, who must not be shown what was known before."""
         self._is_unread, self.is_live = True, False
         self.turn += 1
 

@@ -7,9 +7,8 @@ ended, as after a compaction. A state is shown once the watch behind it is known
 Since servers have lost watch events, each place is also read about once a minute. Whether the
 stream is well while it tells nothing, `looks` finds out.
 
-A watch that is new is told up to a tenth of a second late. So a place is followed for a while after
-its last observer has left, for the next one: who waits for something again and again hears of it at
-once.
+A new watch is told of changes up to a tenth of a second late. So the client follows a place for a
+while after the last observer has left it: an observer that comes back hears of a change at once.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _PARTS: Final = 12
 _READINGS: Final = 16
 #: So often, within the time for a look, the client sees how the look is getting on.
 _TICKS: Final = 4
-#: Seconds for which a place is followed on when nobody observes it.
+#: Seconds for which the client follows a place that has no observer any more.
 _LINGERS: Final = 2.0
 #: The id of responses that concern all watches of a stream.
 _ALL: Final = -1
@@ -324,13 +323,13 @@ class Observations:
             self._timers.call_at(SYSTEM_CLOCK.now() + seconds, action)
 
     def _part(self, following: Following) -> None:
-        """Follow it no more, if nobody observes it for long enough."""
+        """Drop a place that has had no observer for long enough."""
         with self._lock:
             following.is_leaving = False
             if following.observers or self._followings.get(following.place.name) is not following:
                 return
             if SYSTEM_CLOCK.now() - following.left_at < _LINGERS:
-                self._linger(following)  # somebody came and left meanwhile
+                self._linger(following)  # an observer came and left meanwhile
                 return
             del self._followings[following.place.name]
             self._stop(following)

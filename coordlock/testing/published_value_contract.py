@@ -196,7 +196,7 @@ class PublishedValueContract(DisturbedSuite):
 
     def test_a_set_of_contenders_is_told_the_claims_before_it(self, one: Party, two: Party) -> None:
         if not isinstance(two.backend, EntrySets):
-            pytest.skip("it makes no sets")
+            pytest.skip("this backend has no EntrySets, which are optional")
         claim = Convertible(Mode.CR)
         enqueue(one, claim.encode(), claim=claim)
         entries = [Entry(queue, uuid.uuid4().hex, Mode.PR, OWNER) for queue in ("q", "r")]

@@ -86,7 +86,7 @@ def test_a_process_that_stops_while_it_converts_keeps_nobody_out_for_good(
     shared_url: str, what: signal.Signals
 ) -> None:
     if what is signal.SIGSTOP and shared_url.startswith("local"):
-        pytest.skip("there a paused process keeps its locks")
+        pytest.skip("local: a paused process is alive, and keeps its locks by design")
     url = shared_url.replace("ttl=60", "ttl=2")
     with coordlock.connect(url) as client, ThreadPoolExecutor(1) as pool:
         reader = client.read_lock("number").acquire()

@@ -349,7 +349,7 @@ def test_ctrl_c_that_was_asked_for_raises_keyboard_interrupt(start: Start, clien
 
 @pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("unshare"),
-    reason="only root may make a PID namespace, with unshare(1)",
+    reason="only root may make a PID namespace, as unshare(1) does",
 )
 def test_the_first_process_of_a_container_hears_it_too(start: Start, client: Client) -> None:
     """The system gives it no signal that it has no handler for."""

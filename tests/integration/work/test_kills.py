@@ -100,7 +100,7 @@ def test_what_a_consumer_had_that_is_killed_at_any_step_is_done_by_another_in_or
 @pytest.mark.faults
 def test_a_worker_that_stood_still_for_too_long_is_refused(url: str, tmp_path: Path) -> None:
     if url.startswith("local:"):
-        pytest.skip("a process that stands still is alive there, and keeps its items")
+        pytest.skip("local: a paused process is alive, and keeps its items by design")
     log = tmp_path / "log"
     holder = started(url, log, "hold", stdin=subprocess.PIPE)
     with ended([holder]), coordlock.connect(url) as client:
