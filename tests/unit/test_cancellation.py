@@ -19,17 +19,6 @@ from tests.unit.signals import Signal
 
 
 @pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service) -> Iterator[Client]:
-    with service.client() as client:
-        yield client
-
-
-@pytest.fixture
 def ending() -> Iterator[None]:
     """This process looks out for a signal that ends it, as after `release_on_signals`."""
     ENDING.waits = Cancellation()

@@ -18,17 +18,6 @@ BOUND = 60.0
 
 
 @pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service) -> Iterator[Client]:
-    with service.client() as client:
-        yield client
-
-
-@pytest.fixture
 def other(service: Service) -> Iterator[Client]:
     with service.client() as client:
         yield client

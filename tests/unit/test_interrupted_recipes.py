@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,18 +12,7 @@ from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service
 from tests.unit.signals import interrupted
 
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    # A Ctrl-C that struck at the end of a generator cannot be raised, and is no news.
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
-    with service.client() as client:
-        yield client
+pytestmark = pytest.mark.usefixtures("generators_end_unheard")
 
 
 def test_ctrl_c_in_run_leaves_nobody_who_leads(service: Service, client: Client) -> None:

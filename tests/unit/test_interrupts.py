@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,18 +12,7 @@ from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service
 from tests.unit.signals import Signal, interrupted
 
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    # A Ctrl-C that struck at the end of a generator cannot be raised, and is no news.
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
-    with service.client() as client:
-        yield client
+pytestmark = pytest.mark.usefixtures("generators_end_unheard")
 
 
 def interrupt() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,17 +11,6 @@ import coordlock
 from coordlock import Client, GrantState
 from tests.unit.clients import Service
 from tests.unit.signals import interrupted
-
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service) -> Iterator[Client]:
-    with service.client() as client:
-        yield client
 
 
 def test_blocks_of_a_thread_nest(client: Client) -> None:

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from coordlock.client import Client
+from tests.unit.clients import Service
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with service.client() as client:
+        yield client
+
+
+@pytest.fixture
+def generators_end_unheard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ctrl-C that strikes at the end of a generator cannot be raised, and is no news."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
