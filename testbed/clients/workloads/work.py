@@ -21,12 +21,12 @@ from testbed.clients.workloads.workload import Workload
 
 __all__ = ["Work"]
 
-_QUEUES: Final = ("queue0", "queue1")
+#: The queues, and how often a worker puts something: one gets full, and at the other workers wait.
+_PUTS: Final = {"queue0": 0.4, "queue1": 0.2}
 #: How many items may wait in a queue, and how often one is taken.
 _DEPTH: Final = 30
 _ATTEMPTS: Final = 5
-#: How often a worker puts something, and how often what it has taken is done.
-_PUTS: Final = 0.4
+#: How often what a worker has taken is done.
 _DONE: Final = 0.75
 #: How often an item has a delay, whether it is put or given back.
 _DELAYED: Final = 0.2
@@ -38,9 +38,9 @@ class Work(Workload):
     """Every worker puts and takes."""
 
     def round(self, worker: Worker) -> Steps[None]:
-        name = worker.dice.choice(_QUEUES)
+        name = worker.dice.choice(list(_PUTS))
         queue = _queue(worker.client, name)
-        if worker.dice.random() < _PUTS:
+        if worker.dice.random() < _PUTS[name]:
             for _ in range(worker.dice.randint(1, 2)):
                 yield from self._put(worker, queue)
         else:
@@ -78,9 +78,12 @@ class Work(Workload):
         yield from self._end(worker, queue.name, attempt)
 
     def _patience(self, worker: Worker) -> Patience:
-        # Nobody waits for good: who puts may have ended.
+        # Nobody waits for long: while all wait, nobody puts anything.
         given = worker.patience()
-        return Patience(worker.dice.uniform(0.1, 3)) if given == Patience() else given
+        if given.once or given.cancelled is not None:
+            return given
+        longest = worker.dice.uniform(0.1, 3)
+        return Patience(longest if given.timeout is None else min(given.timeout, longest))
 
     def _end(self, worker: Worker, name: str, attempt: AttemptLog) -> Steps[None]:
         """Say that the item is done, or is to be taken again; twice, where nobody answers."""
@@ -116,7 +119,7 @@ class Work(Workload):
 
     def log_final(self, url: str, journal: Journal) -> None:
         with coordlock.connect(url) as client:
-            for name in _QUEUES:
+            for name in _PUTS:
                 _finish(_queue(client, name), journal)
 
 
