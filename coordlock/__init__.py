@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         QueueMismatch,
         SessionLost,
         StaleToken,
+        TooLarge,
         Unfenceable,
         Unsupported,
         VersionMismatch,
@@ -101,8 +102,8 @@ else:
                 "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
                 "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
                 "Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
-                "JobEnded LockLost MissingExtra QueueMismatch SessionLost StaleToken Unfenceable "
-                "Unsupported VersionMismatch WorkQueueEmpty WorkQueueFull"
+                "JobEnded LockLost MissingExtra QueueMismatch SessionLost StaleToken TooLarge "
+                "Unfenceable Unsupported VersionMismatch WorkQueueEmpty WorkQueueFull"
             ),
             "grant": "AsyncGrant Grant GrantState",
             "held": "AsyncHeld Held",
@@ -242,6 +243,7 @@ __all__ = [
     "StaleToken",
     "Stored",
     "Term",
+    "TooLarge",
     "Transaction",
     "Unfenceable",
     "Unsupported",

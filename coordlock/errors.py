@@ -30,6 +30,7 @@
     └── BackendError                         the service said no, or said nothing
         ├── BackendUnavailable (ConnectionError)      no answer; the outcome may be unknown
         │   └── AcquireUnavailable (AcquireTimeout)   the lock was not granted in time therefore
+        ├── TooLarge (ValueError)                     more at once than the service takes
         ├── AuthenticationFailed (PermissionError)    credentials refused, or not enough rights
         └── SessionLost (ConnectionError)             the session ended, and its contenders with it
 
@@ -68,6 +69,7 @@ __all__ = [
     "QueueMismatch",
     "SessionLost",
     "StaleToken",
+    "TooLarge",
     "Unfenceable",
     "Unsupported",
     "VersionMismatch",
@@ -486,6 +488,11 @@ class AcquireUnavailable(BackendUnavailable, AcquireTimeout):
         if self.position is None:
             return text
         return f"{text}; before that, {self.position} contender(s) ahead, nearest {self.holder}"
+
+
+@dataclass(eq=False, repr=False)
+class TooLarge(BackendError, ValueError):
+    """The request exceeds a limit of the service, which did nothing of it."""
 
 
 @dataclass(eq=False, repr=False)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from coordlock.errors import BackendError, BackendUnavailable
+from coordlock.errors import BackendUnavailable, TooLarge
 from coordlock.model.contender import Contender, Entry, Snapshot, are_known
 from coordlock.runtime.promise import Promise, all_of
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
-from coordlock_etcd.errors import SERVICE, TooLarge
+from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport import Connection
@@ -123,7 +123,7 @@ def _tell(
         told.follow(answer)
         return
     told.fail(
-        BackendError(
+        TooLarge(
             SERVICE,
             f"{count} locks in one step are too many: they take {2 * count} operations of one "
             f"transaction, and {requests.MAX_OPERATIONS // 2} locks fit by the servers' default; "

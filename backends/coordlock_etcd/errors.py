@@ -11,6 +11,7 @@ from coordlock.errors import (
     BackendError,
     BackendUnavailable,
     SessionLost,
+    TooLarge,
 )
 
 __all__ = [
@@ -18,7 +19,6 @@ __all__ = [
     "UNKNOWN_LEASE",
     "NoSpace",
     "NotPermitted",
-    "TooLarge",
     "had_no_effect",
     "is_elsewhere",
     "needs_login",
@@ -87,10 +87,6 @@ def needs_login(code: StatusCode, details: str) -> bool:
 
 class NoSpace(BackendError):
     """The database is full. The transaction that filled it fails so too, although it was made."""
-
-
-class TooLarge(BackendError):
-    """The request exceeds a limit of the server, which did nothing of it."""
 
 
 class NotPermitted(AuthenticationFailed):

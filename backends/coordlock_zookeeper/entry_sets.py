@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coordlock.errors import BackendError, BackendUnavailable, SessionLost
+from coordlock.errors import BackendError, BackendUnavailable, SessionLost, TooLarge
 from coordlock.model.contender import Entry, Snapshot
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, settled
@@ -88,7 +88,7 @@ class SetQueues(Queues):
             multi.create(path, data, acl=self.acl, ephemeral=True, sequence=True)
         size = sum(len(one.serialize()) + 9 for one in multi.operations) + 17
         if size > LONGEST:
-            raise BackendError(
+            raise TooLarge(
                 SERVICE,
                 f"{len(entries)} locks in one step are too many: their request of {size} bytes is "
                 f"over what servers take, {LONGEST}",

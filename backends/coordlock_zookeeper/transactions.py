@@ -31,6 +31,7 @@ from coordlock.errors import (
     BackendUnavailable,
     Evicted,
     SessionLost,
+    TooLarge,
     VersionMismatch,
 )
 from coordlock.model.contender import Contender
@@ -172,7 +173,7 @@ class GuardedData:
         request = Transaction([self._operation(step) for step in steps])
         size = len(request.serialize())
         if size + 8 > LONGEST:
-            raise BackendError(
+            raise TooLarge(
                 SERVICE,
                 f"a transaction of {size} bytes is too large; servers take {LONGEST} at a time",
             )

@@ -21,6 +21,7 @@ from coordlock.errors import (
     LockLost,
     QueueMismatch,
     SessionLost,
+    TooLarge,
     Unsupported,
 )
 
@@ -32,7 +33,7 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1  #: what was asked for was not found, or a check failed
-    USAGE = 64  #: EX_USAGE: wrong options, a name that cannot be, another kind of lock in use
+    USAGE = 64  #: EX_USAGE: wrong options, a name that cannot be, another kind, too much data
     UNAVAILABLE = 69  #: EX_UNAVAILABLE: the service cannot be reached, or ended the session
     SOFTWARE = 70  #: EX_SOFTWARE: nothing that should happen
     IO_ERROR = 74  #: EX_IOERR: output that cannot be written, a process that cannot be started
@@ -54,6 +55,7 @@ _STATUSES: Final = (
     (InvalidName, Exit.USAGE),
     (InvalidKey, Exit.USAGE),
     (QueueMismatch, Exit.USAGE),
+    (TooLarge, Exit.USAGE),
     (AuthenticationFailed, Exit.NO_PERMISSION),
     (BackendUnavailable, Exit.UNAVAILABLE),
     (SessionLost, Exit.UNAVAILABLE),

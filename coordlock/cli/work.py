@@ -31,6 +31,8 @@ _COMMANDS: Final = {
     "ls": "List the work queues, or the items of the work queue NAME.",
     "retry": "Put dead items of the work queue NAME again.",
 }
+#: How many items `ls` shows by default.
+_LISTED: Final = 100
 
 
 def parser() -> Group:
@@ -152,8 +154,7 @@ def _ls_parser() -> Parser:
         "--limit",
         type=whole(1, 10**6),
         metavar="N",
-        default=100,
-        help="So many items, the first ones. Default: 100.",
+        help=f"So many items, the first ones. Default: {_LISTED}.",
     )
     service_options(parser)
     as_json_option(parser)
@@ -164,7 +165,7 @@ def _ls(
     *,
     name: str | None,
     dead: bool,
-    limit: int,
+    limit: int | None,
     url: str | None,
     connect_timeout: float | None,
     as_json: bool,
@@ -174,15 +175,16 @@ def _ls(
     Those at work come first, then those that wait, in order, then those with a delay.
     """
     if name is None:
-        if dead:
-            raise UsageError("--dead is for the items of one queue: say which, by its NAME")
+        if dead or limit is not None:
+            option = "--dead" if dead else "--limit"
+            raise UsageError(f"{option} is for the items of one queue: say which, by its NAME")
         _list_queues(url, connect_timeout, as_json=as_json)
         return
     check_name(name)
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
         queue = client.work_queue(name)
         stats = queue.stats()
-        items = queue.dead(limit) if dead else queue.items(limit)
+        items = (queue.dead if dead else queue.items)(limit or _LISTED)
     if as_json:
         echo(json.dumps({"name": name, **asdict(stats), "items": list(map(_document, items))}))
         return

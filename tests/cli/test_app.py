@@ -319,6 +319,7 @@ def test_the_library_does_not_import_the_command_line_nor_this_the_tables(cli: C
         (errors.QueueMismatch("x", "a", "b", "c"), 64),
         (errors.BackendUnavailable("etcd", "why"), 69),
         (errors.SessionLost("etcd", "why"), 69),
+        (errors.TooLarge("etcd", "why"), 64),
         (errors.AuthenticationFailed("etcd", "why"), 77),
         (errors.ClientClosed(), 70),
         (OSError(errno.ENOSPC, "full"), 74),

@@ -190,6 +190,7 @@ def test_a_command_that_does_not_exist_is_no_fault_of_the_items(cli: Cli) -> Non
         ("queue", "put", "q", "x", "--lines"),
         ("queue", "retry", "q"),
         ("queue", "ls", "--dead"),
+        ("queue", "ls", "--limit", "3"),
         ("queue", "retry", "q", "x"),
         ("queue", "take", "q", "--count", "0", "--", "true"),
         ("queue", "sing"),

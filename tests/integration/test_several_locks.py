@@ -13,7 +13,7 @@ import pytest
 from kazoo.recipe.lock import Lock
 
 import coordlock
-from coordlock.errors import BackendError
+from coordlock.errors import TooLarge
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
@@ -90,7 +90,7 @@ def test_more_names_than_etcd_takes_in_one_step_are_refused_with_the_number(
 ) -> None:
     names = [f"n{number}" for number in range(65)]
     with coordlock.connect(etcd.url_for(root)) as client:
-        with pytest.raises(BackendError, match="65 locks in one step are too many: they take 130"):
+        with pytest.raises(TooLarge, match="65 locks in one step are too many: they take 130"):
             client.multi_lock(names).acquire()
         assert client.queues() == []
         with client.multi_lock(names[:64]) as grant:
@@ -102,7 +102,7 @@ def test_more_names_than_zookeeper_takes_in_one_step_are_refused_with_the_size(
 ) -> None:
     names = [f"{'n' * 200}{number}" for number in range(3000)]
     with coordlock.connect(zookeeper.url_for(root)) as client:
-        with pytest.raises(BackendError, match="3000 locks in one step are too many"):
+        with pytest.raises(TooLarge, match="3000 locks in one step are too many"):
             client.multi_lock(names).acquire()
         with client.multi_lock(names[:500]) as grant:
             assert len(grant.names) == 500

@@ -36,6 +36,7 @@ from coordlock.errors import (
     QueueMismatch,
     SessionLost,
     StaleToken,
+    TooLarge,
     Unfenceable,
     Unsupported,
     VersionMismatch,
@@ -75,6 +76,7 @@ EXAMPLES: list[CoordlockError] = [
     ForkedClient(4711),
     BackendError("etcd", "no leader"),
     BackendUnavailable("etcd", "timed out"),
+    TooLarge("etcd", "write less at once"),
     AuthenticationFailed("etcd", "permission denied"),
     SessionLost("zookeeper", "it expired"),
 ]

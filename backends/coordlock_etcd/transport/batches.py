@@ -25,10 +25,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
-from coordlock.errors import AuthenticationFailed, BackendUnavailable
+from coordlock.errors import AuthenticationFailed, BackendUnavailable, TooLarge
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import requests
-from coordlock_etcd.errors import SERVICE, NoSpace, NotPermitted, TooLarge
+from coordlock_etcd.errors import SERVICE, NoSpace, NotPermitted
 from coordlock_etcd.requests import Request
 from coordlock_etcd.rpc import TXN, Method
 from coordlock_etcd.transport.call import settle

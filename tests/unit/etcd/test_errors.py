@@ -4,7 +4,6 @@ import pytest
 from coordlock_etcd.errors import (
     NoSpace,
     NotPermitted,
-    TooLarge,
     had_no_effect,
     is_elsewhere,
     needs_login,
@@ -17,6 +16,7 @@ from coordlock.errors import (
     BackendError,
     BackendUnavailable,
     SessionLost,
+    TooLarge,
 )
 
 #: What etcd 3.4 to 3.6 and gRPC answer, and what the kernel is told.

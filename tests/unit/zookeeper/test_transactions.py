@@ -35,9 +35,9 @@ from coordlock.backend import Delete as DeleteKey
 from coordlock.backend import Expect, Operation, Put, Stored
 from coordlock.errors import (
     AuthenticationFailed,
-    BackendError,
     BackendUnavailable,
     Evicted,
+    TooLarge,
     VersionMismatch,
 )
 from coordlock.model.claim import Mode
@@ -255,7 +255,7 @@ def test_a_transaction_is_done_as_a_whole_or_fails_for_its_reason_and_does_nothi
         assert any(unmet(nodes, Expect(error.key, error.expected)) for nodes in tree.since)
         assert Expect(error.key, error.expected) in expected
     else:
-        assert type(error) is BackendError
+        assert type(error) is TooLarge
         assert "all the time" in str(error)
         assert meddling
 
@@ -329,7 +329,7 @@ def test_what_a_server_would_hang_up_on_is_not_sent(size: int) -> None:
     tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a"]), (b"", 0)))
     error = outcome(tree, [Put("/a", b"x" * size)])
     if size == 0xFFFFF:
-        assert type(error) is BackendError
+        assert type(error) is TooLarge
         assert "too large" in str(error)
     else:
         assert error is None

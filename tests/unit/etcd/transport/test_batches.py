@@ -13,12 +13,12 @@ import coordlock_etcd
 import pytest
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import rpc
-from coordlock_etcd.errors import NoSpace, NotPermitted, TooLarge
+from coordlock_etcd.errors import NoSpace, NotPermitted
 from coordlock_etcd.transport.batches import Batches
 from coordlock_etcd.transport.call import settle
 from coordlock_etcd.transport.connection import Connection
 
-from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable
+from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, TooLarge
 from coordlock.runtime.promise import Promise
 from tests.unit.signals import Signal
 
