@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 from weakref import ref
 
 from coordlock.access import Access
@@ -13,13 +13,18 @@ from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import AnyClaim, Mode
-from coordlock.queue_view import queue_view
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import Statement, is_known
 from coordlock.settings import DEFAULT, Default, Timeout, label_of, max_hold_of, timeout_of
+
+if TYPE_CHECKING:
+    from coordlock import queue_view
+else:
+    queue_view = Lazily("coordlock.queue_view")
 
 __all__ = ["BaseLock", "runs_too_late"]
 
@@ -158,7 +163,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         It may be otherwise when this returns: `try_acquire` asks and takes it in one step.
         """
         for name in self._claims:
-            members = yield from queue_view(self._access.engine, name)
+            members = yield from queue_view.queue_view(self._access.engine, name)
             if any(member.holding and member.claim is not Mode.NL for member in members):
                 return True
         return False

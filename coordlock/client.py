@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 from coordlock.access import Access, LazyAccess
 from coordlock.backend import ServiceInfo
-from coordlock.clearance import cleared
 from coordlock.config import Target, configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
 from coordlock.kernel.engine import Engine
@@ -19,7 +18,6 @@ from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender
 from coordlock.model.names import check_name
 from coordlock.options import Options
-from coordlock.queue_view import QueueMember, queue_view
 from coordlock.recipe_makers import AsyncRecipes, Recipes
 from coordlock.registry import backend_for_client, backend_for_scheme
 from coordlock.runtime.cancellation import Cancellation
@@ -31,15 +29,18 @@ from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Duration, Settings, Timeout, lock_delay_of
 
 if TYPE_CHECKING:
-    from coordlock import sequencer
+    from coordlock import clearance, queue_view, sequencer
     from coordlock.kernel import watchdog
     from coordlock.model.waits import Deadlock
+    from coordlock.queue_view import QueueMember
     from coordlock.recipes import asking, kept, multi_lock, reentrance
     from coordlock.recipes import claims as multi_lock_claims
     from coordlock.recipes.kept import Kept
     from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.recipes.reentrance import Reentrance
 else:
+    clearance = Lazily("coordlock.clearance")
+    queue_view = Lazily("coordlock.queue_view")
     sequencer = Lazily("coordlock.sequencer")
     watchdog = Lazily("coordlock.kernel.watchdog")
     asking = Lazily("coordlock.recipes.asking")
@@ -367,7 +368,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
 
     def _contenders(self, name: str) -> Steps[tuple[QueueMember, ...]]:
         """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
-        return (yield from queue_view(self._engine, check_name(name)))
+        return (yield from queue_view.queue_view(self._engine, check_name(name)))
 
     def _kept(self, name: str | None = None) -> Steps[tuple[Kept, ...]]:
         """What is kept under names, in use now or not, or under ``name``; sorted. For operators.
@@ -384,7 +385,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         Its owner is told that the lock is lost, but may still be at work: evict only what is
         stuck. Raises `BackendUnavailable`.
         """
-        target = contender.contender if isinstance(contender, QueueMember) else contender
+        target = contender.contender if isinstance(contender, queue_view.QueueMember) else contender
         if not isinstance(target, Contender):
             raise TypeError(f"evict takes what contenders() gives, not {contender!r}")
         return (yield from self._engine.remove(lambda: self._engine.backend.evict(target)))
@@ -396,7 +397,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         left. Contenders that come meanwhile are evicted too; if they come faster than they can be
         evicted, the newest stay. Raises `BackendUnavailable`.
         """
-        return (yield from cleared(self._engine, check_name(name)))
+        return (yield from clearance.cleared(self._engine, check_name(name)))
 
     def _deadlocks(self) -> Steps[tuple[Deadlock, ...]]:
         """The deadlocks among all clients, of which each client's detection ends its own.

@@ -12,7 +12,6 @@ from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode
 from coordlock.model.names import check_name
-from coordlock.queue_view import QueueMember, queue_view
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.lazily import Lazily
@@ -20,9 +19,12 @@ from coordlock.runtime.methods import awaiting, blocking
 from coordlock.settings import DEFAULT, Timeout
 
 if TYPE_CHECKING:
+    from coordlock import queue_view
+    from coordlock.queue_view import QueueMember
     from coordlock.recipes import reentrance
     from coordlock.recipes.reentrance import Hold, Reentrance
 else:
+    queue_view = Lazily("coordlock.queue_view")
     reentrance = Lazily("coordlock.recipes.reentrance")
 
 __all__ = ["AsyncLock", "Lock"]
@@ -106,7 +108,7 @@ class _OneLock(BaseLock[G], shown="Lock"):
 
     def _contenders(self) -> Steps[tuple[QueueMember, ...]]:
         """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
-        return (yield from queue_view(self._access.engine, self.name))
+        return (yield from queue_view.queue_view(self._access.engine, self.name))
 
 
 class Lock(_OneLock[Grant], BlockingLock[Grant]):

@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import sys
 
-__all__ = ["main"]
+# Type checkers take this name for true; an import of `typing` takes longer than the lock.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+__all__ = ["main", "script"]
 
 
 def main() -> int:
     """Run the command line on ``sys.argv``; its exit status.
 
-    The entry point of the console script. It needs no extra but for tables on a terminal.
+    It needs no extra but for tables on a terminal.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback while the rest is loaded
-    # What is loaded stays until the end: not to be looked through for garbage, then neither.
+    # What is loaded stays until the end: not to be looked through for garbage.
     gc.set_threshold(50_000)
     from coordlock.cli.app import run_app
 
-    try:
-        return run_app()
-    finally:
-        gc.freeze()
+    return run_app()
+
+
+def script() -> NoReturn:
+    """`main` as a process: the entry point of the console script.
+
+    The process ends there. Python would take apart first what it holds, which takes longer than
+    the lock.
+    """
+    status = main()
+    for file in (sys.stdout, sys.stderr):
+        try:
+            file.flush()
+        except (OSError, ValueError):
+            status = status or 74
+    os._exit(status)

@@ -1,7 +1,5 @@
 """``python -m coordlock.cli`` does what ``coordlock`` does."""
 
-import sys
+from coordlock.cli import script
 
-from coordlock.cli import main
-
-sys.exit(main())
+script()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -34,7 +34,7 @@ class Owner:
             return value
         text = f'{_beginning(self.host, self.pid, self.label)}, "since": {self.since!r}}}'
         if value:  # programs of other releases read the rest
-            text = f'{text[:-1]}, "value": "{base64.b64encode(value).decode()}"}}'
+            text = f'{text[:-1]}, "value": "{b2a_base64(value, newline=False).decode()}"}}'
         return text.encode()
 
     @classmethod
@@ -51,7 +51,7 @@ class Owner:
         if (fields := _fields(data)) is None:
             return data
         try:
-            return base64.b64decode(fields["value"], validate=True)
+            return a2b_base64(fields["value"], strict_mode=True)
         except (ValueError, TypeError, KeyError):
             return b""
 
