@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from typing import Final
 
 from bench.figures import percentile, ratios
 from bench.progress import doing
@@ -19,6 +20,10 @@ from bench.services import service
 from bench.table import Plot, Table
 
 __all__ = ["measure"]
+
+#: What any command line of typed classes imports, and what any that calls etcd by its own API does.
+_STANDARD: Final = "import argparse, dataclasses, json, threading, urllib.parse"
+_GRPC: Final = f"{_STANDARD}, grpc; from google.protobuf.internal import builder"
 
 
 def measure(rounds: int) -> Iterator[Table]:
@@ -34,6 +39,8 @@ def measure(rounds: int) -> Iterator[Table]:
             "python -c 'import coordlock'": [sys.executable, "-c", "import coordlock"],
             "flock FILE true": ["flock", f"{directory}/flock", "true"],
             "coordlock run true (local)": [*run, f"local://{directory}", "--", "true"],
+            "python -c 'import argparse, dataclasses...'": [sys.executable, "-c", _STANDARD],
+            "likewise with gRPC and protobuf": [sys.executable, "-c", _GRPC],
             "etcdctl lock true": [
                 *("etcdctl", f"--endpoints=http://{etcd.address}", "lock", "start", "true")
             ],

@@ -459,7 +459,6 @@ class BackendError(CoordlockError):
         return f"{self.service}: {self.reason}"
 
 
-@dataclass(eq=False, repr=False)
 class BackendUnavailable(BackendError, ConnectionError):
     """The service gave no answer. Whether the request took effect is unknown."""
 
@@ -490,12 +489,10 @@ class AcquireUnavailable(BackendUnavailable, AcquireTimeout):
         return f"{text}; before that, {self.position} contender(s) ahead, nearest {self.holder}"
 
 
-@dataclass(eq=False, repr=False)
 class TooLarge(BackendError, ValueError):
     """The request exceeds a limit of the service, which did nothing of it."""
 
 
-@dataclass(eq=False, repr=False)
 class AuthenticationFailed(BackendError, PermissionError):
     """The service refused the credentials, or they do not allow what was asked."""
 
@@ -503,7 +500,6 @@ class AuthenticationFailed(BackendError, PermissionError):
         return f"{self.service} refused access: {self.reason}"
 
 
-@dataclass(eq=False, repr=False)
 class SessionLost(BackendError, ConnectionError):
     """The client's session ended: all of its contenders have left their queues."""
 

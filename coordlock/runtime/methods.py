@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 from collections.abc import Callable, Coroutine
 from types import FunctionType
@@ -52,15 +51,23 @@ def _presented(method: M, protocol: Callable[..., Steps[Any]]) -> M:
     method.__name__ = protocol.__name__.removeprefix("_")
     returned = str(protocol.__annotations__["return"])  # source text, in modules of coordlock
     assert returned.startswith(_STEPS), f"{protocol!r} is no protocol"
-    returns(method, returned.removeprefix(_STEPS)[:-1])
+    # What tools see the parameters of: a signature would have to be made for each at every start.
+    method.__wrapped__ = shown = FunctionType(  # type: ignore[attr-defined]
+        protocol.__code__,
+        protocol.__globals__,
+        protocol.__name__,
+        protocol.__defaults__,
+        protocol.__closure__,
+    )
+    shown.__kwdefaults__ = protocol.__kwdefaults__
+    _returns(method, returned.removeprefix(_STEPS)[:-1])
     return method
 
 
-def returns(method: Callable[..., Any], annotation: str) -> None:
+def _returns(method: Callable[..., Any], annotation: str) -> None:
     """Have ``method`` say that it returns ``annotation``."""
-    method.__annotations__ = {**method.__annotations__, "return": annotation}
-    signature = inspect.signature(method).replace(return_annotation=annotation)
-    method.__signature__ = signature  # type: ignore[attr-defined]
+    annotations = {**method.__annotations__, "return": annotation}
+    method.__annotations__ = method.__wrapped__.__annotations__ = annotations  # type: ignore[attr-defined]
 
 
 def presented_in(cls: type, shown: str) -> None:
@@ -81,6 +88,8 @@ def presented_in(cls: type, shown: str) -> None:
         if isinstance(method, FunctionType):
             public = name if name.startswith("__") else name.removeprefix("_")
             method.__qualname__ = f"{shown}.{public}"
-            words = re.split(r"(\W+)", method.__annotations__.get("return") or "")
-            if hasattr(method, "__signature__") and types.keys() & set(words):
-                returns(method, "".join(types.get(word, word) for word in words))
+            if not types or not hasattr(method, "__wrapped__"):
+                continue
+            words = re.split(r"(\W+)", method.__annotations__["return"])
+            if types.keys() & set(words):
+                _returns(method, "".join(types.get(word, word) for word in words))
