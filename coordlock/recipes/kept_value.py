@@ -6,6 +6,8 @@ finds it open knows that the last writer has not ended well, and gets no value.
 
 The open mark also says for how long the next holder is to wait after such an end, where the writer
 wants that: what it had sent may still be on its way. This is the lock-delay of Chubby and Consul.
+The first that finds such a mark adds when that was, so that the delay goes by whether or not
+anybody waits: else those who ask once, or have less patience, would begin it anew for ever.
 
 The record is one key of the service, written only in transactions that the grant's own contender
 guards. Its version says whether a write whose answer was lost was made.
@@ -15,7 +17,9 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+import math
+import time
+from dataclasses import dataclass, replace
 from typing import Final
 
 from coordlock.backend import Expect, Put, Stored, Transactions
@@ -78,7 +82,8 @@ class KeptValue:
         #: None where there is none, or the last writer has not closed it.
         self.value: bytes | None = None
         #: For how many seconds to wait before `open`, because the last writer has not closed it.
-        self.delay = 0.0
+        #: From 0 on where that is over; None where there is no delay.
+        self.delay: float | None = None
 
     def begin(self, started: float, once: bool) -> Steps[None]:
         """Read the value, wait where the last writer has left a delay behind, and `open` it.
@@ -111,13 +116,27 @@ class KeptValue:
 
     def read(self) -> Steps[None]:
         """Read the value."""
-        found = yield from self._fetch()
-        record = _Record.decode(found)
+        record = _Record.decode((yield from self._fetch()))
         self.value = record.value
         # A mode that shares with a writer finds the value open while that is at work.
         mode = self._ticket.entries[0].claim
-        if isinstance(mode, Mode) and all(map(mode.conflicts, WRITERS)):
-            self.delay = record.delay
+        if record.delay and isinstance(mode, Mode) and all(map(mode.conflicts, WRITERS)):
+            self.delay = yield from self._left_of(record)
+
+    def _left_of(self, record: _Record) -> Steps[float | None]:
+        """How much is left of the delay in ``record``, which says from now on when it was found.
+
+        None where there is none any more. Clocks that differ shorten it by as much as they do.
+        """
+        while record.delay and not record.found <= (now := time.time()):  # nor is NaN
+            try:
+                yield from self._attempt(replace(record, found=now).encode())
+            except VersionMismatch:
+                pass  # another reader was faster, with this or with the end of the delay
+            except BackendUnavailable:
+                yield sleep(self._engine.timers, _PAUSE)
+            record = _Record.decode((yield from self._fetch()))
+        return max(0.0, record.found + record.delay - time.time()) if record.delay else None
 
     def open(self) -> Steps[None]:
         """Note that the value is open, where this grant may write it.
@@ -127,7 +146,7 @@ class KeptValue:
         if self.is_writable:
             yield from self._write(_Record(self._token, is_open=True, delay=self._lock_delay))
             self._is_open = True
-        elif self.delay:  # no writer shares the lock with it
+        elif self.delay is not None:  # no writer shares the lock with it
             yield from self._write(_Record(self._token, is_open=True))
 
     def close(self) -> Steps[None]:
@@ -143,13 +162,11 @@ class KeptValue:
         return found
 
     def _write(self, wanted: _Record) -> Steps[None]:
-        me, record = self._ticket.contenders[0], wanted.encode()
+        record = wanted.encode()
         while True:
             expected = self._version
             try:
-                yield self._service.commit(
-                    me, [Expect(self._key, expected), Put(self._key, record)]
-                )
+                yield from self._attempt(record)
                 self._version += 1
                 return
             except (BackendUnavailable, VersionMismatch) as error:
@@ -160,21 +177,33 @@ class KeptValue:
                 if isinstance(error, BackendUnavailable):
                     yield sleep(self._engine.timers, _PAUSE)
 
+    def _attempt(self, record: bytes) -> Steps[None]:
+        """Write it over the version that was seen last. Raises `VersionMismatch` and more."""
+        me, expected = self._ticket.contenders[0], Expect(self._key, self._version)
+        yield self._service.commit(me, [expected, Put(self._key, record)])
+
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What is kept: whose writing it is, the value where that is closed, or the delay if not."""
+    """What is kept: whose writing it is, the value where that is closed, or the delay if not.
+
+    ``found`` is when the delay was first found, in seconds since 1970 by that machine's clock;
+    infinite where it has not been.
+    """
 
     token: int
     value: bytes | None = None
     is_open: bool = False
     delay: float = 0.0
+    found: float = math.inf
 
     def encode(self) -> bytes:
         value = None if self.value is None else base64.b64encode(self.value).decode()
         fields: dict[str, object] = {"open": self.is_open, "token": self.token, "value": value}
         if self.delay:
             fields["delay"] = self.delay
+        if self.found < math.inf:
+            fields["found"] = self.found
         return json.dumps(fields).encode()
 
     @classmethod
@@ -184,7 +213,8 @@ class _Record:
             fields = json.loads(found.data) if found is not None else {}
             if fields.get("open") is not False:
                 delay = min(max(0.0, float(fields.get("delay", 0.0))), LONGEST_LOCK_DELAY)
-                return cls(0, is_open=True, delay=delay)
+                since = float(fields.get("found", math.inf))
+                return cls(fields.get("token", 0), is_open=True, delay=delay, found=since)
             value = fields["value"]
             return cls(0, None if value is None else base64.b64decode(value, validate=True))
         except (ValueError, TypeError, KeyError, AttributeError):

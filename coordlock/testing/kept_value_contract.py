@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -127,6 +128,46 @@ class KeptValueContract(ClientSuite):
         eventually(lambda: client.contenders("a") == ())
         with client.lock("a", timeout=BOUND):
             pass  # who does not look for a value finds no delay, either
+
+    def test_a_delay_goes_by_where_nobody_has_the_patience_for_it(
+        self, client: Any, other: Any, connect: Callable[..., Any]
+    ) -> None:
+        for once in (True, False):
+            ending = connect()
+            ending.lock("a", lock_delay="0.5s").acquire()
+            ending.close()
+            eventually(lambda: client.contenders("a") == ())
+            began = time.monotonic()
+            locks = [one.lock("a", keeps_value=True) for one in (client, other)]
+            grant, tries = None, 0
+            while grant is None:
+                tries += 1
+                lock = locks[tries % 2]
+                if once:
+                    grant = lock.try_acquire()
+                else:
+                    with suppress(AcquireTimeout):
+                        grant = lock.acquire(0.1)
+                assert time.monotonic() < began + BOUND
+            assert tries > 1
+            assert time.monotonic() - began >= 0.45
+            grant.release()
+
+    def test_a_delay_that_was_found_in_the_future_is_found_anew(
+        self, client: Any, connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ending = connect()
+        ending.lock("a", lock_delay="0.2s").acquire()
+        ending.close()
+        eventually(lambda: client.contenders("a") == ())
+        # The fault: the clock of a machine that has looked was a day ahead.
+        with monkeypatch.context() as patched:
+            ahead = time.time() + 86_400
+            patched.setattr("coordlock.recipes.kept_value.time.time", lambda: ahead)
+            assert kept(client).try_acquire() is None
+        began = time.monotonic()
+        with kept(client):
+            assert 0.2 <= time.monotonic() - began < 20
 
     def test_readers_wait_for_a_delay_once(self, client: Any, connect: Callable[..., Any]) -> None:
         ending = connect()
