@@ -59,9 +59,9 @@ def _drawing(deadlock: Deadlock) -> list[str]:
     lines = []
     for step in deadlock.steps:
         has = "held by" if step.holding else "asked for before by"
-        lines.append(printable(str(step.waiter)))
+        lines.append(printable(step.who_waits))
         lines.append(f"  waits for {printable(repr(step.name))}, {has}")
-    return [*lines, f"{printable(str(deadlock.steps[0].waiter))} (gives up)"]
+    return [*lines, f"{printable(deadlock.steps[0].who_waits)} (gives up)"]
 
 
 def _graph(found: Sequence[Deadlock]) -> list[str]:
@@ -69,7 +69,7 @@ def _graph(found: Sequence[Deadlock]) -> list[str]:
     for deadlock in found:
         for number, step in enumerate(deadlock.steps):
             after = deadlock.steps[(number + 1) % len(deadlock.steps)]
-            names = (str(step.waiter), str(after.waiter), step.name)
+            names = (step.who_waits, after.who_waits, step.name)
             waiter, blocker, name = (json.dumps(printable(one)) for one in names)
             lines.append(f"  {waiter} -> {blocker} [label={name}];")
     return [*lines, "}"]
@@ -81,8 +81,8 @@ def _document(deadlock: Deadlock) -> dict[str, object]:
         "steps": [
             {
                 "name": step.name,
-                "waiter": _party(step.waiter),
-                "blocker": _party(step.blocker),
+                "waiter": _party(step.waiter, step.waiter_at),
+                "blocker": _party(step.blocker, step.blocker_at),
                 "holding": step.holding,
             }
             for step in deadlock.steps
@@ -90,11 +90,12 @@ def _document(deadlock: Deadlock) -> dict[str, object]:
     }
 
 
-def _party(contender: Contender) -> dict[str, object]:
+def _party(contender: Contender, at: str) -> dict[str, object]:
     owner = contender.owner
     return {
         "token": contender.token,
         "owner": None if owner is None else str(owner),
         "since": None if owner is None else owner.since,
         "key": contender.key,
+        "at": at,
     }

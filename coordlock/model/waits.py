@@ -62,17 +62,31 @@ class DeadlockStep:
         name: the lock's name.
         waiter, blocker: their contenders.
         holding: whether the blocker holds the lock; else it waits, too, and asked for it before.
+        waiter_at, blocker_at: which thread or task of the client that is, such as
+            ``in thread 'MainThread'``; "" where it is not known.
     """
 
     name: str
     waiter: Contender
     blocker: Contender
     holding: bool
+    waiter_at: str = ""
+    blocker_at: str = ""
+
+    @property
+    def who_waits(self) -> str:
+        """The waiter in words, and its thread or task."""
+        return f"{self.waiter} {self.waiter_at}".rstrip()
+
+    @property
+    def who_blocks(self) -> str:
+        """The blocker in words, likewise."""
+        return f"{self.blocker} {self.blocker_at}".rstrip()
 
     def __str__(self) -> str:
         has = "holds" if self.holding else "asked for before"
-        waits = f"{self.waiter} waits for {self.name!r}{_since(self.waiter)}"
-        return f"{waits}, which {self.blocker} {has}{_since(self.blocker)}"
+        waits = f"{self.who_waits} waits for {self.name!r}{_since(self.waiter)}"
+        return f"{waits}, which {self.who_blocks} {has}{_since(self.blocker)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +153,7 @@ class _Graph:
                     continue
                 self._behind[one.id] = [other.id for other in ahead], most
         waiting = self._waiting = set(self._behind)
-        by_id = _by_id(waits)
+        by_id = self._waits_of = _by_id(waits)
         for id in (self._admitted - waiting) & by_id.keys():
             stuck = (place for wait in by_id[id] if id in wait.holds for _, place in wait.waits)
             self._behind[id] = [one for one in stuck if one in waiting], 1
@@ -188,8 +202,17 @@ class _Graph:
         path = [start, *reversed(path)]
         for one, other in pairwise(path):
             if one in self._waiting:
-                waiter, blocker = self.contenders[one], self.contenders[other]
-                yield DeadlockStep(self._queue_of[one], waiter, blocker, other in self._admitted)
+                yield DeadlockStep(
+                    self._queue_of[one],
+                    self.contenders[one],
+                    self.contenders[other],
+                    other in self._admitted,
+                    self._actor_of(one),
+                    self._actor_of(other),
+                )
+
+    def _actor_of(self, id: str) -> str:
+        return next((wait.actor for wait in self._waits_of.get(id, ())), "")
 
 
 def _by_id(waits: Iterable[Wait]) -> dict[str, list[Wait]]:

@@ -6,6 +6,7 @@ Subclass `DeadlockContract` as `coordlock.testing.lock_contract.LockContract`.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -64,6 +65,8 @@ class DeadlockContract:
                     with client.lock(f"lock-{(number + 1) % parties}"):
                         return "both"
                 except DeadlockDetected as error:
+                    for step in error.circle:  # who waits, and who holds
+                        assert len(re.findall(r" in (?:thread|task) '", step)) == 2
                     return f"victim of {len(error.circle)}"
 
         ends = [call.result(BOUND) for call in [start(work, one) for one in range(parties)]]

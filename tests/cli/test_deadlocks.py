@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -62,6 +63,8 @@ def test_a_deadlock_is_drawn_with_who_gives_up(cli: Cli) -> None:
     assert lines[-1].endswith("(gives up)")
     assert sorted(lines[1::2]) == ["  waits for 'a', held by", "  waits for 'b c', held by"]
     assert all("worker" in line for line in lines[::2])
+    threads = {re.findall(r"in thread '(.+)'$", line)[0] for line in lines[:4:2]}
+    assert len(threads) == 2
 
 
 @pytest.mark.usefixtures("circle")
@@ -71,6 +74,7 @@ def test_a_deadlock_is_told_as_json_and_as_a_graph(cli: Cli) -> None:
     for step in deadlock["steps"]:
         assert step["holding"]
         assert step["waiter"]["token"] > step["blocker"]["token"]
+        assert step["waiter"]["at"] != step["blocker"]["at"]
     graph = cli.run("deadlocks", "--dot").stdout.splitlines()
     assert graph[0] == "digraph deadlocks {"
     assert sum("->" in line for line in graph) == 2

@@ -104,6 +104,10 @@ def see_who_is_stuck(town: Town) -> None:
         for deadlock in found:
             able = [one.waiter for one in deadlock.steps if one.waiter.id in waiting]
             assert max(able, key=lambda one: one.order).id == deadlock.victim
+            for step in deadlock.steps:
+                for one, at in ((step.waiter, step.waiter_at), (step.blocker, step.blocker_at)):
+                    assert at in ("", one.id.rpartition("-")[0])
+                assert step.waiter_at or step.waiter.id not in waiting
         victims = {deadlock.victim for deadlock in found}
         stuck = town.go_on()  # what can go on takes nothing from a circle
         assert bool(stuck) is bool(victims)
