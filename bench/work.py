@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -25,10 +25,13 @@ __all__ = ["measure"]
 _LENGTHS = [100, 1000, 10_000]
 _CONSUMERS = (1, 4, 20)
 _DATA = b"x" * 100
+#: An item that ends a consumer.
+_STOP = b"stop"
 #: How many are put at the same time, by threads of one client.
 _AT_ONCE = 24
 _BOUND = 60.0
 _OURS = "coordlock"
+_THEIRS = "kazoo LockingQueue"
 
 Item = Callable[[], object]
 
@@ -38,7 +41,7 @@ def measure(rounds: int) -> Iterator[Table]:
         with service(name) as server:
             url = f"{name}://{server.address}"
             yield _by_length(name, url, rounds, server)
-            yield _crowds(name, url, rounds)
+            yield _crowds(name, url, rounds, server)
     with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
         url = f"local://{directory}"
         yield _by_length("local", url, rounds)
@@ -67,9 +70,8 @@ def _by_length(where: str, url: str, rounds: int, server: Service | None = None)
         pool = stack.enter_context(ThreadPoolExecutor(_AT_ONCE))
         makers: dict[str, Callable[[str], _Queue]] = {_OURS: partial(_Ours, client, pool)}
         if where == "zookeeper" and server is not None:
-            theirs = stack.enter_context(closing(_connected(server)))
-            stack.callback(theirs.stop)
-            makers["kazoo LockingQueue"] = partial(_Kazoo, theirs)
+            theirs = stack.enter_context(_kazoo(server))
+            makers[_THEIRS] = partial(_Kazoo, theirs)
         for length in _lengths():
             for kind, make in makers.items():
                 if kind != _OURS and length > _LENGTHS[-1]:
@@ -94,12 +96,12 @@ class _Queue:
         """Put so many."""
         raise NotImplementedError
 
-    def put(self) -> None:
+    def put(self, data: bytes = _DATA) -> None:
         """Put one."""
         raise NotImplementedError
 
-    def take(self) -> None:
-        """Take one, and do it."""
+    def take(self) -> bytes:
+        """Take one, and do it; what was put."""
         raise NotImplementedError
 
 
@@ -112,11 +114,13 @@ class _Ours(_Queue):
         for _ in self._pool.map(self._queue.put, [_DATA] * items):
             pass
 
-    def put(self) -> None:
-        self._queue.put(_DATA)
+    def put(self, data: bytes = _DATA) -> None:
+        self._queue.put(data)
 
-    def take(self) -> None:
-        self._queue.take(_BOUND).done()
+    def take(self) -> bytes:
+        job = self._queue.take(_BOUND)
+        job.done()
+        return job.data
 
 
 class _Kazoo(_Queue):
@@ -127,18 +131,21 @@ class _Kazoo(_Queue):
         for start in range(0, items, _AT_ONCE):
             self._queue.put_all([_DATA] * min(_AT_ONCE, items - start))
 
-    def put(self) -> None:
-        self._queue.put(_DATA)
+    def put(self, data: bytes = _DATA) -> None:
+        self._queue.put(data)
 
-    def take(self) -> None:
-        assert self._queue.get(_BOUND) is not None
+    def take(self) -> bytes:
+        data: bytes = self._queue.get(_BOUND)
         assert self._queue.consume()
+        return data
 
 
-def _connected(server: Service) -> Any:
-    client = KazooClient(hosts=server.address)
-    client.start()
-    return client
+@contextmanager
+def _kazoo(server: Service) -> Iterator[Any]:
+    with closing(KazooClient(hosts=server.address)) as client:
+        client.start()
+        yield client
+        client.stop()
 
 
 def _in_turns(queue: _Queue, rounds: int) -> tuple[list[float], list[float]]:
@@ -173,40 +180,43 @@ def _messages(server: Service, length: int) -> float:
     return sum(requests.values()) / items
 
 
-def _crowds(where: str, url: str, rounds: int) -> Table:
+def _crowds(where: str, url: str, rounds: int, server: Service | None = None) -> Table:
     table = Table(
         f"Consumers of one work queue: {where}",
-        ("consumers", "items/s"),
+        ("queue", "consumers", "items/s"),
         notes=["each a client of its own, all in one process; items are done at once"],
         plot=Plot("items/s", "consumers"),
     )
     items = max(100, 10 * rounds)
     for consumers in _CONSUMERS:
         doing(f"{where}: {consumers} consumers")
+        root = f"{url}/crowd{consumers}?ttl=60s"
         with ExitStack() as stack:
-            root = f"{url}/crowd{consumers}?ttl=60s"
-            clients = [stack.enter_context(coordlock.connect(root)) for _ in range(consumers)]
             pool = stack.enter_context(ThreadPoolExecutor(max(consumers, _AT_ONCE)))
-            _Ours(clients[0], pool, "q").fill(items + consumers)
-            for client in clients:
-                client.work_queue("q").take(_BOUND).done()
-            for _ in clients:
-                clients[0].work_queue("q").put(b"stop")
-            table.add(consumers, items / _emptied(clients, pool))
+            clients = [stack.enter_context(coordlock.connect(root)) for _ in range(consumers)]
+            ours = [_Ours(client, pool, "q") for client in clients]
+            table.add(_OURS, consumers, items / _emptied(ours, items, pool))
+        if where == "zookeeper" and server is not None:
+            with ThreadPoolExecutor(consumers) as pool, ExitStack() as stack:
+                theirs = [stack.enter_context(_kazoo(server)) for _ in range(consumers)]
+                queues = [_Kazoo(client, f"crowd{consumers}") for client in theirs]
+                table.add(_THEIRS, consumers, items / _emptied(queues, items, pool))
     return table
 
 
-def _emptied(clients: Sequence[coordlock.Client], pool: ThreadPoolExecutor) -> float:
-    """Seconds until ``clients`` have done all there is."""
+def _emptied(queues: Sequence[_Queue], items: int, pool: ThreadPoolExecutor) -> float:
+    """Seconds until the consumers of one queue have done so many items."""
+    queues[0].fill(items + len(queues))
+    for queue in queues:
+        queue.take()
+    for _ in queues:
+        queues[0].put(_STOP)
 
-    def work(client: coordlock.Client) -> float:
-        queue, last = client.work_queue("q"), time.perf_counter()
-        while True:
-            job = queue.take(_BOUND)
-            job.done()
-            if job.data != _DATA:
-                return last
+    def work(queue: _Queue) -> float:
+        last = time.perf_counter()
+        while queue.take() != _STOP:
             last = time.perf_counter()
+        return last
 
     began = time.perf_counter()
-    return max(pool.map(work, clients)) - began
+    return max(pool.map(work, queues)) - began
