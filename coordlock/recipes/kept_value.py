@@ -217,5 +217,5 @@ class _Record:
                 return cls(fields.get("token", 0), is_open=True, delay=delay, found=since)
             value = fields["value"]
             return cls(0, None if value is None else base64.b64decode(value, validate=True))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return cls(0, is_open=True)
