@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -33,10 +34,11 @@ def main() -> int:
 def script() -> NoReturn:
     """`main` as a process: the entry point of the console script.
 
-    The process ends there. Python would take apart first what it holds, which takes longer than
-    the lock.
+    The process ends there, after what is to be done at the exit, such as closing clients. Python
+    would then take apart what it holds, which takes longer than the lock.
     """
     status = main()
+    atexit._run_exitfuncs()
     for file in (sys.stdout, sys.stderr):
         try:
             file.flush()

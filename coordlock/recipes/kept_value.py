@@ -82,7 +82,7 @@ class KeptValue:
         #: None where there is none, or the last writer has not closed it.
         self.value: bytes | None = None
         #: For how many seconds to wait before `open`, because the last writer has not closed it.
-        #: From 0 on where that is over; None where there is no delay.
+        #: 0 where that is over; None where there is no delay.
         self.delay: float | None = None
 
     def begin(self, started: float, once: bool) -> Steps[None]:
@@ -126,7 +126,8 @@ class KeptValue:
     def _left_of(self, record: _Record) -> Steps[float | None]:
         """How much is left of the delay in ``record``, which says from now on when it was found.
 
-        None where there is none any more. Clocks that differ shorten it by as much as they do.
+        None where there is none any more. Clocks that differ, or that are set forward meanwhile,
+        shorten it by as much.
         """
         while record.delay and not record.found <= (now := time.time()):  # nor is NaN
             try:
@@ -217,5 +218,5 @@ class _Record:
                 return cls(fields.get("token", 0), is_open=True, delay=delay, found=since)
             value = fields["value"]
             return cls(0, None if value is None else base64.b64decode(value, validate=True))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return cls(0, is_open=True)

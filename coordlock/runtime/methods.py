@@ -88,7 +88,8 @@ def presented_in(cls: type, shown: str) -> None:
         if isinstance(method, FunctionType):
             public = name if name.startswith("__") else name.removeprefix("_")
             method.__qualname__ = f"{shown}.{public}"
-            if not types or not hasattr(method, "__wrapped__"):
+            # Other decorators set `__wrapped__`, too, and leave the annotations to their users.
+            if not types or method.__globals__ is not globals():
                 continue
             words = re.split(r"(\W+)", method.__annotations__["return"])
             if types.keys() & set(words):

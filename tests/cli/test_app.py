@@ -168,6 +168,23 @@ def test_the_console_script_is_the_same(cli: Cli) -> None:
     assert done.stdout == cli.run("--version").stdout
 
 
+def test_what_is_to_be_done_at_the_exit_is_done(cli: Cli) -> None:
+    """Tools that start with Python, for coverage say, write their results then."""
+    program = (
+        "import atexit, sys; from coordlock.cli import script; "
+        "sys.argv[1:] = ['hold', 'x', '--for', '0']; "
+        "atexit.register(print, 'at the exit', end=''); script()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=cli.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.endswith("\nat the exit")
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import typing
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pytest
 
@@ -60,6 +61,19 @@ def test_tools_see_the_name_the_docstring_and_the_types_of_the_method(
     assert typing.get_type_hints(add)["return"].__name__ == result
     assert inspect.getdoc(add) == "Add ``more``."
     assert (add.__name__, add.__qualname__) == ("add", f"{made.__name__}.add")
+
+
+def test_what_other_decorators_have_made_stays_as_it_is() -> None:
+    def plain(self: Counter): ...  # type: ignore[no-untyped-def]
+
+    def typed(self: Counter) -> N: ...  # type: ignore[type-var, empty-body]
+
+    class Extended(BaseCounter[str]):
+        unannotated: Any = functools.wraps(plain)(lambda self: None)
+        annotated: Any = functools.wraps(typed)(lambda self: None)
+
+    assert Extended.unannotated.__wrapped__.__annotations__ == {"self": "Counter"}
+    assert Extended.annotated.__annotations__ == {"self": "Counter", "return": "N"}
 
 
 def test_a_wrong_call_is_refused_in_the_words_of_the_public_method() -> None:

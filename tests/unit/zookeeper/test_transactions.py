@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +36,7 @@ from coordlock.backend import Delete as DeleteKey
 from coordlock.backend import Expect, Operation, Put, Stored
 from coordlock.errors import (
     AuthenticationFailed,
+    BackendError,
     BackendUnavailable,
     Evicted,
     TooLarge,
@@ -255,9 +257,24 @@ def test_a_transaction_is_done_as_a_whole_or_fails_for_its_reason_and_does_nothi
         assert any(unmet(nodes, Expect(error.key, error.expected)) for nodes in tree.since)
         assert Expect(error.key, error.expected) in expected
     else:
-        assert type(error) is TooLarge
+        assert type(error) is BackendError
         assert "all the time" in str(error)
         assert meddling
+
+
+def test_a_key_that_others_make_and_delete_all_the_time_is_given_up() -> None:
+    requests = itertools.count()
+
+    def meddle(nodes: Nodes) -> None:
+        # Before each multi, and not before the look that follows it.
+        if next(requests) % 2 == 0 and nodes.pop("/a", None) is None:
+            nodes["/a"] = (b"1", 0)
+
+    tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a"]), (b"1", 0)), meddle)
+    error = outcome(tree, [Put("/a", b"x")])
+    assert type(error) is BackendError
+    assert "all the time" in str(error)
+    assert b"x" not in keys_of(tree.nodes).values()
 
 
 def test_a_key_with_others_below_it_loses_its_data() -> None:

@@ -1,0 +1,94 @@
+"""The value of a lock when answers are lost, and when others have written its record."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from coordlock_memory import Fault
+
+from coordlock import Client, Grant, Mode
+from coordlock.backend import Put
+from tests.unit.clients import Service, backend
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(service: Service) -> Client:
+    return service.client()
+
+
+def leave_behind(client: Client, record: bytes) -> None:
+    key = f"{client._engine.data_root}/@values/a"
+    backend(client).write([Put(key, record)]).result(0)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"",
+        b"[]",
+        b"[" * 100_000,
+        b"\xff",
+        b'{"open": false}',
+        b'{"open": false, "value": "?"}',
+        b'{"open": true, "delay": -1}',
+        b'{"open": true, "delay": NaN, "found": NaN}',
+        b'{"open": true, "delay": 1%s}' % (b"0" * 400),
+        b'{"open": true, "delay": 5, "found": 1%s}' % (b"0" * 400),
+        b'{"open": true, "delay": 5, "found": -Infinity}',
+    ],
+    ids=lambda record: record[:48].decode(errors="replace"),
+)
+def test_a_record_that_another_program_wrote_is_no_value_and_stops_nobody(
+    client: Client, record: bytes
+) -> None:
+    leave_behind(client, record)
+    for mode in (Mode.PR, Mode.EX):
+        with client.lock("a", mode=mode, keeps_value=True, timeout=5) as grant:
+            assert grant.value is None
+
+
+@pytest.mark.parametrize("found", [b"", b', "found": NaN', b', "found": 1e300'])
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("fault", Fault)
+def test_a_delay_is_waited_for_once_though_the_answer_to_its_mark_is_lost(
+    service: Service, client: Client, fault: Fault, times: int, found: bytes
+) -> None:
+    leave_behind(client, b'{"open": true, "delay": 0.3%s}' % found)
+    backend(client).faults.inject("commit", fault, times)
+    began = time.monotonic()
+    with client.lock("a", keeps_value=True, timeout=30) as grant:
+        assert time.monotonic() - began >= 0.3
+        assert grant.value is None
+        grant.value = b"one"
+    with service.client().lock("a", keeps_value=True, timeout=30) as grant:
+        assert grant.value == b"one"
+
+
+def test_readers_that_mark_a_delay_at_once_wait_for_it_together(service: Service) -> None:
+    leave_behind(service.client(), b'{"open": true, "delay": 0.3}')
+    grants: list[tuple[float, Grant]] = []
+
+    def read(client: Client) -> None:
+        lock = client.lock("a", mode=Mode.PR, keeps_value=True, timeout=30)
+        grant = lock.acquire()
+        grants.append((time.monotonic(), grant))
+
+    began = time.monotonic()
+    threads = [threading.Thread(target=read, args=(service.client(),)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(at - began >= 0.3 and grant.value is None for at, grant in grants)
+    assert len(grants) == 8
+    for _, grant in grants:
+        grant.release()
+    with service.client().lock("a", keeps_value=True, timeout=0) as writer:
+        assert writer.value is None
