@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordlock.client import Client
+from tests.simulation.world import Party, World
 from tests.unit.clients import Service
 
 
@@ -18,6 +19,21 @@ def service() -> Service:
 def client(service: Service) -> Iterator[Client]:
     with service.client() as client:
         yield client
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def party(world: World) -> Party:
+    return world.party()
+
+
+@pytest.fixture
+def other(world: World) -> Party:
+    return world.party()
 
 
 @pytest.fixture

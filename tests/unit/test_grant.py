@@ -19,16 +19,6 @@ from tests.unit.clients import Service, backend
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def party(world: World) -> Party:
-    return world.party()
-
-
-@pytest.fixture
 def service() -> Service:
     return Service()
 

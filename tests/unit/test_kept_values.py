@@ -13,16 +13,6 @@ from coordlock.backend import Put
 from tests.unit.clients import Service, backend
 
 
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service) -> Client:
-    return service.client()
-
-
 def leave_behind(client: Client, record: bytes) -> None:
     key = f"{client._engine.data_root}/@values/a"
     backend(client).write([Put(key, record)]).result(0)

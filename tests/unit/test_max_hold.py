@@ -18,11 +18,6 @@ REASON = "it was held for 10 s, which max_hold or extend"
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def service() -> Service:
     return Service()
 

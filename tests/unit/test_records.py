@@ -10,16 +10,6 @@ from coordlock.backend import Put
 from tests.unit.clients import Service, backend
 
 
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service) -> Client:
-    return service.client()
-
-
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("fault", Fault)
 def test_an_addition_whose_answer_is_lost_is_made_once(

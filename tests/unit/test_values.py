@@ -14,16 +14,6 @@ from tests.unit.clients import Service, backend
 KEY = "/app/limit"
 
 
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service) -> Client:
-    return service.client()
-
-
 @pytest.mark.parametrize("fault", Fault)
 def test_a_write_without_an_answer_is_made_at_most_once_and_says_so(
     client: Client, fault: Fault

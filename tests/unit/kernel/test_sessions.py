@@ -16,11 +16,6 @@ from coordlock.testing.waiting import eventually
 from tests.simulation.world import World
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 @pytest.mark.parametrize("first", [True, False], ids=["the first session", "another one"])
 def test_callers_that_wait_for_a_session_are_answered_first_come_first_served(
     world: World, first: bool

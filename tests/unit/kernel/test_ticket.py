@@ -27,11 +27,6 @@ CONFIRMED = 120.0
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def party(world: World) -> Party:
     party = world.party()
     party.run(party.engine.session())

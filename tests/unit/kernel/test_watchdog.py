@@ -21,16 +21,6 @@ from tests.simulation.world import Call, Party, World
 ERROR = DeadlockDetected("q", ("one", "another"))
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def party(world: World) -> Party:
-    return world.party()
-
-
 def test_a_wait_is_given_up_and_leaves_the_queue(world: World, party: Party) -> None:
     holder = world.party().held()
     call = party.acquire()

@@ -1,0 +1,466 @@
+"""What an acquire does when sessions end, contenders go, and services fall silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from coordlock_memory import Fault
+
+from coordlock import log
+from coordlock.errors import (
+    AcquireTimeout,
+    ClientClosed,
+    Evicted,
+    ForkedClient,
+    SessionLost,
+)
+from coordlock.grant import GrantState
+from coordlock.kernel.engine import _NOTICE as NOTICE
+from coordlock.kernel.ticket import Stage
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender
+from coordlock.runtime.promise import resolved
+from tests.simulation.world import TTL, Party, World
+from tests.unit.kernel.parties import delay, release
+
+
+def test_a_session_lost_before_the_contender_stands_is_replaced(world: World, party: Party) -> None:
+    party.held("x")
+    party.network.faults.inject("enqueue", Fault.LOSE_REQUEST, 1)
+    call = party.acquire()
+    world.service.expire(world.service.sessions()[0])
+    world.advance(5)
+    assert call.result.session.ended is None
+    assert len(world.queue()) == 1
+    assert party.network.requests.count("open") == 2
+
+
+def test_a_session_that_the_request_finds_gone_is_replaced(world: World, party: Party) -> None:
+    party.held("x")
+    session = world.service.sessions()[0]
+    # The service has forgotten the session, and the client has not heard of it.
+    world.service.close(session)
+    call = party.acquire()
+    world.advance(60)
+    assert call.result.session.ended is None
+    assert len(world.queue()) == 1
+
+
+def test_a_waiter_whose_session_ends_is_told(world: World, party: Party, other: Party) -> None:
+    other.held()
+    call = party.acquire()
+    world.settle()
+    world.service.expire(world.queue()[1].session)
+    world.settle()
+    assert isinstance(call.error, SessionLost)
+    assert len(world.queue()) == 1
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_waiter_whose_session_ends_queues_again_where_that_is_wanted(
+    world: World, other: Party, times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    party = world.party(requeue=True)
+    holder = other.held()
+    call, later = party.acquire(timeout=1000.0), other.acquire()
+    world.settle()
+    [session] = {one.session for one in world.queue()} - {holder._ticket.session.id}
+    for _ in range(times):
+        world.service.expire(session)
+        world.advance(5)
+        session = world.queue()[-1].session
+    assert [one.session == session for one in world.queue()] == [False, False, True]
+    release(holder)
+    world.settle()
+    release(other.grant(later.result))
+    world.advance(5)
+    assert call.result.stage is Stage.GRANTED
+    log.flush(10)
+    assert caplog.text.count("waiting goes on at the end of the queue") == times
+
+
+def test_a_waiter_that_queues_again_keeps_its_deadline(world: World, other: Party) -> None:
+    party = world.party(requeue=True)
+    other.held()
+    call = party.acquire(timeout=40.0)
+    world.settle()
+    party.cut_off()
+    world.advance(30)
+    assert not call.done
+    party.heal()
+    world.advance(11)
+    assert isinstance(call.error, AcquireTimeout)
+    assert len(world.queue()) == 1
+
+
+def test_an_evicted_waiter_does_not_queue_again(world: World, other: Party) -> None:
+    party = world.party(requeue=True)
+    other.held()
+    call = party.acquire()
+    world.settle()
+    world.service.remove(world.queue()[1])
+    world.settle()
+    world.advance(5)
+    assert isinstance(call.error, Evicted)
+
+
+def test_an_evicted_waiter_is_told(world: World, party: Party, other: Party) -> None:
+    other.held()
+    call = party.acquire()
+    world.settle()
+    world.service.remove(world.queue()[1])
+    world.advance(1)
+    assert isinstance(call.error, Evicted)
+    assert party.engine.sessions._latest is not None
+    assert party.engine.sessions._latest.ended is None
+
+
+def test_a_contender_that_is_gone_when_the_queue_is_read_was_evicted(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party.held("other")
+    real = party.engine.backend.enqueue
+    monkeypatch.setattr(
+        party.engine.backend,
+        "enqueue",
+        lambda entry: resolved(replace(real(entry).result(0), contenders=())),
+    )
+    call = party.acquire()
+    world.settle()
+    assert isinstance(call.error, Evicted)
+    assert world.queue() == ()
+
+
+def test_a_waiter_whose_eviction_is_told_after_a_later_departure_is_not_granted(
+    world: World, party: Party, other: Party
+) -> None:
+    grant = other.held()
+    call = party.acquire()
+    world.settle()
+    # The news of its own end takes five seconds, all else almost nothing.
+    delays = iter([5.0])
+    party.network.faults.latency = lambda: next(delays, 0.01)
+    world.service.remove(world.queue()[1])
+    release(grant)
+    world.advance(1)
+    assert call.done
+    assert isinstance(call.error, Evicted)
+
+
+@pytest.mark.parametrize("fault", [Fault.LATE, Fault.LOSE_REQUEST])
+def test_a_waiter_that_goes_at_once_with_a_holder_that_was_being_released_is_not_granted(
+    world: World, party: Party, other: Party, fault: Fault
+) -> None:
+    """The end of the session removes both before the withdrawal does; the holder is told first."""
+    grant = party.held()
+    waiting = party.acquire()
+    behind = other.acquire()
+    world.settle()
+    party.network.faults.inject("withdraw", fault)
+    # The news of the session's end, of the holder's and of the waiter's; then answers.
+    delays = iter([5.0, 0.0, 5.0])
+    party.network.faults.latency = lambda: next(delays, 0.1)
+    release(grant)
+    world.service.expire(grant._ticket.session.id)
+    world.advance(2)
+    assert behind.done
+    assert isinstance(waiting.error, SessionLost)
+
+
+def test_a_waiter_is_not_granted_when_a_withdrawal_finds_that_others_have_removed_the_holder(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    waiting = party.acquire()
+    world.settle()
+    delays = iter([5.0, 0.0, 5.0])
+    party.network.faults.latency = lambda: next(delays, 0.1)
+    world.service.expire(grant._ticket.session.id)
+    release(grant)
+    world.advance(2)
+    assert isinstance(waiting.error, SessionLost)
+
+
+def test_a_waiter_is_not_granted_when_what_went_was_a_late_twin_of_a_holder_that_was_released(
+    world: World, party: Party
+) -> None:
+    party.run(party.engine.session())
+    party.network.faults.inject("enqueue", Fault.LATE)
+    holder = party.acquire()
+    world.advance(0.5)
+    grant = party.grant(holder.result)
+    release(grant)
+    world.advance(0.6)  # the first attempt takes effect, a second after it was sent
+    [twin] = world.queue()
+    waiting = party.acquire()
+    world.settle()
+    assert world.queue()[0] == twin
+    assert len(world.queue()) == 2
+    delays = iter([5.0, 0.0, 5.0])
+    party.network.faults.latency = lambda: next(delays, 0.1)
+    world.service.expire(twin.session)
+    world.advance(2)
+    assert isinstance(waiting.error, SessionLost)
+
+
+def test_a_late_twin_that_the_whole_queue_shows_is_not_taken_for_an_evicted_contender(
+    world: World, party: Party, other: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More readers stand before it than an answer lists, so it reads the whole queue."""
+    party.held("other")
+    for _ in range(9):
+        other.held(claim=Mode.PR)
+    real = party.network.snapshot
+
+    def snapshot(queue: str, upto: Contender | None = None, **how: bool) -> Any:
+        monkeypatch.undo()
+        mine = world.queue()[-1]
+        other.acquire(claim=Mode.EX)
+        world.service.remove(mine)
+        [ticket] = (one for one in party.engine._tickets.values() if one.entries[0].queue == "q")
+        world.service.enqueue(mine.session, ticket.entries[0])
+        return real(queue, upto, **how)
+
+    monkeypatch.setattr(party.network, "snapshot", snapshot)
+    reader = party.acquire(claim=Mode.PR)
+    world.advance(5)
+    assert isinstance(reader.error, Evicted)
+
+
+def test_a_waiter_cut_off_past_its_time_to_live_is_told(
+    world: World, party: Party, other: Party
+) -> None:
+    other.held()
+    call = party.acquire()
+    world.settle()
+    party.cut_off()
+    world.advance(TTL)
+    assert isinstance(call.error, SessionLost)
+
+
+def test_a_waiter_that_was_paused_past_its_time_to_live_is_not_granted(
+    world: World, party: Party, other: Party
+) -> None:
+    delay(party)
+    grant = other.held()
+    call = party.acquire()
+    world.advance(1)
+    party.pause()
+    release(grant)
+    world.advance(2 * TTL)
+    party.resume()
+    world.advance(1)
+    assert isinstance(call.error, SessionLost)
+
+
+def test_a_contender_made_just_before_the_session_ended_is_not_granted(
+    world: World, party: Party
+) -> None:
+    party.held("x")
+    delay(party)
+    call = party.acquire()
+    party.pause()
+    world.advance(2 * TTL)
+    party.resume()
+    world.advance(1)
+    assert isinstance(call.error, SessionLost)
+
+
+def test_acquiring_after_a_pause_past_the_time_to_live_opens_a_new_session(
+    world: World, party: Party
+) -> None:
+    party.held("x")
+    # The clock has passed the deadline, and the process acquires before a timer is served.
+    party.cut_off()
+    party.timers.pause()
+    world.advance(2 * TTL)
+    party.heal()
+    call = party.acquire()
+    party.timers.resume()
+    world.advance(5)
+    assert call.result.session.ended is None
+    assert len(world.queue()) == 1
+
+
+def test_an_entry_that_is_never_answered_ends_with_the_session(world: World, party: Party) -> None:
+    party.held("x")
+    party.cut_off()
+    call = party.acquire()
+    world.advance(TTL)
+    # It never stood in the queue: a new session is asked for, and got when that is possible.
+    assert not call.done
+    party.heal()
+    world.advance(5)
+    assert call.result.session.ended is None
+    assert len(world.queue()) == 1
+
+
+def test_a_read_that_is_never_answered_ends_with_the_session(world: World, party: Party) -> None:
+    ahead = [world.party().acquire() for _ in range(2)]
+    call = party.acquire()
+    world.settle()
+    party.network.faults.latency = lambda: 1.0
+    ahead[1].cancel()
+    world.advance(0.5)
+    party.network.faults.latency = lambda: 1000.0
+    world.advance(0.5)
+    assert party.network.requests[-1] == "snapshot"
+    world.advance(TTL)
+    assert isinstance(call.error, SessionLost)
+
+
+def test_a_request_that_is_never_answered_ends_when_the_client_closes(
+    world: World, party: Party
+) -> None:
+    party.held("x")
+    party.cut_off()
+    call = party.acquire()
+    closing = party.run(party.engine.close())
+    world.advance(5)
+    assert closing.done
+    assert isinstance(call.error, ClientClosed)
+
+
+def test_a_waiter_of_a_client_that_closes_is_told(world: World, party: Party, other: Party) -> None:
+    other.held()
+    call = party.acquire()
+    world.settle()
+    closing = party.run(party.engine.close())
+    world.settle()
+    assert closing.done
+    assert isinstance(call.error, ClientClosed)
+    assert len(world.queue()) == 1
+    late = party.acquire()
+    assert isinstance(late.error, ClientClosed)
+
+
+def test_the_link_of_another_process_is_refused(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party.held("x")
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    call = party.acquire()
+    assert isinstance(call.error, ForkedClient)
+
+
+@pytest.mark.parametrize("spoil", ["withdraw", "expire"])
+def test_who_holds_a_lock_and_goes_lets_the_next_in(
+    world: World, party: Party, other: Party, spoil: str
+) -> None:
+    grant = other.held()
+    call = party.acquire()
+    world.settle()
+    actions: dict[str, Callable[[], object]] = {
+        "withdraw": lambda: release(grant),
+        "expire": lambda: world.service.expire(world.queue()[0].session),
+    }
+    actions[spoil]()
+    world.settle()
+    assert call.result.contenders[0] == world.queue()[0]
+
+
+def test_a_lock_that_was_lost_at_its_deadline_is_free_though_the_session_lives_on(
+    world: World, party: Party, other: Party
+) -> None:
+    grant = party.held()
+    session = world.queue()[0].session
+    call = other.acquire()
+    world.settle()
+    party.cut_off()
+    for _ in range(3):
+        world.advance(TTL / 2)
+        world.service.heartbeat(session)  # as if the client's own had arrived, unanswered
+    assert grant.state is GrantState.LOST
+    assert not call.done
+    party.heal()
+    world.advance(1)
+    assert world.service.heartbeat(session)
+    assert call.result.contenders[0] == world.queue()[0]
+    assert not party.engine._tickets
+
+
+def test_a_lock_that_was_lost_on_a_look_at_the_clock_is_given_up_by_another_thread(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    session = world.queue()[0].session
+    party.timers.pause()
+    for _ in range(3):
+        world.advance(TTL / 2)
+        world.service.heartbeat(session)
+    assert grant.state is GrantState.LOST
+    assert "withdraw" not in party.network.requests
+    party.timers.resume()
+    world.advance(NOTICE)
+    assert world.queue() == ()
+
+
+def lost_while_connected(world: World, party: Party) -> None:
+    """Let the session of ``party`` end at its deadline, though every request arrives."""
+    party.network.faults.inject("heartbeat", Fault.LOSE_REPLY, 1000)
+    world.advance(TTL)
+    party.network.faults._next.clear()
+
+
+def test_who_holds_is_told_of_the_loss_a_moment_before_the_next_one_is_granted(
+    world: World, party: Party, other: Party
+) -> None:
+    grant = party.held()
+    call = other.acquire()
+    lost_while_connected(world, party)
+    assert grant.lost.is_set()
+    world.advance(NOTICE * 0.9)
+    assert not call.done
+    world.advance(NOTICE * 0.1)
+    assert call.result.contenders[0] == world.queue()[0]
+
+
+def test_no_session_is_opened_before_what_was_held_in_the_last_one_may_go(
+    world: World, party: Party, other: Party
+) -> None:
+    """The service forgets the last one with all that was held in it when another is opened."""
+    party.held()
+    waiting = other.acquire()
+    lost_while_connected(world, party)
+    again = party.acquire("another")
+    world.advance(NOTICE * 0.9)
+    assert party.network.requests.count("open") == 1
+    assert not waiting.done
+    world.advance(NOTICE * 0.1)
+    assert again.result.contenders[0] == world.queue("another")[0]
+    assert waiting.result.contenders[0] == world.queue()[0]
+
+
+def test_an_opening_goes_on_for_others_when_its_first_caller_gives_up(
+    world: World, party: Party
+) -> None:
+    party.held()
+    lost_while_connected(world, party)
+    first, again = party.acquire("first"), party.acquire("another")
+    first.throw(KeyboardInterrupt())
+    world.advance(NOTICE)
+    assert isinstance(first.error, KeyboardInterrupt)
+    assert party.network.requests.count("open") == 2
+    assert again.result.session is party.engine.sessions._latest
+
+
+@pytest.mark.parametrize("unanswered", [0, 1000])
+def test_who_holds_nothing_opens_another_session_at_once(
+    world: World, party: Party, other: Party, unanswered: int
+) -> None:
+    """Whoever has released needs no notice, though the service may not know yet."""
+    other.held()
+    released = party.held("another")
+    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, unanswered)
+    released._ticket.withdraw()
+    party.acquire()
+    world.settle()
+    lost_while_connected(world, party)
+    again = party.acquire()
+    world.settle()
+    assert again.done is False
+    assert world.queue()[-1].session != world.queue()[0].session
+    assert party.network.requests.count("open") == 2
