@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
@@ -53,6 +54,9 @@ INSTALL: Final = (
     "etcd-server etcd-client libzookeeper-java default-jre-headless libcurator-recipes-java "
     "libfaketime postgresql redis-server"
 )
+# Hypothesis mixes constants of those of our modules that are loaded into its examples: they would
+# depend on which tests the same worker has run before, and no failure could be repeated.
+setattr(providers, "is_local_module_file", lambda path: False)  # noqa: B010 - it is private
 # Repeatable and quick by default; COORDLOCK_EXAMPLES=5000 looks for new failures.
 examples = os.environ.get("COORDLOCK_EXAMPLES")
 settings.register_profile(
