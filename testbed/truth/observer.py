@@ -152,13 +152,17 @@ class Observer(ABC):
         They end their sessions themselves: nothing has the time to die by its time-to-live.
         """
 
-        def left() -> dict[str, int]:
-            counts = self.counts()
-            return {what: counts[what] for what in self.per_client}
+        left: dict[str, int] = {}
+
+        def is_nothing_left() -> bool:
+            nonlocal left
+            counts = self.counts()  # which may leave a connection of its own behind for a moment
+            left = {what: counts[what] for what in self.per_client}
+            return not any(left.values())
 
         with suppress(TimeoutError):
-            eventually(lambda: not any(left().values()), within=_FAREWELL)
-        for what, count in left().items():
+            eventually(is_nothing_left, within=_FAREWELL)
+        for what, count in left.items():
             journal.log(Counted, f"{what} after all clients have closed", 0, True)
             journal.log(Counted, f"{what} after all clients have closed", count, False)
 

@@ -117,6 +117,8 @@ class ZooKeeperObserver(Observer):
     def counts(self) -> dict[str, int]:
         """Sessions, connections, and watches on contenders that are not there.
 
+        A session without a connection is one whose opening was never answered, so that nobody knows
+        it: it goes when it expires, and until then would hide among those that clients may have.
         A watch goes with its path, and nobody can have two on one. So those on contenders that are
         there are few and will go; those on others would stay for good. What is observed leaves one
         where it was looked at last, until that changes: on data, and on queues. See decision 43.
@@ -142,9 +144,11 @@ class ZooKeeperObserver(Observer):
                 path = line
             elif line.strip() and self._is_contender(path) and path not in there:
                 watches[path] += 1
+        connected = "\n".join(connections).count(",sid=0x")
         return {
             "sessions in ZooKeeper": int(sessions[1]),
-            "connections to ZooKeeper": "\n".join(connections).count(",sid=0x"),
+            "connections to ZooKeeper": connected,
+            "sessions in ZooKeeper without a connection": max(0, int(sessions[1]) - connected),
             "watches in ZooKeeper on contenders that are gone": watches.total(),
         }
 
