@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         JobEnded,
         LockLost,
         MissingExtra,
+        NotAcquired,
         QueueMismatch,
         SessionLost,
         StaleToken,
@@ -102,8 +103,8 @@ else:
                 "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
                 "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
                 "Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
-                "JobEnded LockLost MissingExtra QueueMismatch SessionLost StaleToken TooLarge "
-                "Unfenceable Unsupported VersionMismatch WorkQueueEmpty WorkQueueFull"
+                "JobEnded LockLost MissingExtra NotAcquired QueueMismatch SessionLost StaleToken "
+                "TooLarge Unfenceable Unsupported VersionMismatch WorkQueueEmpty WorkQueueFull"
             ),
             "grant": "AsyncGrant Grant GrantState",
             "held": "AsyncHeld Held",
@@ -231,6 +232,7 @@ __all__ = [
     "Mode",
     "MultiGrant",
     "MultiLock",
+    "NotAcquired",
     "Observer",
     "Owner",
     "Permit",

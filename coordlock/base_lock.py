@@ -106,11 +106,11 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         lock's: None waits forever, 0 tries once. ``label`` is shown in the queue as the owner's,
         and ``cancellation`` ends the wait from elsewhere, each in place of the lock's. A call that
         Ctrl-C or the end of its task ends leaves the queue, too, and is never granted. Raises
-        `AcquireTimeout`; `AcquireCancelled`; `QueueMismatch` when the name is in use as another
-        kind of lock; `DeadlockDetected` when it waits in a circle with others; `SessionLost` or
-        `Evicted` when the place in the queue was lost; `AuthenticationFailed`; `ClientClosed`;
-        `ForkedClient`; with a timeout of 0 `BackendUnavailable`; and `LockLost` where a lock that
-        keeps a value was lost before that was read.
+        `NotAcquired` when it ends without a grant: `AcquireTimeout` for a busy lock,
+        `AcquireUnavailable` for a silent service, `AcquireCancelled`, `DeadlockDetected` when it
+        waits in a circle with others, `SessionLost` or `Evicted` when the place in the queue was
+        lost. Raises `QueueMismatch` when the name is in use as another kind of lock,
+        `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """
         cancellation = self.cancellation if cancellation is None else _cancellation_of(cancellation)
         seconds = self._seconds(timeout, self.timeout)
@@ -141,7 +141,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     ) -> Steps[G | None]:
         """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
 
-        Raises what `acquire` raises; `BackendUnavailable` when no answer came within the client's
+        Raises what `acquire` raises; `AcquireUnavailable` when no answer came within the client's
         ``request_timeout``.
         """
         try:

@@ -7,13 +7,14 @@
     │   └── MissingExtra (ImportError)       the backend's package is not installed
     ├── InvalidName (ValueError)             a lock name that no backend could store
     ├── QueueMismatch (ValueError)           one name used as two kinds of lock
-    ├── AcquireTimeout (TimeoutError)        the lock was not granted in time
-    │   └── ConversionTimeout                it is held, and was not converted in time
-    ├── AcquireCancelled (RuntimeError)      the wait for it was cancelled
-    ├── BarrierTimeout (TimeoutError)        a barrier, a gate or a latch did not open in time
-    ├── DeadlockDetected (RuntimeError)      the wait for it would never have ended
+    ├── NotAcquired                          an acquire or a try ended without a grant
+    │   ├── AcquireTimeout (TimeoutError)    others held the lock, or were ahead, until the timeout
+    │   ├── AcquireCancelled (RuntimeError)  the program cancelled the wait
+    │   ├── DeadlockDetected (RuntimeError)  the wait would never have ended
+    │   └── Evicted (RuntimeError)           somebody removed the waiting contender
+    ├── ConversionTimeout (TimeoutError)     the lock is held, and was not converted in time
     ├── ConversionDeadlock (RuntimeError)    another holder converts, and waits for this one
-    ├── Evicted (RuntimeError)               a waiting contender was removed by someone else
+    ├── BarrierTimeout (TimeoutError)        a barrier, a gate or a latch did not open in time
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
     ├── InvalidToken (ValueError)            no fencing token: not an integer, or out of range
@@ -28,11 +29,11 @@
     ├── ClientClosed (RuntimeError)          the client was used after ``close``
     ├── ForkedClient (RuntimeError)          the client was used in a forked child
     └── BackendError                         the service said no, or said nothing
-        ├── BackendUnavailable (ConnectionError)      no answer; the outcome may be unknown
-        │   └── AcquireUnavailable (AcquireTimeout)   the lock was not granted in time therefore
-        ├── TooLarge (ValueError)                     more at once than the service takes
-        ├── AuthenticationFailed (PermissionError)    credentials refused, or not enough rights
-        └── SessionLost (ConnectionError)             the session ended, and its contenders with it
+        ├── BackendUnavailable (ConnectionError)            no answer; the outcome may be unknown
+        │   └── AcquireUnavailable (NotAcquired, TimeoutError)  so the lock was not granted
+        ├── TooLarge (ValueError)                           more at once than the service takes
+        ├── AuthenticationFailed (PermissionError)          wrong credentials, or too few rights
+        └── SessionLost (NotAcquired, ConnectionError)      the session ended with its contenders
 
 Each is also the built-in exception that fits, carries its facts as fields, and pickles.
 """
@@ -40,7 +41,7 @@ Each is also the built-in exception that fits, carries its facts as fields, and 
 from __future__ import annotations
 
 import reprlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "JobEnded",
     "LockLost",
     "MissingExtra",
+    "NotAcquired",
     "QueueMismatch",
     "SessionLost",
     "StaleToken",
@@ -151,8 +153,16 @@ class QueueMismatch(CoordlockError, ValueError):
         )
 
 
+class NotAcquired(CoordlockError):
+    """The base of every error with which an acquire or a try ends without a grant.
+
+    To wait for longer, to acquire again or to answer "try later" can help. It cannot help against a
+    mistake of the program, such as `QueueMismatch`, so that is none of these.
+    """
+
+
 @dataclass(eq=False, repr=False)
-class AcquireTimeout(CoordlockError, TimeoutError):
+class AcquireTimeout(NotAcquired, TimeoutError):
     """The lock was not granted within the caller's timeout; the contender was withdrawn.
 
     ``waited`` is in seconds. ``position`` counts the contenders that stood before this one when
@@ -177,15 +187,20 @@ class AcquireTimeout(CoordlockError, TimeoutError):
 
 
 @dataclass(eq=False, repr=False)
-class ConversionTimeout(AcquireTimeout):
+class ConversionTimeout(CoordlockError, TimeoutError):
     """The grant was not converted within the caller's timeout: it is held in its mode as before.
 
-    ``position`` counts those that were waited for, as far as they are known, and ``holder``
-    describes one of them. ``mode`` and ``target`` are the names of the modes.
+    ``waited`` is in seconds. ``in_the_way`` counts the holders that the conversion waited for when
+    the queue was last seen, and ``holder`` describes one of them. ``mode`` and ``target`` are the
+    names of the modes.
     """
 
-    mode: str = field(kw_only=True)
-    target: str = field(kw_only=True)
+    name: str
+    waited: float
+    in_the_way: int
+    holder: str
+    mode: str
+    target: str
 
     def __str__(self) -> str:
         return (
@@ -234,11 +249,12 @@ class BarrierTimeout(CoordlockError, TimeoutError):
 
 
 @dataclass(eq=False, repr=False)
-class AcquireCancelled(CoordlockError, RuntimeError):
+class AcquireCancelled(NotAcquired, RuntimeError):
     """The wait for the lock was cancelled before it was granted; the contender was withdrawn.
 
-    By a `Cancellation`, or by a signal after `release_on_signals`. In asyncio, a task that is
-    cancelled raises `asyncio.CancelledError` as ever.
+    A `Cancellation` did it, or a signal after `release_on_signals`. In asyncio, a task that is
+    cancelled raises `asyncio.CancelledError` as ever. Where a conversion is cancelled, the grant
+    stays held in its mode.
     """
 
     name: str
@@ -249,7 +265,7 @@ class AcquireCancelled(CoordlockError, RuntimeError):
 
 
 @dataclass(eq=False, repr=False)
-class DeadlockDetected(CoordlockError, RuntimeError):
+class DeadlockDetected(NotAcquired, RuntimeError):
     """The lock was waited for in a circle, and this wait was the youngest: it was given up.
 
     Release what is held, and acquire again; or acquire all of it at once, by ``multi_lock``.
@@ -267,7 +283,7 @@ class DeadlockDetected(CoordlockError, RuntimeError):
 
 
 @dataclass(eq=False, repr=False)
-class Evicted(CoordlockError, RuntimeError):
+class Evicted(NotAcquired, RuntimeError):
     """The contender was removed from its queue while the session lives; acquire again to go on."""
 
     name: str
@@ -467,19 +483,20 @@ class BackendUnavailable(BackendError, ConnectionError):
 
 
 @dataclass(eq=False, repr=False)
-class AcquireUnavailable(BackendUnavailable, AcquireTimeout):
-    """The time was up while the service was silent: whether the lock is busy is unknown.
+class AcquireUnavailable(BackendUnavailable, NotAcquired, TimeoutError):
+    """The lock was not granted because the service is silent: whether it is busy is unknown.
 
     A `BackendUnavailable` in the first place, so that frameworks which look for a handler class by
-    class answer it as an outage, and an `AcquireTimeout`: where clauses of ``except`` are to tell
-    an outage from a busy lock, the one for `BackendUnavailable` stands first. ``position`` is None
-    when the service never answered, and otherwise says, with ``holder``, what the queue was like
-    before the service fell silent.
+    class answer it as an outage. ``waited`` is in seconds. ``position`` is None when the service
+    never answered, and otherwise says, with ``holder``, what the queue was like before the service
+    fell silent. ``held_here`` is as in `AcquireTimeout`.
     """
 
-    # By name only: fields without a default can't follow those of AcquireTimeout otherwise.
-    service: str = field(kw_only=True)
-    reason: str = field(kw_only=True)
+    name: str
+    waited: float
+    position: int | None = None
+    holder: str | None = None
+    held_here: str | None = None
 
     def __str__(self) -> str:
         text = f"lock {self.name!r} was not granted within {self.waited:.3g} s: "
@@ -500,7 +517,7 @@ class AuthenticationFailed(BackendError, PermissionError):
         return f"{self.service} refused access: {self.reason}"
 
 
-class SessionLost(BackendError, ConnectionError):
+class SessionLost(BackendError, NotAcquired, ConnectionError):
     """The client's session ended: all of its contenders have left their queues."""
 
     def __str__(self) -> str:

@@ -171,7 +171,11 @@ class BaseGrant(Resident, shown="Grant"):
     def _open_value(self, started: float, once: bool, lock_delay: float) -> Steps[None]:
         """Read the value of the lock, and note that it is open: the last step of acquiring it."""
         kept = kept_value.KeptValue(self._engine, self._ticket, lock_delay)
-        yield from self._guarded(kept.begin(started, once))
+        try:
+            yield from self._guarded(kept.begin(started, once))
+        except LockLost:  # the caller never had the grant
+            lost = self._ticket.lost
+            raise (Evicted(self.name) if lost is None else copy(lost)) from None
         self._kept = kept
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from coordlock.cli.connection import connected
 from coordlock.cli.exits import complain
 from coordlock.cli.options import log_to_stderr, settings_of
-from coordlock.cli.parser import NotAcquired, UsageError
+from coordlock.cli.parser import Refused, UsageError
 from coordlock.cli.text import listed
 from coordlock.client import Client
 from coordlock.errors import AcquireTimeout, CoordlockError, DeadlockDetected, Evicted
@@ -83,7 +83,7 @@ class LockRequest:
     def acquired(self, settings: Settings) -> Iterator[Grant]:
         """Connect, acquire, and disconnect at the end. The one timeout covers both.
 
-        Raises `NotAcquired` with the conflict status when the lock was not acquired.
+        Raises `Refused` with the conflict status when the lock was not acquired.
         """
         started = time.monotonic()
         timeout = 0.0 if self.nonblock else self.timeout
@@ -110,7 +110,7 @@ class LockRequest:
                     self.warn(f"{self.what} {verb} busy{self._held_by(client)}")
                 else:
                     self.warn(str(error))
-                raise NotAcquired(self.conflict_exit_code) from None
+                raise Refused(self.conflict_exit_code) from None
             self.say(f"holding {self.what}, token {self.token(grant)}")
             yield grant
 

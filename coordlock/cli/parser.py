@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NoReturn, Self
 from coordlock.cli.exits import Exit
 from coordlock.cli.text import terminal_width
 
-__all__ = ["Aborted", "Group", "NotAcquired", "Parser", "UsageError", "one_of", "whole"]
+__all__ = ["Aborted", "Group", "Parser", "Refused", "UsageError", "one_of", "whole"]
 
 #: Help is no wider than this, in columns: longer lines are hard to read.
 _WIDEST: Final = 78
@@ -33,8 +33,8 @@ class Aborted(Exception):
     """A person said no."""
 
 
-class NotAcquired(Exception):
-    """The lock was not acquired, which has been told."""
+class Refused(Exception):
+    """What was asked for is busy or full, and a message has said so: end with ``status``."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)

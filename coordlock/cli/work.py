@@ -15,7 +15,7 @@ from coordlock.cli.exits import Exit, complain
 from coordlock.cli.kept import counted, work_queues
 from coordlock.cli.options import as_json as as_json_option
 from coordlock.cli.options import seconds, service_options, settings_of
-from coordlock.cli.parser import Group, NotAcquired, Parser, UsageError, whole
+from coordlock.cli.parser import Group, Parser, Refused, UsageError, whole
 from coordlock.cli.queue import dashed
 from coordlock.cli.table import print_table
 from coordlock.cli.text import age, echo
@@ -133,7 +133,7 @@ def _put(
                     echo(ids[-1])
         except WorkQueueFull as full:
             complain(full)
-            raise NotAcquired(Exit.NOT_ACQUIRED) from None
+            raise Refused(Exit.NOT_ACQUIRED) from None
         except ValueError as error:
             raise UsageError(str(error)) from None
         finally:

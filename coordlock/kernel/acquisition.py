@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import (
     AcquireCancelled,
+    BackendUnavailable,
     CoordlockError,
     Evicted,
     QueueMismatch,
@@ -106,13 +107,12 @@ class _Acquisition:
                     raise
         except Cancelled as cancelled:
             raise AcquireCancelled(self.report.name, str(cancelled)) from cancelled.__cause__
+        except BackendUnavailable as silent:
+            raise self.report.unavailable(silent) from silent
         except DeadlineReached as late:
-            if once and self.report.has_seen:
-                raise self.report.busy() from None
-            if once:
-                raise self.engine.silent(late) from late.__cause__
-            error, cause = self.report.in_vain(late, self.ticket)
-            raise error from cause
+            if (silence := self.report.silence(late, self.ticket, once)) is not None:
+                raise self.report.unavailable(silence) from silence
+            raise self.report.busy(once) from None
 
     def _may_requeue(self, error: CoordlockError, once: bool) -> bool:
         """Whether to go on at the end of the queue, in place of ``error``; says so."""
@@ -155,7 +155,7 @@ class _Acquisition:
                 self.report.waits(ticket, queues, waiting_for)
                 if once:
                     yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
-                    raise self.report.busy()
+                    raise self.report.busy(once)
                 if ENDING.reason is not None:
                     raise Cancelled(ENDING.reason)
                 self._watch(ticket)
@@ -294,12 +294,11 @@ def acquisition(
     It ends after ``timeout`` seconds, None waits for ever and 0 tries once; ``caller`` is warned
     when it waits for itself, and ``label`` is shown in place of the client's; ``announcement`` is
     published from the beginning. Raises
-    `AcquireTimeout` when the time is up, `AcquireUnavailable` where the service is silent then;
-    asked once, `AcquireTimeout` when the lock is busy, and `BackendUnavailable` when the service is
-    silent. Raises `QueueMismatch`, `SessionLost` or `Evicted` when a contender is lost while it
-    waits, `DeadlockDetected` when it waits in a circle with others, `AcquireCancelled` when
-    ``cancellation`` comes or the process is to end, and what the backend raises. However it ends
-    without a grant, the ticket is withdrawn.
+    `AcquireTimeout` when the lock is busy until then, `AcquireUnavailable` where the service is
+    silent, `SessionLost` or `Evicted` when a contender is lost while it waits, `DeadlockDetected`
+    when it waits in a circle with others, `AcquireCancelled` when ``cancellation`` comes or the
+    process is to end: each a `NotAcquired`. Raises `QueueMismatch`, and what else the backend
+    raises. However it ends without a grant, the ticket is withdrawn.
     """
     once = timeout == 0
     deadline = engine.deadline(engine.settings.request_timeout if once else timeout)

@@ -191,7 +191,7 @@ class Conversions:
     def _in_vain(self, target: Mode, waited: float) -> ConversionTimeout:
         count, holder = len(self._in_the_way), str(self._in_the_way[-1])
         return ConversionTimeout(
-            self._ticket.name, waited, count, holder, mode=self.mode.name, target=target.name
+            self._ticket.name, waited, count, holder, self.mode.name, target.name
         )
 
 

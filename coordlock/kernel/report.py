@@ -114,28 +114,24 @@ class Report:
                 self._answer = self._engine.backend.snapshot(self.name, self._ahead, owners=True)
         yield departure
 
-    @property
-    def has_seen(self) -> bool:
-        """Whether the queue was read."""
-        return self._position is not None
+    def busy(self, once: bool) -> AcquireTimeout:
+        """The error of a call that asked ``once``, or waited in vain, at a lock that is held."""
+        held_here = None if once else self._held_here()
+        return AcquireTimeout(self.name, self._waited, self._position, self._described(), held_here)
 
-    def busy(self) -> AcquireTimeout:
-        """The error of a call that does not wait, at a lock that is held."""
-        return AcquireTimeout(self.name, self._waited, self._position, self._described(), None)
-
-    def in_vain(
-        self, late: DeadlineReached, ticket: Ticket | None
-    ) -> tuple[AcquireTimeout, BackendUnavailable | None]:
-        """The error at the deadline, and its cause: the lock was busy, or the service silent."""
+    def unavailable(self, silent: BackendUnavailable) -> AcquireUnavailable:
+        """The error of a call that ends without an answer, because of ``silent``."""
         facts = self.name, self._waited, self._position, self._described(), self._held_here()
-        if (silent := self._silence(late, ticket)) is None:
-            return AcquireTimeout(*facts), None
-        return AcquireUnavailable(*facts, service=silent.service, reason=silent.reason), silent
+        return AcquireUnavailable(silent.service, silent.reason, *facts)
 
-    def _silence(self, late: DeadlineReached, ticket: Ticket | None) -> BackendUnavailable | None:
-        """The error for a service that does not answer; None for one that does."""
+    def silence(
+        self, late: DeadlineReached, ticket: Ticket | None, once: bool
+    ) -> BackendUnavailable | None:
+        """At the deadline, the error for a service that is silent; None for one that answers."""
         if self._position is None:
             return self._engine.silent(late)
+        if once:
+            return None
         if ticket is not None and (doubt := ticket.session.suspicion) is not None:
             return BackendUnavailable(str(self._engine.settings), doubt)
         # In a shorter call its question may just be on the way.

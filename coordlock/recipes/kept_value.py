@@ -106,13 +106,10 @@ class KeptValue:
             raise AcquireCancelled(name, str(cancelled)) from cancelled.__cause__
         except DeadlineReached as late:
             silent, waited = self._engine.silent(late), clock.now() - started
-            if once:
-                raise silent from late.__cause__
-            if late.__cause__ is None and (self.delay or clock.now() - asked < PATIENCE):
-                raise AcquireTimeout(name, waited) from None  # its turn came too late
-            raise AcquireUnavailable(
-                name, waited, service=silent.service, reason=silent.reason
-            ) from silent
+            its_turn_was_late = self.delay or clock.now() - asked < PATIENCE
+            if not once and late.__cause__ is None and its_turn_was_late:
+                raise AcquireTimeout(name, waited) from None
+            raise AcquireUnavailable(silent.service, silent.reason, name, waited) from silent
 
     def read(self) -> Steps[None]:
         """Read the value."""

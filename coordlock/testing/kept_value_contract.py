@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import AcquireTimeout, GrantState, LockLost, Mode
+from coordlock import AcquireTimeout, Evicted, GrantState, LockLost, Mode, NotAcquired
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
@@ -129,6 +129,20 @@ class KeptValueContract(ClientSuite):
         eventually(lambda: client.contenders("a") == ())
         with client.lock("a", timeout=BOUND):
             pass  # who does not look for a value finds no delay, either
+
+    def test_a_waiter_that_is_evicted_during_the_delay_was_not_granted_the_lock(
+        self, client: Any, other: Any, connect: Callable[..., Any], start: Start
+    ) -> None:
+        ending = connect()
+        ending.lock("a", lock_delay=3600).acquire()
+        ending.close()
+        eventually(lambda: client.contenders("a") == ())
+        waiting = start(kept(client).acquire)
+        eventually(lambda: other.contenders("a"))
+        other.evict_all("a")
+        with pytest.raises(Evicted) as caught:
+            waiting.result(BOUND)
+        assert isinstance(caught.value, NotAcquired)
 
     def test_a_delay_goes_by_where_nobody_has_the_patience_for_it(
         self, client: Any, other: Any, connect: Callable[..., Any]

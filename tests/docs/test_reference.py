@@ -109,23 +109,6 @@ def test_the_tree_of_errors_is_the_one_of_the_module() -> None:
     assert [line[4:] for line in tree.splitlines()] == shown.splitlines()
 
 
-def test_the_tree_of_errors_has_them_all_with_their_bases() -> None:
-    shown = page(ERRORS).partition("```text\n")[2].partition("```")[0]
-    parents: list[str] = []
-    found = {}
-    for line in shown.splitlines():
-        depth = re.match(r"[│├└─ ]*", line)
-        named = re.search(r"([A-Za-z]+)(?: \((\w+)\))?", line)
-        assert depth
-        assert named
-        level = len(depth[0]) // 4
-        parents[level:] = [named[1]]
-        found[named[1]] = {parents[level - 1] if level else "Exception", named[2]} - {None}
-    assert found == {
-        name: {base.__name__ for base in getattr(errors, name).__bases__} for name in errors.__all__
-    }
-
-
 def test_the_fields_of_every_error_are_documented() -> None:
     documented = {row[0].strip("`"): row[1] for row in rows(ERRORS, "## Fields")}
     wanted = {}

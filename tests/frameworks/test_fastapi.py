@@ -202,11 +202,13 @@ def test_a_loss_that_is_noticed_when_the_endpoint_returns_becomes_the_answer() -
     ("error", "status"),
     [
         (coordlock.AcquireTimeout("one", 5.0), 423),
-        (coordlock.AcquireUnavailable("one", 5.0, service="etcd", reason="no answer"), 503),
+        (coordlock.AcquireUnavailable("etcd", "no answer", "one", 5.0), 503),
+        (coordlock.AcquireCancelled("one", "SIGTERM"), 503),
+        (coordlock.SessionLost("etcd", "it expired"), 503),
         (coordlock.BackendUnavailable("etcd", "no answer"), 503),
     ],
 )
-def test_an_outage_is_answered_as_one_though_it_is_a_timeout_too(
+def test_a_busy_lock_an_outage_and_other_ends_without_a_grant_are_answered_as_what_they_are(
     error: coordlock.CoordlockError, status: int
 ) -> None:
     """Starlette looks for the handler of each of an error's classes, in their order."""
@@ -216,6 +218,7 @@ def test_an_outage_is_answered_as_one_though_it_is_a_timeout_too(
     async def busy(request: Request, error: Exception) -> Response:
         return Response(status_code=423)
 
+    @application.exception_handler(coordlock.NotAcquired)
     @application.exception_handler(coordlock.BackendUnavailable)
     async def unavailable(request: Request, error: Exception) -> Response:
         return Response(status_code=503)

@@ -33,6 +33,7 @@ from coordlock.errors import (
     JobEnded,
     LockLost,
     MissingExtra,
+    NotAcquired,
     QueueMismatch,
     SessionLost,
     StaleToken,
@@ -53,12 +54,13 @@ EXAMPLES: list[CoordlockError] = [
     BarrierTimeout("b", 1.5, "barrier 'b' had 2 of 3 parties", 2, 3),
     AcquireTimeout("orders", 1.25, 2, "host:1 (token 7)"),
     AcquireTimeout("orders", 30.0),
-    AcquireUnavailable("orders", 1.25, service="etcd", reason="no answer in time"),
-    AcquireUnavailable("orders", 1.25, 2, "host:1 (token 7)", service="etcd", reason="timed out"),
+    NotAcquired(),
+    AcquireUnavailable("etcd", "no answer in time", "orders", 1.25),
+    AcquireUnavailable("etcd", "timed out", "orders", 1.25, 2, "host:1 (token 7)"),
     AcquireCancelled("orders", "the window was closed"),
     DeadlockDetected("orders", ("h:1 waits for 'orders', which h:2 holds", "and so on")),
     ConversionDeadlock("orders", "PR", "EX", "host:1 (token 7)"),
-    ConversionTimeout("orders", 1.25, 2, "host:1 (token 7)", mode="PR", target="EX"),
+    ConversionTimeout("orders", 1.25, 2, "host:1 (token 7)", "PR", "EX"),
     Evicted("orders"),
     LockLost("orders", 2**63 - 1, "it expired"),
     StaleToken("alice", 33, 34),
@@ -88,17 +90,21 @@ def test_the_diagram_shows_the_tree_as_it_is() -> None:
     parents, drawn = ["CoordlockError"], set()
     for line in errors.__doc__.splitlines():
         if match := re.match(
-            r"(?P<indent>[ │├└]+)── (?P<name>\w+)(?: \((?P<built_in>\w+)\))?", line
+            r"(?P<indent>[ │├└]+)── (?P<name>\w+)(?: \((?P<others>[\w, ]+)\))?", line
         ):
             depth = len(match["indent"]) // 4
-            drawn.add((parents[depth - 1], match["name"], match["built_in"]))
+            drawn.add((parents[depth - 1], match["name"], match["others"] or ""))
             parents[depth:] = [match["name"]]
     actual = {
-        (kind.__bases__[0].__name__, kind.__name__, *(base.__name__ for base in kind.__bases__[1:]))
+        (
+            kind.__bases__[0].__name__,
+            kind.__name__,
+            ", ".join(base.__name__ for base in kind.__bases__[1:]),
+        )
         for kind in KINDS
         if kind is not CoordlockError
     }
-    assert drawn == {(*entry, None)[:3] for entry in actual}
+    assert drawn == actual
 
 
 def test_every_error_is_exported() -> None:
@@ -186,3 +192,19 @@ def test_a_long_name_is_cut_in_messages_and_kept_in_the_field() -> None:
 def test_an_error_is_the_built_in_that_fits(error: type, built_in: type) -> None:
     assert issubclass(error, built_in)
     assert issubclass(error, CoordlockError)
+
+
+def test_every_end_of_an_acquire_without_a_grant_is_not_acquired_and_nothing_else_is() -> None:
+    assert {kind for kind in KINDS if issubclass(kind, NotAcquired)} == {
+        NotAcquired,
+        AcquireTimeout,
+        AcquireUnavailable,
+        AcquireCancelled,
+        DeadlockDetected,
+        Evicted,
+        SessionLost,
+    }
+
+
+def test_a_silent_service_is_no_busy_lock() -> None:
+    assert not issubclass(AcquireUnavailable, AcquireTimeout)

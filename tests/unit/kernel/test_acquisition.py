@@ -202,7 +202,7 @@ def test_a_timeout_without_any_answer_says_so(world: World, party: Party) -> Non
     party.cut_off()
     call = party.acquire(timeout=3)
     world.advance(3)
-    assert isinstance(call.error, AcquireTimeout)
+    assert isinstance(call.error, AcquireUnavailable)
     assert call.error.position is None
     assert isinstance(call.error.__cause__, BackendUnavailable)
 
@@ -352,7 +352,7 @@ def test_a_timeout_comes_at_its_deadline_though_the_service_names_nobody_in_time
     delay(party, seconds=60.0)  # what is asked from now on is answered too late
     world.advance(timeout - 0.06)
     assert type(call.error) is (AcquireUnavailable if timeout == 3.0 else AcquireTimeout)
-    assert isinstance(call.error, AcquireTimeout)
+    assert isinstance(call.error, AcquireTimeout | AcquireUnavailable)
     assert call.error.position == 1
     assert call.error.waited == pytest.approx(timeout)
     assert world.time.now() == pytest.approx(started + timeout)
