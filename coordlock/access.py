@@ -51,7 +51,8 @@ class LazyAccess(Access):
         self._make = make
         #: By process id. Those of parents stay: nothing of theirs must end in a child.
         self._engines = {os.getpid(): engine}
-        self._closed = False
+        #: The process that has called `close`; a child that it forks after that connects anew.
+        self._closed_in = 0
 
     @property
     def engine(self) -> Engine:
@@ -61,23 +62,24 @@ class LazyAccess(Access):
         if engine is None:
             if self._make is None:
                 return self._engine
-            if self._closed:
+            if self.closed:
                 raise ClientClosed
             # Without a lock, which another thread might hold while this one forks. An engine too
             # many has begun nothing.
             engine = self._engines.setdefault(pid, self._make())
+            _unclosed.add(self)
         return engine
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called, in this process or in one that it was forked from."""
-        return self._closed
+        """Whether `close` was called in this process."""
+        return self._closed_in == os.getpid()
 
     def close(self, patience: float | None = None) -> Steps[None]:
         """Close the engine of this process, if it has one, and make no other."""
-        self._closed = True
+        self._closed_in = os.getpid()
         _unclosed.discard(self)
-        if (engine := self._engines.get(os.getpid())) is not None:
+        if (engine := self._engines.get(self._closed_in)) is not None:
             yield from engine.close(patience)
 
     def warn_of_fork(self) -> None:

@@ -13,7 +13,7 @@ from coordlock.base_lock import BaseLock, runs_too_late
 from coordlock.grant import AsyncGrant
 from coordlock.runtime.caller import this_task
 from coordlock.runtime.methods import awaiting
-from coordlock.runtime.statement import Statement, known_by_statement, running
+from coordlock.runtime.statement import EnteredByAsyncWith, Statement, known_by_statement, running
 
 __all__ = ["AwaitingLock"]
 
@@ -22,7 +22,7 @@ G = TypeVar("G", bound=AsyncGrant)
 R = TypeVar("R")
 
 
-class AwaitingLock(BaseLock[G], shown="AsyncLock"):
+class AwaitingLock(EnteredByAsyncWith, BaseLock[G], shown="AsyncLock"):
     """A lock of whatever kind, for asyncio."""
 
     _caller = staticmethod(this_task)

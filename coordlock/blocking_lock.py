@@ -13,7 +13,7 @@ from coordlock.base_lock import BaseLock, runs_too_late
 from coordlock.grant import Grant
 from coordlock.runtime.caller import this_thread
 from coordlock.runtime.methods import blocking
-from coordlock.runtime.statement import Statement, known_by_statement, running
+from coordlock.runtime.statement import EnteredByWith, Statement, known_by_statement, running
 
 __all__ = ["BlockingLock"]
 
@@ -22,7 +22,7 @@ G = TypeVar("G", bound=Grant)
 R = TypeVar("R")
 
 
-class BlockingLock(BaseLock[G], shown="Lock"):
+class BlockingLock(EnteredByWith, BaseLock[G], shown="Lock"):
     """A lock of whatever kind, for threads."""
 
     _caller = staticmethod(this_thread)

@@ -26,6 +26,7 @@ from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
+from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import DEFAULT, Duration, Settings, Timeout, lock_delay_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def connect_async(
     return Connecting(_engine_of(target, client, options))
 
 
-class Connecting:
+class Connecting(EnteredByAsyncWith):
     """An `AsyncClient` to be: awaitable, and an async context manager."""
 
     def __init__(self, engine: Engine) -> None:
@@ -447,7 +448,7 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         return f"<{type(self).__name__} {self.settings}{closed}>"
 
 
-class Client(_BaseClient[Lock, "MultiLock"], Recipes):
+class Client(EnteredByWith, _BaseClient[Lock, "MultiLock"], Recipes):
     """A connection with its session; locks come from here. A context manager that closes it.
 
     Threads share it. A forked child must connect anew: see `ForkedClient`.
@@ -479,7 +480,7 @@ class Client(_BaseClient[Lock, "MultiLock"], Recipes):
         self.close()
 
 
-class AsyncClient(_BaseClient[AsyncLock, "AsyncMultiLock"], AsyncRecipes):
+class AsyncClient(EnteredByAsyncWith, _BaseClient[AsyncLock, "AsyncMultiLock"], AsyncRecipes):
     """A connection with its session, for asyncio; locks come from here.
 
     An async context manager that closes it. Usable from any event loop of the process. A forked

@@ -32,6 +32,7 @@ from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise, all_of
 from coordlock.runtime.resident import Resident
+from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_of
 
 if TYPE_CHECKING:
@@ -575,7 +576,7 @@ def _in_this_loop(callback: Callable[[T], object], argument: T) -> Callable[[], 
     return schedule
 
 
-class Grant(BaseGrant):
+class Grant(EnteredByWith, BaseGrant):
     """A lock that is held. A context manager that releases it; in a forked child it does nothing.
 
     Any thread of the process may use it: a lock belongs to its grant, not to a thread. To enter one
@@ -657,7 +658,7 @@ class Grant(BaseGrant):
             self._chain(body)
 
 
-class AsyncGrant(BaseGrant):
+class AsyncGrant(EnteredByAsyncWith, BaseGrant):
     """A lock that is held. An async context manager that releases it.
 
     To enter one that was released or lost raises `LockLost`.

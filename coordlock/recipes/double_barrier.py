@@ -11,6 +11,7 @@ from coordlock.recipes.party import Party, check_parties, queues_of
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
+from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import DEFAULT, Default, Duration, Timeout, timeout_of
 
 __all__ = ["AsyncDoubleBarrier", "DoubleBarrier"]
@@ -75,7 +76,7 @@ class _BaseDoubleBarrier(Resident, shown="DoubleBarrier"):
         return f"<{kind} {self.name!r} of {self.parties} at {self._access.settings}>"
 
 
-class DoubleBarrier(_BaseDoubleBarrier):
+class DoubleBarrier(EnteredByWith, _BaseDoubleBarrier):
     """Parties that begin together, and end together. Made by `Client`; for one at a time.
 
     A context manager that enters and leaves. When the body raises, it leaves at once. As in::
@@ -104,7 +105,7 @@ class DoubleBarrier(_BaseDoubleBarrier):
             self._abandon()
 
 
-class AsyncDoubleBarrier(_BaseDoubleBarrier):
+class AsyncDoubleBarrier(EnteredByAsyncWith, _BaseDoubleBarrier):
     """Parties that begin together, and end together. Made by `AsyncClient`.
 
     An async context manager that enters and leaves. When the body raises, it leaves at once.

@@ -20,6 +20,7 @@ from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise, settled
 from coordlock.runtime.resident import Resident
+from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 
 __all__ = ["AsyncMembership", "AsyncPresence", "Membership", "Presence"]
 
@@ -191,7 +192,7 @@ class BasePresence(Resident, shown="Presence"):
         return f"<{type(self).__name__} in {self.name!r}: {state}>"
 
 
-class Presence(BasePresence):
+class Presence(EnteredByWith, BasePresence):
     """Being a member of a group again after each loss. A context manager that leaves it."""
 
     leave = blocking(BasePresence._leave)
@@ -208,7 +209,7 @@ class Presence(BasePresence):
         self.leave()
 
 
-class AsyncPresence(BasePresence):
+class AsyncPresence(EnteredByAsyncWith, BasePresence):
     """Being a member of a group again after each loss. An async context manager that leaves it."""
 
     leave = awaiting(BasePresence._leave)

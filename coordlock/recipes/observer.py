@@ -16,6 +16,7 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
+from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import Duration, timeout_of
 
 __all__ = ["AsyncObserver", "BaseObserver", "Observer"]
@@ -140,7 +141,7 @@ def _drop(engine: Engine, observation: Observation[Any]) -> None:
         soon(engine.timers, observation.cancel)
 
 
-class Observer(BaseObserver[T]):
+class Observer(EnteredByWith, BaseObserver[T]):
     """Follows a state of the service: an iterator of its states, from the present one on.
 
     Each is the newest at its time, and no older one comes after a newer. A context manager that
@@ -171,7 +172,7 @@ class Observer(BaseObserver[T]):
         self.close()
 
 
-class AsyncObserver(BaseObserver[T]):
+class AsyncObserver(EnteredByAsyncWith, BaseObserver[T]):
     """Follows a state of the service: an async iterator of its states, from the present one on.
 
     Each is the newest at its time, and no older one comes after a newer. An async context manager

@@ -71,7 +71,16 @@ async def run_async(steps: Steps[T]) -> T:
     """Run ``steps`` in the current task; its result.
 
     The deadline, once, and the task's cancellation are thrown into the protocol, as in `run`.
+    Raises RuntimeError where no loop of asyncio runs, as under trio.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        steps.close()
+        raise RuntimeError(
+            "no event loop of asyncio runs here, and coordlock's async clients need one; under "
+            "trio, call a client of coordlock.connect() by trio.to_thread.run_sync()"
+        ) from None
     deadline: Deadline | None = None
     try:
         step = next(steps)

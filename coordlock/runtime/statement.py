@@ -4,6 +4,8 @@ The language has a `with` statement load `__exit__` first, then call `__enter__`
 loaded at its end, whatever thread, task or context that end runs in. Here each load gives an object
 of its own, a `Statement`. So an exit knows its own enter. `contextlib.ExitStack` and its kind load
 in the same order. Calls of both methods by hand do not.
+
+And which of ``with`` and ``async with`` may run: the other one gets an error that says so.
 """
 
 from __future__ import annotations
@@ -12,9 +14,16 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import MethodType
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
-__all__ = ["Statement", "is_known", "known_by_statement", "running"]
+__all__ = [
+    "EnteredByAsyncWith",
+    "EnteredByWith",
+    "Statement",
+    "is_known",
+    "known_by_statement",
+    "running",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,3 +97,35 @@ def is_known(exit: object) -> bool:
 def known_by_statement(exit: F) -> F:
     """Have `__exit__` or `__aexit__` called with the ``statement`` that loaded it."""
     return cast("F", _Loading(exit))
+
+
+class EnteredByWith:
+    """The base of what ``with`` enters: ``async with`` raises TypeError."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # which then finds the mistake itself
+
+        def __aenter__(self, *_: object) -> NoReturn:
+            raise TypeError(
+                f"{type(self).__name__} is for threads: enter it by `with`; for `async with` there "
+                "is coordlock.connect_async()"
+            )
+
+        __aexit__ = __aenter__
+
+
+class EnteredByAsyncWith:
+    """The base of what ``async with`` enters: ``with`` raises TypeError."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __enter__(self, *_: object) -> NoReturn:
+            raise TypeError(
+                f"{type(self).__name__} is for asyncio: enter it by `async with`; for `with` there "
+                "is coordlock.connect()"
+            )
+
+        __exit__ = __enter__

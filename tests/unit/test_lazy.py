@@ -132,7 +132,34 @@ def test_a_closed_client_connects_no_more(url: str) -> None:
             client.lock("q").acquire()
         with pytest.raises(ClientClosed):
             client.queues()
-    in_child(lambda: raises(ClientClosed, used))
+
+
+def test_a_client_that_is_closed_before_a_fork_connects_anew_in_the_child(url: str) -> None:
+    client = Client(url)
+    with client.lock("q"):
+        pass
+    client.close()
+
+    def child() -> bool:
+        with client.lock("q", timeout=30):
+            assert len(client.contenders("q")) == 1
+        client.close()
+        return raises(ClientClosed, client)
+
+    in_child(child)
+    assert raises(ClientClosed, client)
+
+
+def test_a_child_that_closes_a_client_before_its_first_use_connects_no_more(url: str) -> None:
+    client = Client(url)
+
+    def child() -> bool:
+        client.close()
+        return raises(ClientClosed, client)
+
+    in_child(child)
+    assert client.queues() == []
+    client.close()
 
 
 def test_an_async_client_is_used_in_several_loops(url: str) -> None:

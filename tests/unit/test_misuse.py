@@ -208,3 +208,51 @@ def test_a_subclass_that_replaces_the_exit_is_refused_with_what_to_write() -> No
         class Timed(coordlock.Lock):
             def __exit__(self, *failure: object) -> None:
                 """Take the time."""
+
+
+SYNC: list[Callable[[Client], Any]] = [
+    lambda client: client,
+    lambda client: client.lock("a"),
+    lambda client: client.multi_lock(["a", "b"]),
+    lambda client: client.lock("a").acquire(),
+    lambda client: client.double_barrier("a", 2),
+    lambda client: client.group("a").stay(b""),
+    lambda client: client.group("a").observe(),
+]
+
+
+@pytest.mark.parametrize("make", SYNC)
+def test_async_with_at_what_is_for_threads_says_what_to_write(
+    client: Client, make: Callable[[Client], Any]
+) -> None:
+    async def enter() -> None:
+        async with make(client):
+            """Nothing gets here."""
+
+    with pytest.raises(TypeError, match=r"enter it by `with`; .* coordlock\.connect_async\(\)"):
+        asyncio.run(enter())
+    client.evict_all("a")
+
+
+def test_with_at_what_is_for_asyncio_says_what_to_write() -> None:
+    async def enter(thing: Any) -> None:
+        with pytest.raises(TypeError, match=r"`async with`; .* coordlock\.connect\(\)"), thing:
+            """Nothing gets here."""
+
+    async def main() -> None:
+        await enter(coordlock.connect_async("memory://mixed"))
+        async with coordlock.connect_async("memory://mixed") as client:
+            await enter(client)
+            await enter(client.lock("a"))
+            async with client.lock("a") as grant:
+                await enter(grant)
+            await enter(client.multi_lock(["a", "b"]))
+            await enter(client.group("a").observe())
+
+    asyncio.run(main())
+
+
+def test_an_async_client_without_a_loop_of_asyncio_says_so() -> None:
+    """As under trio, whose coroutines are not asyncio's."""
+    with pytest.raises(RuntimeError, match=r"no event loop of asyncio .* trio\.to_thread"):
+        coordlock.AsyncClient("memory://trio").queues().send(None)
