@@ -62,6 +62,19 @@ def test_the_readme_leads_to_the_index() -> None:
         ("README.md", "docs/how-to/ttl-and-timeouts.md"),
         ("docs/tutorial.md", "compose/README.md"),
         ("docs/tutorial.md", "docs/how-to/ttl-and-timeouts.md"),
+        *(
+            (name, "docs/how-to/locks-and-transactions.md")
+            for name in (
+                "README.md",
+                "docs/fencing.md",
+                "docs/how-to/asyncio.md",
+                "docs/how-to/configure.md",
+                "docs/how-to/module-level-clients.md",
+                "docs/how-to/web-frameworks.md",
+                "docs/index.md",
+                "docs/tutorial.md",
+            )
+        ),
     ],
 )
 def test_new_users_are_led_to_what_they_need_next(name: str, target: str) -> None:

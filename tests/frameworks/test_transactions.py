@@ -1,0 +1,425 @@
+"""Read, add one, write back, under a lock: what is lost if the lock ends before the commit.
+
+A trigger of the database holds each commit until no request can go on by itself: all of them wait
+for the lock, or in the database. So the interleaving that loses updates is no matter of luck.
+
+The right ways are the blocks of docs/how-to/locks-and-transactions.md. Django and FastAPI run in
+servers, as they do in production.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import URL, Engine, create_engine, text
+from sqlalchemy.orm import Session, sessionmaker
+
+import coordlock
+from coordlock.fencing.sql import SQLFence, SQLGuardingFence, create_fence_table
+from coordlock.testing.waiting import eventually
+from testbed.servers.ports import free_port
+from testbed.servers.postgres import Postgres
+from tests.docs.pages import blocks
+
+PAGE = "docs/how-to/locks-and-transactions.md"
+FRAMEWORKS = "docs/how-to/web-frameworks.md"
+BOUND = 120.0
+REQUESTS = 4
+
+#: Sends one deposit, and waits for the answer.
+Send = Callable[[], object]
+Serve = Callable[..., Send]
+
+SCHEMA = """
+CREATE TABLE account (name TEXT PRIMARY KEY, balance INTEGER NOT NULL);
+INSERT INTO account VALUES ('alice', 0);
+CREATE FUNCTION hold_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(TG_RELID::bigint);
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER hold_commit AFTER UPDATE ON account
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold_commit()
+"""
+
+
+class Bank:
+    """One account in PostgreSQL, whose commits can be held, and the lock of its name."""
+
+    def __init__(self, engine: Engine, locks: coordlock.Client) -> None:
+        self.engine = engine
+        self.locks = locks
+
+    def lock(self) -> coordlock.Lock:
+        return self.locks.lock("account/alice", timeout=BOUND)
+
+    def balance_after(self, send: Send) -> int:
+        """The balance after ``REQUESTS`` deposits that are sent at once."""
+        with ThreadPoolExecutor(REQUESTS) as pool, self._commits_held():
+            answers = [pool.submit(send) for _ in range(REQUESTS)]
+            eventually(lambda: self._waiting() == REQUESTS, within=BOUND)
+        for answer in answers:
+            answer.result(BOUND)
+        # A session may end after the response was sent.
+        eventually(lambda: self._count("state <> 'idle'") == 0)
+        with self.engine.connect() as connection:
+            balance: int = connection.execute(text("SELECT balance FROM account")).scalar_one()
+        return balance
+
+    @contextmanager
+    def _commits_held(self) -> Iterator[None]:
+        with self.engine.connect() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock('account'::regclass::bigint)"))
+            yield
+
+    def _waiting(self) -> int:
+        """How many requests wait: in the database, at a commit too, or for the lock."""
+        # In this order: who releases before the commit is counted at the commit alone.
+        in_database = self._count("wait_event_type = 'Lock'")
+        queue = self.locks.contenders("account/alice")
+        return in_database + sum(not contender.holding for contender in queue)
+
+    def _count(self, condition: str) -> int:
+        """How many connections of the requests are in this state."""
+        query = (
+            f"SELECT count(*) FROM pg_stat_activity WHERE application_name = :name AND {condition}"
+        )
+        with self.engine.connect() as connection:
+            count: int = connection.execute(text(query), {"name": self.name}).scalar_one()
+        return count
+
+    @property
+    def name(self) -> str:
+        """What the requests' connections are known by."""
+        return str(self.engine.url.query["options"])
+
+    @property
+    def requests_url(self) -> URL:
+        """Where the requests connect."""
+        return self.engine.url.update_query_dict({"application_name": self.name})
+
+
+@pytest.fixture
+def locks_url(tmp_path: Path) -> str:
+    return f"local://{tmp_path}/locks"
+
+
+@pytest.fixture
+def bank(postgres: Postgres, locks_url: str) -> Iterator[Bank]:
+    with postgres.schema() as url, coordlock.connect(locks_url) as locks:
+        engine = create_engine(url)
+        try:
+            with engine.begin() as connection:
+                connection.exec_driver_sql(SCHEMA)
+            yield Bank(engine, locks)
+        finally:
+            engine.dispose()
+
+
+# SQLAlchemy
+
+
+@pytest.fixture
+def sessions(bank: Bank) -> Iterator[sessionmaker[Session]]:
+    create_fence_table(bank.engine)
+    engine = create_engine(bank.requests_url, pool_size=REQUESTS)
+    yield sessionmaker(engine)
+    engine.dispose()
+
+
+def deposit(session: Session) -> None:
+    balance = session.execute(text("SELECT balance FROM account")).scalar_one()
+    session.execute(text("UPDATE account SET balance = :balance"), {"balance": balance + 1})
+
+
+def test_sqlalchemy_loses_updates_with_the_lock_inside_the_transaction(
+    bank: Bank, sessions: sessionmaker[Session]
+) -> None:
+    def send() -> None:
+        with sessions.begin() as session, bank.lock() as grant:
+            deposit(session)
+            grant.check()
+
+    assert bank.balance_after(send) < REQUESTS
+
+
+def test_sqlalchemy_loses_nothing_with_the_transaction_inside_the_lock(
+    bank: Bank, sessions: sessionmaker[Session]
+) -> None:
+    def send() -> None:
+        with bank.lock(), sessions.begin() as session:
+            deposit(session)
+
+    assert bank.balance_after(send) == REQUESTS
+
+
+def test_a_fence_that_is_checked_in_another_transaction_loses_updates(
+    bank: Bank, sessions: sessionmaker[Session]
+) -> None:
+    fence = SQLGuardingFence(sessions)
+
+    def send() -> None:
+        with sessions.begin() as session, bank.lock() as grant:
+            fence.check("account/alice", grant)
+            deposit(session)
+
+    assert bank.balance_after(send) < REQUESTS
+
+
+def test_a_fence_in_the_transaction_loses_nothing_even_where_the_lock_ends_too_early(
+    bank: Bank, sessions: sessionmaker[Session]
+) -> None:
+    def send() -> None:
+        with sessions.begin() as session, bank.lock() as grant:
+            SQLFence(session).check("account/alice", grant)
+            deposit(session)
+
+    assert bank.balance_after(send) == REQUESTS
+
+
+# Django and FastAPI, in servers
+
+
+@pytest.fixture
+def serve(bank: Bank, locks_url: str, tmp_path: Path) -> Iterator[Serve]:
+    """Starts a server in ``tmp_path``; what sends it a deposit."""
+    environment = {
+        **os.environ,
+        "COORDLOCK_URL": locks_url,
+        "DATABASE_URL": bank.requests_url.render_as_string(hide_password=False),
+    }
+    with ExitStack() as stack, httpx.Client(timeout=BOUND) as http:
+
+        def run(*command: str) -> Send:
+            port = str(free_port())
+            path = tmp_path / "output"
+            line = [sys.executable, "-m", *(part.format(port=port) for part in command)]
+            output = stack.enter_context(open(path, "wb"))
+            process = subprocess.Popen(
+                line, cwd=tmp_path, env=environment, stdout=output, stderr=output
+            )
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+
+            def send() -> None:
+                assert process.poll() is None, path.read_text()
+                answer = http.post(f"http://127.0.0.1:{port}/alice")
+                assert answer.status_code == 200, path.read_text()
+
+            eventually(lambda: process.poll() is not None or listening(http, port), within=BOUND)
+            return send
+
+        yield run
+
+
+def listening(http: httpx.Client, port: str) -> bool:
+    try:
+        return http.get(f"http://127.0.0.1:{port}/").status_code == 404
+    except httpx.TransportError:
+        return False
+
+
+def of_the_page(file: str) -> str:
+    """The page's block of this name."""
+    [block] = [block for block in blocks(PAGE) if block.file == file]
+    return block.text
+
+
+def changed(source: str, old: str, new: str) -> str:
+    assert old in source
+    return source.replace(old, new)
+
+
+def without(source: str, part: str) -> str:
+    return changed(source, part, "")
+
+
+DJANGO = {
+    "__init__": "",
+    "settings": """
+import os
+from sqlalchemy import make_url
+
+url = make_url(os.environ["DATABASE_URL"])
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.postgresql",
+        "ATOMIC_REQUESTS": True,
+        "NAME": url.database,
+        "USER": url.username,
+        "PASSWORD": url.password,
+        "HOST": url.host,
+        "PORT": url.port,
+        "OPTIONS": dict(url.query),
+    }
+}
+ALLOWED_HOSTS = ["*"]
+DEBUG_PROPAGATE_EXCEPTIONS = True
+INSTALLED_APPS = ["bank"]
+MIDDLEWARE = []
+ROOT_URLCONF = "bank.urls"
+SECRET_KEY = "of the tests"
+""",
+    "models": """
+from django.db import models
+
+class Account(models.Model):
+    name = models.TextField(primary_key=True)
+    balance = models.IntegerField()
+
+    class Meta:
+        db_table = "account"
+""",
+    "urls": """
+from django.urls import path
+from bank import views
+
+urlpatterns = [path("<name>", views.deposit)]
+""",
+    "wsgi": """
+from django.core.wsgi import get_wsgi_application
+
+application = get_wsgi_application()
+""",
+}
+HOLD = ("MIDDLEWARE = []", 'MIDDLEWARE = ["bank.middleware.hold"]')
+MIDDLEWARE = """
+import coordlock
+
+client = coordlock.Client()
+
+def hold(get_response):
+    def middleware(request):
+        with client.lock("account" + request.path, timeout=30):
+            return get_response(request)
+
+    return middleware
+"""
+BASE_MIDDLEWARE = """
+@app.middleware("http")
+async def hold(request, call_next):
+    async with client.lock("account" + request.url.path, timeout=30):
+        return await call_next(request)
+"""
+
+
+@pytest.fixture
+def django(serve: Serve, tmp_path: Path) -> Callable[..., Send]:
+    """Serves a project, with ``files`` in place of or beside the usual ones."""
+
+    def run(**files: str) -> Send:
+        package = tmp_path / "bank"
+        package.mkdir()
+        for name, source in {**DJANGO, **files}.items():
+            (package / f"{name}.py").write_text(source)
+        options = ("--workers", "2", "--threads", str(REQUESTS), "--bind", "127.0.0.1:{port}")
+        environment = ("--env", "DJANGO_SETTINGS_MODULE=bank.settings")
+        return serve("gunicorn", *options, *environment, "bank.wsgi")
+
+    return run
+
+
+EXEMPT = "@transaction.non_atomic_requests\n"
+
+
+def test_django_loses_updates_with_a_lock_in_a_view_of_atomic_requests(
+    bank: Bank, django: Callable[..., Send]
+) -> None:
+    view = without(without(of_the_page("views.py"), EXEMPT), "durable=True")
+    assert bank.balance_after(django(views=view)) < REQUESTS
+
+
+def test_django_loses_nothing_with_the_view_of_the_page(
+    bank: Bank, django: Callable[..., Send]
+) -> None:
+    assert bank.balance_after(django(views=of_the_page("views.py"))) == REQUESTS
+
+
+def test_django_loses_nothing_with_a_lock_in_a_middleware(
+    bank: Bank, django: Callable[..., Send]
+) -> None:
+    lock = 'client.lock(f"account/{name}", timeout=30), '
+    view = without(without(without(of_the_page("views.py"), EXEMPT), "durable=True"), lock)
+    send = django(views=view, settings=changed(DJANGO["settings"], *HOLD), middleware=MIDDLEWARE)
+    assert bank.balance_after(send) == REQUESTS
+
+
+def test_django_refuses_a_durable_block_in_a_view_that_was_not_exempted(
+    django: Callable[..., Send],
+) -> None:
+    send = django(views=without(of_the_page("views.py"), EXEMPT))
+    with pytest.raises(AssertionError, match="durable atomic block cannot be nested"):
+        send()
+
+
+@pytest.fixture
+def fastapi(serve: Serve, tmp_path: Path) -> Callable[[str], Send]:
+    """Serves an application."""
+
+    def run(source: str) -> Send:
+        (tmp_path / "service.py").write_text(source)
+        return serve("uvicorn", "--port", "{port}", "service:app")
+
+    return run
+
+
+GRANT = "grant: Locked"
+SESSION_OF_THE_FUNCTION = 'Depends(begin, scope="function")'
+
+
+def test_fastapi_loses_nothing_with_the_dependencies_of_the_page(
+    bank: Bank, fastapi: Callable[[str], Send]
+) -> None:
+    assert bank.balance_after(fastapi(of_the_page("service.py"))) == REQUESTS
+
+
+def test_fastapi_loses_updates_with_a_session_before_the_lock(
+    bank: Bank, fastapi: Callable[[str], Send]
+) -> None:
+    service = without(of_the_page("service.py"), GRANT)
+    service = changed(service, "session: Session)", f"session: Session, {GRANT})")
+    assert bank.balance_after(fastapi(service)) < REQUESTS
+
+
+def test_fastapi_loses_updates_with_a_session_of_a_longer_scope_than_the_lock(
+    bank: Bank, fastapi: Callable[[str], Send]
+) -> None:
+    service = changed(session_of_the_request(), "session: Session)", f"{GRANT}, session: Session)")
+    assert bank.balance_after(fastapi(service)) < REQUESTS
+
+
+def test_fastapi_refuses_a_session_of_a_longer_scope_that_depends_on_the_lock(
+    fastapi: Callable[[str], Send],
+) -> None:
+    service = changed(of_the_page("service.py"), SESSION_OF_THE_FUNCTION, "Depends(begin)")
+    with pytest.raises(AssertionError, match="cannot depend on dependencies with scope"):
+        fastapi(service)()
+
+
+def test_a_middleware_loses_nothing_if_it_is_the_one_of_the_page(
+    bank: Bank, fastapi: Callable[[str], Send]
+) -> None:
+    [middleware] = [block.text for block in blocks(FRAMEWORKS) if "class OneAtATime" in block.text]
+    middleware = changed(middleware, '"reports", timeout=5', '"account/alice", timeout=30')
+    middleware += "\napp.state.locks = client\napp.add_middleware(OneAtATime)\n"
+    assert bank.balance_after(fastapi(session_of_the_request() + middleware)) == REQUESTS
+
+
+def test_a_middleware_loses_updates_if_it_is_a_base_http_middleware(
+    bank: Bank, fastapi: Callable[[str], Send]
+) -> None:
+    assert bank.balance_after(fastapi(session_of_the_request() + BASE_MIDDLEWARE)) < REQUESTS
+
+
+def session_of_the_request() -> str:
+    """The page's service with the usual session of FastAPI's users, and no lock."""
+    service = without(of_the_page("service.py"), GRANT)
+    return changed(service, SESSION_OF_THE_FUNCTION, "Depends(begin)")
