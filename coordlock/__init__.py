@@ -1,4 +1,4 @@
-"""Distributed locks with fencing tokens, fair queues and loss signals, over ZooKeeper or etcd.
+"""Distributed locks: first come, first served, with fencing tokens and a signal of their loss.
 
 ::
 
@@ -8,8 +8,12 @@
         with client.lock("nightly-migration", timeout=30) as grant:
             grant.token                                     # send it along with every write
 
-`connect` and `connect_async` give clients, clients give locks, locks give grants. Importing this
-package imports no backend; see the documentation for what a lock cannot promise.
+`connect` and `connect_async` give a connected client; `Client` and `AsyncClient`, made at the top
+of a module, connect at their first use. A client makes locks, whose `Lock.acquire` gives a `Grant`,
+and what is built of them: see `coordlock.recipes`.
+
+The locks live in etcd, in ZooKeeper, in the files of one machine, or in memory for tests. Importing
+this package imports no backend. The documentation tells what a lock cannot promise.
 """
 
 from coordlock.runtime.lazily import names_of as _names_of

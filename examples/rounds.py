@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from multiprocessing.connection import Connection
 
 import coordlock
@@ -49,7 +50,7 @@ def main() -> None:
     killed.join()
     with coordlock.connect() as client:
         while len(client.contenders(name)) > 1:
-            pass  # the service is about to notice
+            time.sleep(0.05)  # the service has not noticed yet
     workers += [start(0), start(0)]
     reached = [report() for _ in range(2 + 3 * (ROUNDS - 1))]
     for worker in workers:

@@ -28,7 +28,7 @@ __all__ = ["GuardedData"]
 
 
 class GuardedData:
-    """What a backend adds for `coordlock.transaction.Transactions`."""
+    """What a backend adds for `coordlock.backend.Transactions`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

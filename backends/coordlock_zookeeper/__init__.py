@@ -6,6 +6,7 @@
     session          one session: from connecting to its end
     queues           the requests by which contenders come, are seen, and go
     nodes            contenders as names, and their order; pure
+    entry_sets       contenders in several queues, in one multi
     contenders       what a contender's node tells beside its name; pure
     child_lists      the children of queues' nodes, read once for requests that come together
     watches          departures, one watch for each path

@@ -17,8 +17,8 @@ class Lifetime:
 
     The leader alone ends sessions. A follower reports the sessions that it has heard from only in
     its answers to the leader's pings, every half tick. So a follower that dies takes its last
-    heartbeats along (`LearnerHandler` and `Learner.ping` in ZooKeeper's server). But what it sends
-    arrives in order. So a heartbeat that the leader answered proves that the report before it has
+    heartbeats along (see ``Learner.ping`` in ZooKeeper's server). But what it sends arrives in
+    order. So a heartbeat that the leader answered proves that the report before it has
     arrived, with every heartbeat that the follower had answered before that report was due.
 
     ``born`` is a moment not later than that when the leader first heard of the session.

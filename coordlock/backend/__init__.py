@@ -8,9 +8,16 @@ Rules for every method that returns a future:
 
 * It returns at once and never blocks, whatever the state of the connection.
 * The future is a `coordlock.runtime.promise.Promise`. It is completed from any thread, or at once.
-* It fails only with errors of `coordlock.errors`: `BackendUnavailable` when no answer came and
-  the outcome may be unknown (the kernel retries), `SessionLost` when the session is gone,
-  `AuthenticationFailed` when the service refuses the credentials.
+* It fails with these errors alone:
+
+  * `BackendUnavailable`: no answer came, so the outcome may be unknown. The kernel asks again.
+  * `SessionLost`: the session has ended.
+  * `AuthenticationFailed`: the service refuses the credentials, or they do not allow the request.
+  * `Evicted`: the contender that the request needs is not in its queue.
+  * `VersionMismatch`: what the request changes has another version than it expects.
+  * `TooLarge`: the request exceeds a limit of the service, which did nothing of it.
+  * `BackendError`: the service refused the request for any other reason.
+
 * It may stay pending while the service is silent; the kernel bounds every wait. A request that
   can no longer be answered must fail, so that nothing leaks.
 

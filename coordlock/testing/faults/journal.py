@@ -108,9 +108,9 @@ class Journal:
 def read(files: Iterable[Path]) -> History:
     """The history in ``files``.
 
-    A last line that is not whole is left out, and its writer is in `History.torn`: it was killed in
-    the middle of it, or the disk was full. Raises `MalformedHistory` for anything else that is no
-    event, and OSError.
+    A last line that is not whole is left out, and its writer is in ``History.torn``: it was killed
+    in the middle of it, or the disk was full. Raises `MalformedHistory` for anything else that is
+    no event, and OSError.
     """
     events: list[Event] = []
     torn: list[str] = []

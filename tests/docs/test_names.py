@@ -1,0 +1,181 @@
+"""What docstrings and pages name exists, and what stands twice is the same."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import pytest
+
+import coordlock
+import coordlock.backend
+from coordlock.backend.contract import Addition
+from tests.docs.pages import PAGES, blocks, page, rows
+
+PACKAGES: Final = (
+    "coordlock",
+    "coordlock_etcd",
+    "coordlock_local",
+    "coordlock_memory",
+    "coordlock_zookeeper",
+)
+#: A reference to a class or to something of ours: `Name`, `Name.attribute`, `coordlock.module`.
+_IN_DOCSTRING: Final = re.compile(r"(?<![`\w])`((?:[A-Z]\w*[a-z]|coordlock)\w*(?:\.\w+)*)`(?!`)")
+#: A module of ours. A file and groups of entry points have such names, too.
+_IN_PAGE: Final = re.compile(r"`(coordlock\w*(?:\.(?!toml|backends|clients)\w+)+)`")
+GUIDE: Final = "docs/how-to/write-a-backend.md"
+#: What clients make is annotated so: locks by type variables.
+MADE: Final = {
+    "L",
+    "M",
+    *(name for name in coordlock.__all__ if f"Async{name}" in coordlock.__all__),
+}
+
+
+@cache
+def modules() -> tuple[ModuleType, ...]:
+    """Every module of the library."""
+    found = []
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        below = pkgutil.walk_packages(package.__path__, f"{name}.")
+        found.append(package)
+        found += [
+            importlib.import_module(one.name) for one in below if not one.name.endswith("__main__")
+        ]
+    return tuple(found)
+
+
+@cache
+def classes() -> dict[str, list[object]]:
+    """What begins with a capital in some module of the library, or is built in, by its name."""
+    found: dict[str, list[object]] = {}
+    for module in (*modules(), builtins):
+        for name, value in vars(module).items():
+            if name[0].isupper():
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def exists(name: str) -> bool:
+    """Whether ``name`` is a module, a class, or an attribute of one."""
+    first, *rest = name.split(".")
+    found: list[object] = classes().get(first, [])
+    if first in PACKAGES:
+        found = [importlib.import_module(first)]
+
+    for part in rest:
+        found = [value for one in found for value in _attribute(one, part)]
+    return bool(found)
+
+
+def _attribute(owner: object, name: str) -> Iterator[object]:
+    try:
+        yield getattr(owner, name)
+    except AttributeError:
+        if isinstance(owner, ModuleType):
+            with suppress(ImportError):
+                yield importlib.import_module(f"{owner.__name__}.{name}")
+        elif name in getattr(owner, "__annotations__", ()):
+            yield None  # a field
+
+
+def docstrings(module: ModuleType) -> Iterator[str]:
+    tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def test_what_docstrings_name_exists() -> None:
+    wrong = {
+        f"{module.__name__}: {name}"
+        for module in modules()
+        for text in docstrings(module)
+        for name in _IN_DOCSTRING.findall(text)
+        if not exists(name)
+    }
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if "/decisions/" not in name])
+def test_the_modules_that_pages_name_exist(name: str) -> None:
+    assert [one for one in _IN_PAGE.findall(page(name)) if not exists(one)] == []
+
+
+def test_the_modules_of_the_architecture_exist() -> None:
+    cells = re.findall(r"^\| (`[^|]*`) \|", page("docs/architecture.md"), re.MULTILINE)
+    names = [name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)]
+    assert names
+    assert [
+        name
+        for name in names
+        if not exists(f"coordlock.{name}") and not exists(f"coordlock.recipes.{name}")
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "package", ["coordlock_etcd", "coordlock_etcd.transport", "coordlock_zookeeper"]
+)
+def test_the_table_of_a_package_has_all_of_its_modules(package: str) -> None:
+    module = importlib.import_module(package)
+    named = re.findall(r"^    (\w+)  +\S", module.__doc__ or "", re.MULTILINE)
+    assert sorted(named) == sorted(one.name for one in pkgutil.iter_modules(module.__path__))
+
+
+def test_the_guide_for_backends_has_the_errors_of_the_contract() -> None:
+    listed = [row[0].strip("`") for row in rows(GUIDE, "### Errors")]
+    assert listed == re.findall(r"^  \* `(\w+)`:", coordlock.backend.__doc__ or "", re.MULTILINE)
+
+
+def test_the_guide_for_backends_has_the_additions_to_the_contract() -> None:
+    heading = "### What some services can do besides"
+    listed = {
+        row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows(GUIDE, heading)
+    }
+    assert listed == {
+        addition.__name__: set(addition.__abstractmethods__)
+        for addition in Addition.__subclasses__()
+    }
+
+
+def test_the_glossary_has_what_clients_make() -> None:
+    words = {
+        row[0].strip("* ").replace("-", " ") for row in rows("docs/glossary.md", "## The words")
+    }
+    made = [
+        name.replace("_", " ")
+        for name, method in inspect.getmembers(coordlock.Client, inspect.isfunction)
+        if name[0] != "_" and inspect.signature(method).return_annotation in MADE
+    ]
+    assert {"lock", "multi lock", "work queue"} <= set(made)
+    assert set(made) - words - {"values"} == set()
+
+
+def test_the_cost_of_one_more_leaf_is_what_was_measured() -> None:
+    _, table = page("docs/performance.md").split(
+        "\nOne more leaf where 1,000 other leaves are held"
+    )
+    row = re.search(
+        r"^\| acquire \| ([\d.]+) .*\| ([\d.]+) .*\| ([\d.]+) .*\|$", table, re.MULTILINE
+    )
+    assert row
+    zookeeper, etcd, local = row.groups()
+    told = f"{etcd} times a plain lock on etcd, {zookeeper} times on ZooKeeper, {local} times on `"
+    assert told in page("docs/how-to/several-locks.md")
+
+
+def test_no_example_waits_busily() -> None:
+    for name in PAGES:
+        for block in blocks(name):
+            assert not re.search(r"^ *while .*:\n +pass$", block.text, re.MULTILINE), block.place
