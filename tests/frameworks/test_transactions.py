@@ -396,6 +396,13 @@ def test_fastapi_loses_updates_with_a_session_of_a_longer_scope_than_the_lock(
     assert bank.balance_after(fastapi(service)) < REQUESTS
 
 
+def test_fastapi_loses_nothing_with_a_lock_and_a_session_of_the_request(
+    bank: Bank, fastapi: Callable[[str], Send]
+) -> None:
+    service = without(of_the_page("service.py"), ', scope="function"')
+    assert bank.balance_after(fastapi(service)) == REQUESTS
+
+
 def test_fastapi_refuses_a_session_of_a_longer_scope_that_depends_on_the_lock(
     fastapi: Callable[[str], Send],
 ) -> None:
