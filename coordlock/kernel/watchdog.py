@@ -16,14 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from coordlock.errors import CoordlockError, DeadlockDetected
+from coordlock.backend import PublishedValues
+from coordlock.errors import ClientClosed, CoordlockError, DeadlockDetected, SessionLost
+from coordlock.kernel.announcement import Announcement
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.log import Log
 from coordlock.model import waits
 from coordlock.model.claim import Mode
-from coordlock.model.contender import Snapshot
+from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import internal
 from coordlock.model.waits import Deadlock
 from coordlock.runtime.caller import Caller, described
@@ -77,11 +79,10 @@ class Watchdog:
     def _watch(self) -> Steps[None]:
         ticket, pause = self._ticket, self._delay / 2
         wait = self._what_it_waits_for()
-        if not wait.holds:
+        if not wait.holds and len(wait.waits) == 1:
             return
         try:
-            # In its session: what is lost with the one is lost with the other.
-            self._record = self._engine.ticket(ticket.session, {WAITS: Mode.NL}, wait.encode())
+            self._record = self._make_record(wait.encode())
             yield from self._record.enqueue()
             while not self._is_over:
                 mine = yield from self._own(wait)
@@ -92,10 +93,19 @@ class Watchdog:
                         return
                 yield sleep(self._engine.timers, pause)
                 pause = min(2 * pause, _LONGEST)
+        except (SessionLost, ClientClosed):
+            pass  # as the wait, which says so
         except CoordlockError as error:
-            log.debug("lock %r: could not look for a deadlock: %s", ticket.name, error)
+            log.warning("lock %r: this wait is not looked at for deadlocks: %s", ticket.name, error)
         finally:
             self._stop_publishing()
+
+    def _make_record(self, record: bytes) -> Ticket:
+        # In the session of the wait: what is lost with the one is lost with the other.
+        ticket, session = self._engine.ticket, self._ticket.session
+        if isinstance(self._engine.backend, PublishedValues):  # of any length
+            return ticket(session, {WAITS: Mode.NL}, announcement=Announcement(record))
+        return ticket(session, {WAITS: Mode.NL}, record.decode())
 
     def _stop_publishing(self) -> None:
         if self._record is not None:
@@ -105,10 +115,8 @@ class Watchdog:
         ticket = self._ticket
         places = tuple((entry.queue, entry.id) for entry in ticket.entries)
         held = self._engine.held_by(self._caller)
-        holds = {entry.id for one in held for entry in one.entries}
-        if len(places) > 1:  # it keeps the places that it has
-            holds |= {id for _, id in places}
-        return waits.Wait(described(self._caller, None), places, frozenset(holds))
+        holds = frozenset(entry.id for one in held for entry in one.entries)
+        return waits.Wait(described(self._caller, None), places, holds)
 
     def _own(self, wait: waits.Wait) -> Steps[Deadlock | None]:
         """The deadlock of which this is the victim, if there is one."""
@@ -134,8 +142,8 @@ def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
 def _found(engine: Engine, start: Sequence[str]) -> Steps[list[Deadlock]]:
     """The deadlocks through the queues ``start``; through all, where none is given."""
     published = yield from _read(engine, WAITS)
-    labels = (one.owner.label for one in published.contenders if one.owner)
-    found = [wait for label in labels if (wait := waits.Wait.decode(label)) is not None]
+    records = map(_record_of, published.contenders)
+    found = [wait for record in records if (wait := waits.Wait.decode(record)) is not None]
     queues: dict[str, Snapshot] = {}
     missing = set(start) or {queue for wait in found for queue, _ in wait.waits}
     while missing:
@@ -143,6 +151,11 @@ def _found(engine: Engine, start: Sequence[str]) -> Steps[list[Deadlock]]:
             queues[queue] = yield from _read(engine, queue)
         missing = waits.needed(found, queues)
     return list(waits.deadlocks(found, queues))
+
+
+def _record_of(published: Contender) -> bytes:
+    """Of a service without values, and of older releases, it is the label."""
+    return published.value or (published.owner.label.encode() if published.owner else b"")
 
 
 def _read(engine: Engine, queue: str) -> Steps[Snapshot]:

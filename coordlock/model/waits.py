@@ -3,6 +3,9 @@
 Two kinds of edges. A contender that waits is stuck behind the earlier ones in its queue that are in
 its way. One that is admitted stays until its actor goes on, so it is stuck behind whatever the
 actor waits for, which the actor publishes.
+
+A wait for several locks is granted as a whole. So its places are one node of the graph: it is stuck
+as long as one of them is, and keeps whoever is behind another.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
 
 from coordlock.model.admission import holders, obstacles
 from coordlock.model.claim import Convertible
@@ -20,9 +22,6 @@ from coordlock.model.conversion import waited_for
 
 __all__ = ["Deadlock", "DeadlockStep", "Wait", "deadlocks", "needed"]
 
-#: The most places that a record names: a state directory takes records of 4 KiB.
-_MOST = 64
-
 
 @dataclass(frozen=True, slots=True)
 class Wait:
@@ -30,28 +29,34 @@ class Wait:
 
     Attributes:
         actor: which task or thread of its client, for people.
-        waits: queue and entry id of each place that it waits with.
-        holds: the entry ids of all its places that stay until it goes on.
+        waits: queue and entry id of each place that it waits with: all are granted, or none.
+        holds: the entry ids of its other places, which stay until it goes on.
     """
 
     actor: str
     waits: tuple[tuple[str, str], ...]
     holds: frozenset[str]
 
-    def encode(self) -> str:
-        """The text to publish."""
-        places = sorted(self.holds)[:_MOST]
-        return json.dumps({"actor": self.actor, "waits": self.waits[:_MOST], "holds": places})
+    @property
+    def id(self) -> str:
+        """What it is known by: the entry id of its first place."""
+        return self.waits[0][1]
+
+    def encode(self) -> bytes:
+        """The record to publish."""
+        fields = {"actor": self.actor, "waits": self.waits, "holds": sorted(self.holds)}
+        return json.dumps(fields).encode()
 
     @classmethod
-    def decode(cls, text: str) -> Wait | None:
-        """What ``text`` says; None for what another release may have written."""
+    def decode(cls, record: bytes) -> Wait | None:
+        """What ``record`` says; None for what another release may have written."""
         try:
-            fields = json.loads(text)
+            fields = json.loads(record)
             waits = tuple((str(queue), str(id)) for queue, id in fields["waits"])
-            return cls(str(fields["actor"]), waits, frozenset(map(str, fields["holds"])))
+            wait = cls(str(fields["actor"]), waits, frozenset(map(str, fields["holds"])))
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
+        return wait if waits else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,23 +128,29 @@ def deadlocks(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> Iterator
         round_ = {one for one in graph.reachable(start) if start in graph.reachable(one)}
         if start in round_:
             seen |= round_
-            victim = max(round_ & graph.candidates, key=lambda id: _age(graph.contenders[id]))
+            able = round_ & graph.candidates.keys()
+            victim = max(able, key=lambda one: _age(graph.contenders[graph.candidates[one]]))
             steps = tuple(graph.way_round(victim))
             if len(steps) > 1:  # else it waits for itself, and others may release what it holds
-                yield Deadlock(steps, victim)
+                yield Deadlock(steps, graph.candidates[victim])
 
 
 class _Graph:
-    """Who is stuck behind whom."""
+    """Who is stuck behind whom.
+
+    A node is a wait that was published, by its `Wait.id`, or one place, by its entry id.
+    """
 
     def __init__(self, waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> None:
         self.contenders = {
             one.id: one for snapshot in queues.values() for one in snapshot.contenders
         }
-        #: By entry id: those in its way, and how many of them must stay so that it is stuck.
-        self._behind: dict[str, tuple[list[str], int]] = {}
+        self._nodes = {id: wait.id for wait in waits for _, id in wait.waits}
+        #: By node: its places that stay while enough others do, which those are, and how many.
+        self._behind: dict[str, list[tuple[str, list[str], int]]] = {}
         self._queue_of: dict[str, str] = {}
         self._admitted: set[str] = set()
+        self._waiting: set[str] = set()
         for queue, snapshot in queues.items():
             admitted = holders(snapshot)
             self._admitted |= admitted
@@ -151,56 +162,73 @@ class _Graph:
                     ahead, most = waited_for(snapshot, one), 1  # it holds, and waits for more
                 else:
                     continue
-                self._behind[one.id] = [other.id for other in ahead], most
-        waiting = self._waiting = set(self._behind)
-        by_id = self._waits_of = _by_id(waits)
-        for id in (self._admitted - waiting) & by_id.keys():
-            stuck = (place for wait in by_id[id] if id in wait.holds for _, place in wait.waits)
-            self._behind[id] = [one for one in stuck if one in waiting], 1
+                self._waiting.add(one.id)
+                self._add(one.id, [other.id for other in ahead], most)
+        for wait in waits:
+            for id in wait.holds & (self._admitted - self._waiting):
+                if self._node(id) != wait.id:
+                    self._add(id, [wait.id], 1)
         self._free()
-        #: The places with which actors wait that keep others.
+        self._waits_of = _by_id(waits)
+        #: The waits of actors that keep others waiting, each with a place that it waits with.
         self.candidates = {
-            id for wait in waits for _, id in wait.waits if id in self._behind and id in waiting
+            wait.id: id
+            for wait in waits
+            for _, id in wait.waits
+            if id in self._waiting and wait.id in self._behind
         }
+
+    def _node(self, id: str) -> str:
+        return self._nodes.get(id, id)
+
+    def _add(self, place: str, ahead: list[str], most: int) -> None:
+        self._behind.setdefault(self._node(place), []).append((place, ahead, most))
 
     def _free(self) -> None:
         """Forget who can go on, or will: its blockers can."""
         goes_on = True
         while goes_on:
             goes_on = False
-            for id, (ahead, most) in list(self._behind.items()):
-                if sum(one in self._behind for one in ahead) < most:
-                    del self._behind[id]
+            for node in list(self._behind):  # in the order of their queues: few rounds are needed
+                if not self._edges(node):
+                    del self._behind[node]
                     goes_on = True
 
-    def _next(self, id: str) -> list[str]:
-        return [one for one in self._behind[id][0] if one in self._behind]
+    def _edges(self, node: str) -> list[tuple[str, str]]:
+        """Each place with which ``node`` is stuck, and the place behind which it is."""
+        edges = []
+        for place, ahead, most in self._behind[node]:
+            left = [one for one in ahead if self._node(one) in self._behind]
+            if len(left) >= most:
+                edges += [(place, one) for one in left]
+        return edges
 
     def reachable(self, start: str) -> set[str]:
         """Those that ``start`` is stuck behind, and so on."""
         found: set[str] = set()
-        left = self._next(start)
+        left = [start]
         while left:
-            one = left.pop()
-            if one not in found:
-                found.add(one)
-                left += self._next(one)
+            for _, place in self._edges(left.pop()):
+                if (node := self._node(place)) not in found:
+                    found.add(node)
+                    left.append(node)
         return found
 
     def way_round(self, start: str) -> Iterator[DeadlockStep]:
         """The shortest way from ``start`` to itself."""
-        before: dict[str, str] = {}
+        before: dict[str, tuple[str, str, str]] = {}
         left = [start]
-        for one in left:
-            for other in self._next(one):
-                if other not in before:
-                    before[other] = one
-                    left.append(other)
-        path = [start]
-        while before[path[-1]] != start:
-            path.append(before[path[-1]])
-        path = [start, *reversed(path)]
-        for one, other in pairwise(path):
+        for node in left:
+            for place, other in self._edges(node):
+                if (behind := self._node(other)) not in before:
+                    before[behind] = node, place, other
+                    left.append(behind)
+        node, place, other = before[start]
+        path = [(place, other)]
+        while node != start:
+            node, place, other = before[node]
+            path.append((place, other))
+        for one, other in reversed(path):
             if one in self._waiting:
                 yield DeadlockStep(
                     self._queue_of[one],

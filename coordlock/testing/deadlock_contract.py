@@ -114,6 +114,55 @@ class DeadlockContract:
         grant: coordlock.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
         assert grant.release()
 
+    def test_who_waits_behind_one_place_of_several_waits_for_all_of_them(
+        self, connect: Connect, start: Start
+    ) -> None:
+        """The places of a multi-lock are granted together, also where one is free before."""
+        one, two, outside = connect(), connect(), connect()
+        with outside.read_lock("b"):
+            with one.lock("a"):
+                waiting = start(two.multi_lock(["a", "b"]).acquire)
+                eventually(lambda: len(one.contenders("b")) == 2)
+                with pytest.raises(DeadlockDetected):
+                    one.read_lock("b").acquire(timeout=BOUND).release()
+            assert not waiting.done()
+        grant: coordlock.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
+        assert grant.release()
+
+    @pytest.mark.parametrize(("count", "end"), [(40, "-" * 30), (5, "é" * 127)])
+    def test_a_wait_for_many_names_or_long_ones_is_seen(
+        self, connect: Connect, start: Start, count: int, end: str
+    ) -> None:
+        one, two = connect(), connect()
+        names = [f"{number}{end}" for number in range(count)]
+        with one.lock(names[0]):
+            waiting = start(two.multi_lock(names).acquire)
+            eventually(lambda: len(one.contenders(names[-1])) == 1)
+            with pytest.raises(DeadlockDetected):
+                one.lock(names[-1]).acquire(timeout=BOUND).release()
+        grant: coordlock.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
+        assert grant.release()
+
+    def test_each_of_two_hundred_locks_that_are_held_is_seen(
+        self, connect: Connect, start: Start
+    ) -> None:
+        one, two = connect(), connect()
+        names = [f"lock-{number}" for number in range(200)]
+
+        def waits() -> None:
+            with ExitStack() as held:
+                for name in names:
+                    held.enter_context(one.lock(name))
+                one.lock("last").acquire(timeout=BOUND).release()
+
+        with two.lock("last"):
+            waiting = start(waits)
+            eventually(lambda: len(two.contenders("last")) == 2)
+            for name in names[::50]:
+                with pytest.raises(DeadlockDetected):
+                    two.lock(name).acquire(timeout=BOUND).release()
+        waiting.result(BOUND)
+
     def test_a_conversion_and_a_wait_for_another_lock_may_meet_in_a_circle(
         self, connect: Connect, start: Start
     ) -> None:

@@ -6,17 +6,21 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from coordlock_memory import Fault, MemoryService
+from coordlock_memory import Fault, MemoryBackend, MemoryService
 
-from coordlock.errors import CoordlockError, DeadlockDetected
+from coordlock import log
+from coordlock.errors import CoordlockError, DeadlockDetected, SessionLost, TooLarge
 from coordlock.grant import Grant
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.conversion import Conversions
 from coordlock.kernel.ticket import Ticket
+from coordlock.kernel.watchdog import WAITS
 from coordlock.model.claim import AnyClaim, Convertible, Mode
-from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.waits import Wait
 from coordlock.runtime.caller import this_thread
-from tests.simulation.world import Call, Party, World
+from coordlock.runtime.promise import Promise, failed
+from tests.simulation.world import TTL, Call, Party, World
 
 ERROR = DeadlockDetected("q", ("one", "another"))
 
@@ -65,6 +69,58 @@ def circle(world: World) -> tuple[Call[None], Call[Ticket]]:
     waiting = two.run(acquisition(two.engine, {"b": Mode.EX}, None, this_thread()))
     world.settle()
     return conversion, waiting
+
+
+class Plain:
+    """What no backend has."""
+
+
+def test_where_contenders_have_no_values_the_label_has_the_record(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordlock.kernel.watchdog.PublishedValues", Plain)
+    _, waiting = circle(world)
+    world.advance(30.0)
+    assert isinstance(waiting.error, DeadlockDetected)
+    [left] = world.service.snapshot(WAITS).contenders  # that of the conversion
+    assert left.owner is not None
+    assert Wait.decode(left.owner.label.encode()) is not None
+    assert left.value == b""
+
+
+def test_a_record_that_the_service_refuses_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    enqueue = MemoryBackend.enqueue
+
+    def refuse(self: MemoryBackend, entry: Entry) -> Promise[Snapshot]:
+        if entry.queue == WAITS:
+            return failed(TooLarge("memory", "the record is too long"))
+        return enqueue(self, entry)
+
+    monkeypatch.setattr(MemoryBackend, "enqueue", refuse)
+    conversion, waiting = circle(world)
+    world.advance(30.0)
+    assert (conversion.done, waiting.done) == (False, False)
+    log.flush(10)
+    for name in "ab":
+        text = f"lock {name!r}: this wait is not looked at for deadlocks: "
+        assert caplog.text.count(text) == 1
+    assert "the record is too long" in caplog.text
+
+
+def test_a_wait_whose_session_ends_says_so_and_nothing_of_deadlocks(
+    world: World, party: Party, caplog: pytest.LogCaptureFixture
+) -> None:
+    acquired(world.party(), "b", Mode.EX)
+    acquired(party, "a", Mode.EX)
+    waiting = party.run(acquisition(party.engine, {"b": Mode.EX}, None, this_thread()))
+    world.settle()
+    party.cut_off()
+    world.advance(TTL)
+    assert isinstance(waiting.error, SessionLost)
+    log.flush(10)
+    assert "deadlocks" not in caplog.text
 
 
 def test_a_conversion_that_was_told_something_just_then_is_looked_at_again(
