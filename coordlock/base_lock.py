@@ -126,11 +126,11 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
             cancellation,
         )
         try:
-            if self.max_hold is not None:
-                self._access.engine.limit(ticket, self.max_hold)
             grant = self._make(ticket)
             if self._keeps_value:
                 yield from grant._open_value(started, seconds == 0, self._lock_delay)
+            if self.max_hold is not None:  # the caller holds it from here on
+                self._access.engine.limit(ticket, self.max_hold)
             return grant
         except BaseException:
             ticket.withdraw()  # Ctrl-C: the caller never gets the grant

@@ -8,7 +8,7 @@ import math
 import pytest
 
 import coordlock
-from coordlock import GrantState, LockLost, log
+from coordlock import GrantState, Lock, LockLost, Mode, log
 from coordlock.kernel.engine import _NOTICE as NOTICE
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, World
@@ -98,6 +98,26 @@ def test_it_never_adds_to_the_time_to_live(world: World) -> None:
     party.cut_off()
     world.advance(TTL)
     assert grant.state is GrantState.LOST
+
+
+def test_it_counts_from_the_end_of_a_lock_delay(world: World) -> None:
+    """The acquire waits for 3 s after its contender is next, and then may hold for 1 s."""
+    lost, party = world.party(), world.party()
+    lost.run(Lock(lost.access, "q", Mode.EX, keeps_value=True, lock_delay=3.0)._acquire())
+    world.settle()
+    assert lost.network._session is not None
+    world.service.expire(lost.network._session)
+    call = party.run(Lock(party.access, "q", Mode.EX, keeps_value=True, max_hold=1)._acquire())
+    world.advance(2.9)
+    assert not call.done
+    world.advance(0.2)
+    grant = call.result
+    assert grant.remaining() > 0.8
+    world.advance(0.8)
+    grant.check()
+    world.advance(0.2)
+    with pytest.raises(LockLost, match="held for 1 s"):
+        grant.check()
 
 
 @pytest.mark.usefixtures("no_leaks")
