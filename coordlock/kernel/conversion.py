@@ -28,7 +28,7 @@ from coordlock.log import Log
 from coordlock.model import conversion
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
-from coordlock.model.conversion import Deadlock, Publish
+from coordlock.model.conversion import Deadlock, Publish, Wait
 from coordlock.runtime.cancellation import ENDING
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
@@ -61,20 +61,24 @@ class Conversions:
         self._publisher = Publisher(engine, ticket)
         self._lock = threading.Lock()
         self._is_busy = False
+        #: Whether the conversion that is under way asks once and waits for nobody.
+        self._once = False
         #: What the conversion that is under way waits for, and those in its way.
         self._news: Promise[None] = resolved(None)
         self._in_the_way: Sequence[Contender] = ()
         ticket.end.add_done_callback(lambda _: self._news.resolve(None))
 
     def convert(self, target: Mode, seconds: float | None) -> Steps[None]:
-        """Hold the mode ``target`` in place of the one of now, within ``seconds``."""
+        """Hold the mode ``target`` in place of the one of now, within ``seconds``; 0 tries once."""
         with self._lock:
             if self._is_busy:
                 raise RuntimeError(f"the grant of {self._ticket.name!r} is being converted already")
             self._is_busy = True
         started = self._engine.clock.now()
         try:
-            deadline = self._engine.deadline(seconds)
+            self._once = seconds == 0
+            patience = self._engine.settings.request_timeout if self._once else seconds
+            deadline = self._engine.deadline(patience)
             if ENDING.waits is not None:
                 deadline = Deadline.at_latest(deadline, self._engine.clock, (ENDING.waits,))
             yield deadline
@@ -114,6 +118,8 @@ class Conversions:
                 if isinstance(step, Deadlock):
                     name, other = self._ticket.name, str(step.other)
                     raise ConversionDeadlock(name, self.mode.name, target.name, other)
+                if self._once or ENDING.reason is not None:
+                    self._must_not_wait(snapshot, step, target)
                 if isinstance(step, Publish):
                     claim = step.claim
                     yield self._publish(partial(_always, claim))
@@ -127,6 +133,15 @@ class Conversions:
         finally:
             if watchdog is not None:
                 watchdog.stop()
+
+    def _must_not_wait(self, snapshot: Snapshot, step: Publish | Wait, target: Mode) -> None:
+        """Raise where it would have to wait, before what it publishes keeps anybody out."""
+        if isinstance(step, Wait):
+            self._in_the_way = step.contenders
+        else:
+            self._in_the_way = conversion.in_the_way(snapshot, self._mine(), target)
+        if self._in_the_way:
+            raise DeadlineReached if self._once else Cancelled(ENDING.reason)
 
     def _mine(self) -> Contender:
         return self._ticket.contenders[0]

@@ -27,7 +27,16 @@ from coordlock.model.admission import holders, obstacles
 from coordlock.model.claim import Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 
-__all__ = ["Deadlock", "Publish", "Step", "Wait", "is_weaker", "next_step", "waited_for"]
+__all__ = [
+    "Deadlock",
+    "Publish",
+    "Step",
+    "Wait",
+    "in_the_way",
+    "is_weaker",
+    "next_step",
+    "waited_for",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,14 @@ def waited_for(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
         and _mode_of(one).conflicts(mine.target)
         and (one.order < me.order or one.id in admitted or mine.lets_pass(one.order))
     )
+
+
+def in_the_way(snapshot: Snapshot, me: Contender, target: Mode) -> tuple[Contender, ...]:
+    """Those that ``me`` would wait for, if it began to convert to ``target`` now."""
+    mine = me.claim
+    assert isinstance(mine, Convertible)
+    beginning = replace(mine, target=target, yields_to=None)
+    return waited_for(snapshot, replace(me, claim=beginning))
 
 
 def _is_stuck_behind(

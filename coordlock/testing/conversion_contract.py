@@ -233,6 +233,33 @@ class ConversionContract(ClientSuite):
         with client.lock("a"):
             pass
 
+    def test_an_upgrade_that_tries_once_succeeds_where_nobody_is_in_the_way(
+        self, client: Any, other: Any, start: Start
+    ) -> None:
+        with client.upgradeable_lock("a") as mine:
+            late = start(other.lock("a").acquire)  # it waits behind, and is in nobody's way
+            eventually(lambda: waiters(other, "a") == 1)
+            mine.upgrade(timeout=0)
+            assert mine.claim is Mode.EX
+            mine.downgrade()
+            mine.convert(Mode.EX, timeout=0)
+        late.result(BOUND).release()
+
+    def test_an_upgrade_that_tries_once_is_refused_without_a_wait(
+        self, client: Any, other: Any
+    ) -> None:
+        with other.read_lock("a"), client.upgradeable_lock("a") as mine:
+            [member] = [one for one in other.contenders("a") if one.token == mine.token]
+            with pytest.raises(ConversionTimeout, match="still held in mode PR") as caught:
+                mine.upgrade(timeout=0)
+            assert caught.value.position == 1
+            assert mine.claim is Mode.PR
+            mine.check()
+            [now] = [one for one in other.contenders("a") if one.token == mine.token]
+            assert now.contender.version == member.contender.version, "it has published something"
+        with client.lock("a"):
+            pass
+
     def test_who_is_released_or_lost_while_it_converts_is_told(
         self, client: Any, other: Any, start: Start
     ) -> None:

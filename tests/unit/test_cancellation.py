@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import coordlock
-from coordlock import AcquireCancelled, Cancellation, Client
+from coordlock import AcquireCancelled, Cancellation, Client, ConversionTimeout, Mode
 from coordlock.runtime.cancellation import ENDING
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
@@ -125,6 +125,25 @@ def test_a_process_that_is_to_end_ends_its_waits_and_begins_none(
         with client.lock("free"):  # code that cleans up may need one
             pass
         eventually(lambda: service.size("q") == 1)
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_process_that_is_to_end_begins_no_upgrade_that_would_wait(
+    service: Service, client: Client
+) -> None:
+    reader = client.read_lock("q").acquire()
+    with client.upgradeable_lock("q") as grant:
+        ENDING.begin("the process received SIGTERM")
+        with pytest.raises(AcquireCancelled, match="received SIGTERM"):
+            grant.upgrade(timeout=30)
+        with pytest.raises(ConversionTimeout):
+            grant.upgrade(timeout=0)
+        grant.check()
+        assert grant.claim is Mode.PR
+        reader.release()
+        grant.upgrade()  # code that cleans up may need it
+        assert str(grant.claim) == str(Mode.EX)
+    eventually(lambda: service.size("q") == 0)
 
 
 @pytest.mark.usefixtures("ending")
