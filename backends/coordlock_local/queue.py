@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import BackendError
+from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.lazily import Lazily
@@ -189,15 +190,21 @@ def add(
     session: LocalSession,
     note: Callable[[str, Place], None],
     own: Mapping[str, Contender],
+    unless_blocked: bool = False,
 ) -> tuple[Snapshot, ...] | None:
     """Add an entry's contender to each queue, and read the queues; None if the session has died.
 
     They share a token. No other contender is added meanwhile, so of two sets one stands before the
     other in all queues. ``note`` is told where each entry's contender will stand before it stands
     there, so that it is never forgotten. Raises `Busy`. See `Queue.snapshot` for ``own``.
+    With ``unless_blocked``, nothing is added where an entry is blocked: see `Backend.enqueue`.
     """
 
     def add_all(tokens: Tokens) -> tuple[Snapshot, ...]:
+        if unless_blocked:
+            present = tuple([queue.snapshot(own=own) for queue, _ in places])
+            if any(map(is_blocked, present, (entry for _, entry in places))):
+                return present
         token = tokens.take()
         return tuple([queue.add(entry, token, session, note, own) for queue, entry in places])
 
