@@ -197,14 +197,14 @@ class PublishedValueContract(DisturbedSuite):
     def test_a_convertible_contender_blocks_what_its_mode_excludes(
         self, one: Party, two: Party
     ) -> None:
-        pairs = (
+        cases: list[tuple[Convertible, AnyClaim, bool]] = [
             (Convertible(Mode.PR), Mode.PR, False),
             (Convertible(Mode.PR), Mode.EX, True),
             (Convertible(Mode.PR, Mode.EX), Mode.PR, True),
             (Convertible(Mode.PR), Convertible(Mode.PR), False),
             (Convertible(Mode.PR, update=True), Convertible(Mode.PR, update=True), True),
-        )
-        for number, (claim, wanted, blocks) in enumerate(pairs):
+        ]
+        for number, (claim, wanted, blocks) in enumerate(cases):
             queue = f"q{number}"
             ahead = enqueue(one, claim.encode(), queue, claim)
             entry, snapshot = two.try_to(queue, wanted)
