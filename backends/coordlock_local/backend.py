@@ -124,8 +124,7 @@ class LocalBackend(Backend):
         return self._ask(self._heartbeat)
 
     def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
-        add = partial(self._enqueue, (entry,), unless_blocked)
-        return self._ask(lambda: add()[0], self._request_timeout)
+        return self._ask(lambda: self._enqueue((entry,), unless_blocked)[0], self._request_timeout)
 
     def enqueue_all(
         self, entries: Sequence[Entry], *, unless_blocked: bool = False

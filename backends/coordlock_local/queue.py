@@ -46,12 +46,16 @@ class Queue:
     def add(
         self,
         entry: Entry,
-        token: int,
+        take: Callable[[], int],
         session: LocalSession,
         note: Callable[[str, Place], None],
         own: Mapping[str, Contender],
+        unless_blocked: bool,
     ) -> Snapshot:
-        """Add a contender and read the queue. The counter must be held: see `add`."""
+        """Add a contender with the token to ``take``, and read the queue.
+
+        The counter must be held: see `add`.
+        """
         flags = os.O_RDWR | os.O_CREAT
         with Slots(self._directory, self.path, flags, self._header) as slots:
             index = slots.read()
@@ -66,6 +70,11 @@ class Queue:
             if not slots.ready or (slots.can_shrink and not index):
                 slots.begin()
             earlier = _standing(index)
+            if unless_blocked and earlier:
+                present = self._select(slots, index, None, False, own)
+                if is_blocked(present, entry):
+                    return present
+            token = take()
             slot = index.index(0) if 0 in index else len(index)
             place = Place(self.path, slot, token)
             note(entry.id, place)
@@ -201,12 +210,21 @@ def add(
     """
 
     def add_all(tokens: Tokens) -> tuple[Snapshot, ...]:
-        if unless_blocked:
+        at_once = unless_blocked and len(places) == 1
+        if unless_blocked and not at_once:  # before the first is added
             present = tuple([queue.snapshot(own=own) for queue, _ in places])
             if any(map(is_blocked, present, (entry for _, entry in places))):
                 return present
-        token = tokens.take()
-        return tuple([queue.add(entry, token, session, note, own) for queue, entry in places])
+        token = 0
+
+        def take() -> int:
+            nonlocal token
+            token = token or tokens.take()
+            return token
+
+        return tuple(
+            [queue.add(entry, take, session, note, own, at_once) for queue, entry in places]
+        )
 
     snapshots = session.counter.hold(add_all)
     return snapshots if session.is_alive() else None

@@ -151,9 +151,10 @@ class _Acquisition:
         Otherwise pollers stand in each other's way. Where that costs a request more, it does so
         only if such a try was refused lately.
         """
-        one_step = self.engine.backend.capabilities.one_step
-        is_mode = len(self.claims) == 1 and not isinstance(next(iter(self.claims.values())), Permit)
-        if one_step == "all" or (one_step == "mode" and is_mode):
+        one_step, claims = self.engine.backend.capabilities.one_step, self.claims.values()
+        if one_step == "all":
+            return True
+        if one_step == "mode" and len(claims) == 1 and not isinstance(next(iter(claims)), Permit):
             return True
         return self.engine.refusals.are_recent(self.claims)
 

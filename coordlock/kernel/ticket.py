@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from enum import IntEnum
 from functools import partial
-from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlock.backend import Backend
@@ -180,16 +179,16 @@ class Ticket:
             raise
         self._in_flight = _ANSWERED  # what it answered is known, and need not be kept
         snapshots = answer if isinstance(answer, tuple) else (answer,)
-        pairs = list(zip(snapshots, self.entries, strict=True))
-        found = [snapshot.find(entry.id) for snapshot, entry in pairs]
-        if unless_blocked and not any(found) and any(starmap(is_blocked, pairs)):
+        if unless_blocked and self._was_refused(snapshots):
             if self._attempts == 1:  # else an attempt without answer may have added them
                 self._attempts = 0
             return snapshots
-        for entry, contender in zip(self.entries, found, strict=True):
-            if contender is None:
+        contenders = []
+        for entry, snapshot in zip(self.entries, snapshots, strict=True):
+            if (contender := snapshot.find(entry.id)) is None:
                 raise Evicted(entry.queue)  # before the queue was read
-        self.contenders = tuple(one for one in found if one is not None)
+            contenders.append(contender)
+        self.contenders = tuple(contenders)
         self._reach(Stage.QUEUED)
         return snapshots
 
@@ -324,6 +323,13 @@ class Ticket:
             sets = entry_sets.of(self._backend)
             self._in_flight = sets.enqueue_all(self.entries, unless_blocked=unless_blocked)
         return self._in_flight
+
+    def _was_refused(self, snapshots: Sequence[Snapshot]) -> bool:
+        """Whether ``snapshots`` show none of the entries, and what is in their way."""
+        pairs = zip(snapshots, self.entries, strict=True)
+        if any(snapshot.find(entry.id) is not None for snapshot, entry in pairs):
+            return False
+        return any(map(is_blocked, snapshots, self.entries))
 
     def _watch(self, snapshots: Iterable[Snapshot]) -> None:
         """Watch the own contenders, from their ``snapshots`` on."""

@@ -55,7 +55,7 @@ def is_blocked(snapshot: Snapshot, entry: Entry) -> bool:
     Or whether it would be refused, because the queue is in use as another kind of lock. Contenders
     that wait are in its way like those that hold. False where a contender of ``entry`` is there.
     """
-    if snapshot.find(entry.id) is not None:
+    if not snapshot.contenders or snapshot.find(entry.id) is not None:
         return False
     me = newcomer(entry)
     return mismatch(snapshot, me) is not None or bool(blockers(snapshot, me))
