@@ -26,8 +26,11 @@ from coordlock.backend import (
 )
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.log import Log
+from coordlock.model.admission import is_blocked
+from coordlock.model.claim import Permit
 from coordlock.model.contender import Contender, Entry, Snapshot, are_known
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests, rpc
@@ -66,7 +69,7 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
 
     scheme: ClassVar[str] = "etcd"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        reach="cluster", leased=True, durable=True, ordered=True, fenced=True
+        reach="cluster", leased=True, durable=True, ordered=True, fenced=True, one_step="mode"
     )
     options: ClassVar[Sequence[Option]] = (
         *TLS_OPTIONS,
@@ -147,10 +150,14 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         beaten = partial(self._beaten, lease)
         return self._connection.call(rpc.LEASE_KEEP_ALIVE, request, beaten, timeout=timeout)
 
-    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
+    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
         if not (lease := self._session):
             return failed(_no_session())
-        answer = self._limiter.submit(entry.queue, partial(self._enqueue, entry, lease))
+        send = self._enqueue
+        if unless_blocked:
+            # A transaction compares keys, and can't count permits.
+            send = self._look if isinstance(entry.claim, Permit) else self._try
+        answer = self._limiter.submit(entry.queue, partial(send, entry, lease))
         answer.add_done_callback(partial(self._notice_loss, lease))
         return answer
 
@@ -185,12 +192,13 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         own = contender.session == requests.session(self._lease)
         return self._watcher.watch(contender, revision, departed, waiters, own=own)
 
-    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
+    def enqueue_all(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
         if not (lease := self._session):
             return failed(_no_session())
-        answer = self._set_limiter.submit(
-            entries[0].queue, partial(self._enqueue_all, entries, lease)
-        )
+        send = self._look_all if unless_blocked else self._enqueue_all
+        answer = self._set_limiter.submit(entries[0].queue, partial(send, entries, lease))
         answer.add_done_callback(partial(self._notice_loss, lease))
         return answer
 
@@ -282,6 +290,33 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         request = requests.enqueue(self._layout, entry, lease)
         return self._enqueues.call(entry.queue, request, partial(self._enqueued, entry, lease))
 
+    def _try(self, entry: Entry, lease: int) -> Promise[Snapshot]:
+        """Enqueue where nothing may be in the way, else read.
+
+        In a transaction of its own: beside another one of the same queue, both would find nothing
+        in their way, and a batch fails as a whole.
+        """
+        if self._session != lease:  # it was lost while the request waited for its turn
+            return failed(_no_session())
+        request = requests.enqueue_unless_blocked(self._layout, entry, lease)
+        return self._connection.call(rpc.TXN, request, partial(self._tried, entry, lease))
+
+    def _look(self, entry: Entry, lease: int) -> Promise[Snapshot]:
+        """Read, then enqueue where nothing is in the way."""
+        limit = max(entry.claim.window, _LISTED)
+        request = requests.nearest(self._layout.queue(entry.queue), limit)
+        return self._connection.call(rpc.RANGE, request, partial(self._looked, entry, lease))
+
+    def _look_all(self, entries: Sequence[Entry], lease: int) -> Promise[tuple[Snapshot, ...]]:
+        def look() -> Steps[tuple[Snapshot, ...]]:
+            queues: tuple[Snapshot, ...]
+            queues = yield all_of(self.snapshot(entry.queue) for entry in entries)
+            if not any(map(is_blocked, queues, entries)):
+                queues = yield self._enqueue_all(entries, lease)
+            return queues
+
+        return run_in_background(look())
+
     def _enqueue_all(self, entries: Sequence[Entry], lease: int) -> Promise[tuple[Snapshot, ...]]:
         if self._session != lease:  # it was lost while the request waited for its turn
             return failed(_no_session())
@@ -348,6 +383,24 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         # Others may stand behind it by now, so the end of the queue may not show it.
         me = requests.snapshot(self._layout, entry.queue, [mine], revision).contenders[0]
         return self.snapshot(entry.queue, me)
+
+    def _tried(
+        self, entry: Entry, lease: int, reply: pb.TxnResponse
+    ) -> Snapshot | Promise[Snapshot]:
+        if reply.succeeded or reply.responses[0].response_range.kvs:
+            return self._enqueued(entry, lease, reply)
+        present = requests.refused(self._layout, entry.queue, reply)
+        # A contender that converts tells its mode by its value: it may share, after all.
+        return present if is_blocked(present, entry) else self._enqueue(entry, lease)
+
+    def _looked(
+        self, entry: Entry, lease: int, reply: pb.RangeResponse
+    ) -> Snapshot | Promise[Snapshot]:
+        omitted = reply.count - len(reply.kvs)
+        present = requests.snapshot(
+            self._layout, entry.queue, reply.kvs, reply.header.revision, omitted
+        )
+        return present if is_blocked(present, entry) else self._enqueue(entry, lease)
 
     def _read(
         self, queue: str, upto: Contender | None, owners: bool, reply: pb.RangeResponse

@@ -13,7 +13,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63oordlock_etcd/messages.proto\x12\x11\x63oordlock.etcd.v1\"H\n\x0eResponseHeader\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x11\n\traft_term\x18\x04 \x01(\x04\"u\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\"\x92\x03\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12=\n\nsort_order\x18\x05 \x01(\x0e\x32).coordlock.etcd.v1.RangeRequest.SortOrder\x12?\n\x0bsort_target\x18\x06 \x01(\x0e\x32*.coordlock.etcd.v1.RangeRequest.SortTarget\x12\x14\n\x0cserializable\x18\x07 \x01(\x08\x12\x11\n\tkeys_only\x18\x08 \x01(\x08\x12\x1b\n\x13min_create_revision\x18\x0c \x01(\x03\x12\x1b\n\x13max_create_revision\x18\r \x01(\x03\".\n\tSortOrder\x12\x08\n\x04NONE\x10\x00\x12\n\n\x06\x41SCEND\x10\x01\x12\x0b\n\x07\x44\x45SCEND\x10\x02\".\n\nSortTarget\x12\x07\n\x03KEY\x10\x00\x12\x0b\n\x07VERSION\x10\x01\x12\n\n\x06\x43REATE\x10\x02\"\x89\x01\n\rRangeResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12(\n\x03kvs\x18\x02 \x03(\x0b\x32\x1b.coordlock.etcd.v1.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03\"@\n\x0bPutResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\"!\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\"Y\n\x13\x44\x65leteRangeResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x03\"\xcd\x01\n\tRequestOp\x12\x38\n\rrequest_range\x18\x01 \x01(\x0b\x32\x1f.coordlock.etcd.v1.RangeRequestH\x00\x12\x34\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x1d.coordlock.etcd.v1.PutRequestH\x00\x12\x45\n\x14request_delete_range\x18\x03 \x01(\x0b\x32%.coordlock.etcd.v1.DeleteRangeRequestH\x00\x42\t\n\x07request\"\xd5\x01\n\nResponseOp\x12:\n\x0eresponse_range\x18\x01 \x01(\x0b\x32 .coordlock.etcd.v1.RangeResponseH\x00\x12\x36\n\x0cresponse_put\x18\x02 \x01(\x0b\x32\x1e.coordlock.etcd.v1.PutResponseH\x00\x12G\n\x15response_delete_range\x18\x03 \x01(\x0b\x32&.coordlock.etcd.v1.DeleteRangeResponseH\x00\x42\n\n\x08response\"\x8e\x02\n\x07\x43ompare\x12\x38\n\x06result\x18\x01 \x01(\x0e\x32(.coordlock.etcd.v1.Compare.CompareResult\x12\x38\n\x06target\x18\x02 \x01(\x0e\x32(.coordlock.etcd.v1.Compare.CompareTarget\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x11\n\x07version\x18\x04 \x01(\x03H\x00\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\"\x1a\n\rCompareResult\x12\t\n\x05\x45QUAL\x10\x00\"(\n\rCompareTarget\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x42\x0e\n\x0ctarget_union\"\x97\x01\n\nTxnRequest\x12+\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x1a.coordlock.etcd.v1.Compare\x12-\n\x07success\x18\x02 \x03(\x0b\x32\x1c.coordlock.etcd.v1.RequestOp\x12-\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x1c.coordlock.etcd.v1.RequestOp\"\x85\x01\n\x0bTxnResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12\x30\n\tresponses\x18\x03 \x03(\x0b\x32\x1d.coordlock.etcd.v1.ResponseOp\"\xe6\x01\n\x0cWatchRequest\x12?\n\x0e\x63reate_request\x18\x01 \x01(\x0b\x32%.coordlock.etcd.v1.WatchCreateRequestH\x00\x12?\n\x0e\x63\x61ncel_request\x18\x02 \x01(\x0b\x32%.coordlock.etcd.v1.WatchCancelRequestH\x00\x12\x43\n\x10progress_request\x18\x03 \x01(\x0b\x32\'.coordlock.etcd.v1.WatchProgressRequestH\x00\x42\x0f\n\rrequest_union\"\xcc\x01\n\x12WatchCreateRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\x16\n\x0estart_revision\x18\x03 \x01(\x03\x12\x41\n\x07\x66ilters\x18\x05 \x03(\x0e\x32\x30.coordlock.etcd.v1.WatchCreateRequest.FilterType\x12\x10\n\x08watch_id\x18\x07 \x01(\x03\x12\x10\n\x08\x66ragment\x18\x08 \x01(\x08\"\x17\n\nFilterType\x12\t\n\x05NOPUT\x10\x00\"&\n\x12WatchCancelRequest\x12\x10\n\x08watch_id\x18\x01 \x01(\x03\"\x16\n\x14WatchProgressRequest\"\x84\x01\n\x05\x45vent\x12\x30\n\x04type\x18\x01 \x01(\x0e\x32\".coordlock.etcd.v1.Event.EventType\x12\'\n\x02kv\x18\x02 \x01(\x0b\x32\x1b.coordlock.etcd.v1.KeyValue\" \n\tEventType\x12\x07\n\x03PUT\x10\x00\x12\n\n\x06\x44\x45LETE\x10\x01\"\xe4\x01\n\rWatchResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\x10\n\x08watch_id\x18\x02 \x01(\x03\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12\x10\n\x08\x63\x61nceled\x18\x04 \x01(\x08\x12\x18\n\x10\x63ompact_revision\x18\x05 \x01(\x03\x12\x15\n\rcancel_reason\x18\x06 \x01(\t\x12\x10\n\x08\x66ragment\x18\x07 \x01(\x08\x12(\n\x06\x65vents\x18\x0b \x03(\x0b\x32\x18.coordlock.etcd.v1.Event\" \n\x11LeaseGrantRequest\x12\x0b\n\x03TTL\x18\x01 \x01(\x03\"`\n\x12LeaseGrantResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\" \n\x12LeaseRevokeRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"H\n\x13LeaseRevokeResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\"#\n\x15LeaseKeepAliveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"d\n\x16LeaseKeepAliveResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\"\x0f\n\rStatusRequest\"d\n\x0eStatusResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06leader\x18\x04 \x01(\x04\"5\n\x13\x41uthenticateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\"X\n\x14\x41uthenticateResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\r\n\x05token\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63oordlock_etcd/messages.proto\x12\x11\x63oordlock.etcd.v1\"H\n\x0eResponseHeader\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x11\n\traft_term\x18\x04 \x01(\x04\"u\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\"\x92\x03\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12=\n\nsort_order\x18\x05 \x01(\x0e\x32).coordlock.etcd.v1.RangeRequest.SortOrder\x12?\n\x0bsort_target\x18\x06 \x01(\x0e\x32*.coordlock.etcd.v1.RangeRequest.SortTarget\x12\x14\n\x0cserializable\x18\x07 \x01(\x08\x12\x11\n\tkeys_only\x18\x08 \x01(\x08\x12\x1b\n\x13min_create_revision\x18\x0c \x01(\x03\x12\x1b\n\x13max_create_revision\x18\r \x01(\x03\".\n\tSortOrder\x12\x08\n\x04NONE\x10\x00\x12\n\n\x06\x41SCEND\x10\x01\x12\x0b\n\x07\x44\x45SCEND\x10\x02\".\n\nSortTarget\x12\x07\n\x03KEY\x10\x00\x12\x0b\n\x07VERSION\x10\x01\x12\n\n\x06\x43REATE\x10\x02\"\x89\x01\n\rRangeResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12(\n\x03kvs\x18\x02 \x03(\x0b\x32\x1b.coordlock.etcd.v1.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03\"@\n\x0bPutResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\"!\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\"Y\n\x13\x44\x65leteRangeResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x03\"\xcd\x01\n\tRequestOp\x12\x38\n\rrequest_range\x18\x01 \x01(\x0b\x32\x1f.coordlock.etcd.v1.RangeRequestH\x00\x12\x34\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x1d.coordlock.etcd.v1.PutRequestH\x00\x12\x45\n\x14request_delete_range\x18\x03 \x01(\x0b\x32%.coordlock.etcd.v1.DeleteRangeRequestH\x00\x42\t\n\x07request\"\xd5\x01\n\nResponseOp\x12:\n\x0eresponse_range\x18\x01 \x01(\x0b\x32 .coordlock.etcd.v1.RangeResponseH\x00\x12\x36\n\x0cresponse_put\x18\x02 \x01(\x0b\x32\x1e.coordlock.etcd.v1.PutResponseH\x00\x12G\n\x15response_delete_range\x18\x03 \x01(\x0b\x32&.coordlock.etcd.v1.DeleteRangeResponseH\x00\x42\n\n\x08response\"\xa1\x02\n\x07\x43ompare\x12\x38\n\x06result\x18\x01 \x01(\x0e\x32(.coordlock.etcd.v1.Compare.CompareResult\x12\x38\n\x06target\x18\x02 \x01(\x0e\x32(.coordlock.etcd.v1.Compare.CompareTarget\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x11\n\x07version\x18\x04 \x01(\x03H\x00\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\x12\x11\n\trange_end\x18@ \x01(\x0c\"\x1a\n\rCompareResult\x12\t\n\x05\x45QUAL\x10\x00\"(\n\rCompareTarget\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x42\x0e\n\x0ctarget_union\"\x97\x01\n\nTxnRequest\x12+\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x1a.coordlock.etcd.v1.Compare\x12-\n\x07success\x18\x02 \x03(\x0b\x32\x1c.coordlock.etcd.v1.RequestOp\x12-\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x1c.coordlock.etcd.v1.RequestOp\"\x85\x01\n\x0bTxnResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12\x30\n\tresponses\x18\x03 \x03(\x0b\x32\x1d.coordlock.etcd.v1.ResponseOp\"\xe6\x01\n\x0cWatchRequest\x12?\n\x0e\x63reate_request\x18\x01 \x01(\x0b\x32%.coordlock.etcd.v1.WatchCreateRequestH\x00\x12?\n\x0e\x63\x61ncel_request\x18\x02 \x01(\x0b\x32%.coordlock.etcd.v1.WatchCancelRequestH\x00\x12\x43\n\x10progress_request\x18\x03 \x01(\x0b\x32\'.coordlock.etcd.v1.WatchProgressRequestH\x00\x42\x0f\n\rrequest_union\"\xcc\x01\n\x12WatchCreateRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\x16\n\x0estart_revision\x18\x03 \x01(\x03\x12\x41\n\x07\x66ilters\x18\x05 \x03(\x0e\x32\x30.coordlock.etcd.v1.WatchCreateRequest.FilterType\x12\x10\n\x08watch_id\x18\x07 \x01(\x03\x12\x10\n\x08\x66ragment\x18\x08 \x01(\x08\"\x17\n\nFilterType\x12\t\n\x05NOPUT\x10\x00\"&\n\x12WatchCancelRequest\x12\x10\n\x08watch_id\x18\x01 \x01(\x03\"\x16\n\x14WatchProgressRequest\"\x84\x01\n\x05\x45vent\x12\x30\n\x04type\x18\x01 \x01(\x0e\x32\".coordlock.etcd.v1.Event.EventType\x12\'\n\x02kv\x18\x02 \x01(\x0b\x32\x1b.coordlock.etcd.v1.KeyValue\" \n\tEventType\x12\x07\n\x03PUT\x10\x00\x12\n\n\x06\x44\x45LETE\x10\x01\"\xe4\x01\n\rWatchResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\x10\n\x08watch_id\x18\x02 \x01(\x03\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12\x10\n\x08\x63\x61nceled\x18\x04 \x01(\x08\x12\x18\n\x10\x63ompact_revision\x18\x05 \x01(\x03\x12\x15\n\rcancel_reason\x18\x06 \x01(\t\x12\x10\n\x08\x66ragment\x18\x07 \x01(\x08\x12(\n\x06\x65vents\x18\x0b \x03(\x0b\x32\x18.coordlock.etcd.v1.Event\" \n\x11LeaseGrantRequest\x12\x0b\n\x03TTL\x18\x01 \x01(\x03\"`\n\x12LeaseGrantResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\" \n\x12LeaseRevokeRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"H\n\x13LeaseRevokeResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\"#\n\x15LeaseKeepAliveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"d\n\x16LeaseKeepAliveResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\"\x0f\n\rStatusRequest\"d\n\x0eStatusResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06leader\x18\x04 \x01(\x04\"5\n\x13\x41uthenticateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\"X\n\x14\x41uthenticateResponse\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordlock.etcd.v1.ResponseHeader\x12\r\n\x05token\x18\x02 \x01(\tb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'coordlock_etcd.messages_pb2', globals())
@@ -45,49 +45,49 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _RESPONSEOP._serialized_start=1248
   _RESPONSEOP._serialized_end=1461
   _COMPARE._serialized_start=1464
-  _COMPARE._serialized_end=1734
-  _COMPARE_COMPARERESULT._serialized_start=1650
-  _COMPARE_COMPARERESULT._serialized_end=1676
-  _COMPARE_COMPARETARGET._serialized_start=1678
-  _COMPARE_COMPARETARGET._serialized_end=1718
-  _TXNREQUEST._serialized_start=1737
-  _TXNREQUEST._serialized_end=1888
-  _TXNRESPONSE._serialized_start=1891
-  _TXNRESPONSE._serialized_end=2024
-  _WATCHREQUEST._serialized_start=2027
-  _WATCHREQUEST._serialized_end=2257
-  _WATCHCREATEREQUEST._serialized_start=2260
-  _WATCHCREATEREQUEST._serialized_end=2464
-  _WATCHCREATEREQUEST_FILTERTYPE._serialized_start=2441
-  _WATCHCREATEREQUEST_FILTERTYPE._serialized_end=2464
-  _WATCHCANCELREQUEST._serialized_start=2466
-  _WATCHCANCELREQUEST._serialized_end=2504
-  _WATCHPROGRESSREQUEST._serialized_start=2506
-  _WATCHPROGRESSREQUEST._serialized_end=2528
-  _EVENT._serialized_start=2531
-  _EVENT._serialized_end=2663
-  _EVENT_EVENTTYPE._serialized_start=2631
-  _EVENT_EVENTTYPE._serialized_end=2663
-  _WATCHRESPONSE._serialized_start=2666
-  _WATCHRESPONSE._serialized_end=2894
-  _LEASEGRANTREQUEST._serialized_start=2896
-  _LEASEGRANTREQUEST._serialized_end=2928
-  _LEASEGRANTRESPONSE._serialized_start=2930
-  _LEASEGRANTRESPONSE._serialized_end=3026
-  _LEASEREVOKEREQUEST._serialized_start=3028
-  _LEASEREVOKEREQUEST._serialized_end=3060
-  _LEASEREVOKERESPONSE._serialized_start=3062
-  _LEASEREVOKERESPONSE._serialized_end=3134
-  _LEASEKEEPALIVEREQUEST._serialized_start=3136
-  _LEASEKEEPALIVEREQUEST._serialized_end=3171
-  _LEASEKEEPALIVERESPONSE._serialized_start=3173
-  _LEASEKEEPALIVERESPONSE._serialized_end=3273
-  _STATUSREQUEST._serialized_start=3275
-  _STATUSREQUEST._serialized_end=3290
-  _STATUSRESPONSE._serialized_start=3292
-  _STATUSRESPONSE._serialized_end=3392
-  _AUTHENTICATEREQUEST._serialized_start=3394
-  _AUTHENTICATEREQUEST._serialized_end=3447
-  _AUTHENTICATERESPONSE._serialized_start=3449
-  _AUTHENTICATERESPONSE._serialized_end=3537
+  _COMPARE._serialized_end=1753
+  _COMPARE_COMPARERESULT._serialized_start=1669
+  _COMPARE_COMPARERESULT._serialized_end=1695
+  _COMPARE_COMPARETARGET._serialized_start=1697
+  _COMPARE_COMPARETARGET._serialized_end=1737
+  _TXNREQUEST._serialized_start=1756
+  _TXNREQUEST._serialized_end=1907
+  _TXNRESPONSE._serialized_start=1910
+  _TXNRESPONSE._serialized_end=2043
+  _WATCHREQUEST._serialized_start=2046
+  _WATCHREQUEST._serialized_end=2276
+  _WATCHCREATEREQUEST._serialized_start=2279
+  _WATCHCREATEREQUEST._serialized_end=2483
+  _WATCHCREATEREQUEST_FILTERTYPE._serialized_start=2460
+  _WATCHCREATEREQUEST_FILTERTYPE._serialized_end=2483
+  _WATCHCANCELREQUEST._serialized_start=2485
+  _WATCHCANCELREQUEST._serialized_end=2523
+  _WATCHPROGRESSREQUEST._serialized_start=2525
+  _WATCHPROGRESSREQUEST._serialized_end=2547
+  _EVENT._serialized_start=2550
+  _EVENT._serialized_end=2682
+  _EVENT_EVENTTYPE._serialized_start=2650
+  _EVENT_EVENTTYPE._serialized_end=2682
+  _WATCHRESPONSE._serialized_start=2685
+  _WATCHRESPONSE._serialized_end=2913
+  _LEASEGRANTREQUEST._serialized_start=2915
+  _LEASEGRANTREQUEST._serialized_end=2947
+  _LEASEGRANTRESPONSE._serialized_start=2949
+  _LEASEGRANTRESPONSE._serialized_end=3045
+  _LEASEREVOKEREQUEST._serialized_start=3047
+  _LEASEREVOKEREQUEST._serialized_end=3079
+  _LEASEREVOKERESPONSE._serialized_start=3081
+  _LEASEREVOKERESPONSE._serialized_end=3153
+  _LEASEKEEPALIVEREQUEST._serialized_start=3155
+  _LEASEKEEPALIVEREQUEST._serialized_end=3190
+  _LEASEKEEPALIVERESPONSE._serialized_start=3192
+  _LEASEKEEPALIVERESPONSE._serialized_end=3292
+  _STATUSREQUEST._serialized_start=3294
+  _STATUSREQUEST._serialized_end=3309
+  _STATUSRESPONSE._serialized_start=3311
+  _STATUSRESPONSE._serialized_end=3411
+  _AUTHENTICATEREQUEST._serialized_start=3413
+  _AUTHENTICATEREQUEST._serialized_end=3466
+  _AUTHENTICATERESPONSE._serialized_start=3468
+  _AUTHENTICATERESPONSE._serialized_end=3556
 # @@protoc_insertion_point(module_scope)

@@ -23,7 +23,7 @@ class AuthenticateResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., token: _Optional[str] = ...) -> None: ...
 
 class Compare(_message.Message):
-    __slots__ = ["create_revision", "key", "result", "target", "version"]
+    __slots__ = ["create_revision", "key", "range_end", "result", "target", "version"]
     class CompareResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = []
     class CompareTarget(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -32,16 +32,18 @@ class Compare(_message.Message):
     CREATE_REVISION_FIELD_NUMBER: _ClassVar[int]
     EQUAL: Compare.CompareResult
     KEY_FIELD_NUMBER: _ClassVar[int]
+    RANGE_END_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     VERSION: Compare.CompareTarget
     VERSION_FIELD_NUMBER: _ClassVar[int]
     create_revision: int
     key: bytes
+    range_end: bytes
     result: Compare.CompareResult
     target: Compare.CompareTarget
     version: int
-    def __init__(self, result: _Optional[_Union[Compare.CompareResult, str]] = ..., target: _Optional[_Union[Compare.CompareTarget, str]] = ..., key: _Optional[bytes] = ..., version: _Optional[int] = ..., create_revision: _Optional[int] = ...) -> None: ...
+    def __init__(self, result: _Optional[_Union[Compare.CompareResult, str]] = ..., target: _Optional[_Union[Compare.CompareTarget, str]] = ..., key: _Optional[bytes] = ..., version: _Optional[int] = ..., create_revision: _Optional[int] = ..., range_end: _Optional[bytes] = ...) -> None: ...
 
 class DeleteRangeRequest(_message.Message):
     __slots__ = ["key"]

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from coordlock.backend import Delete, Expect, Operation, Put
-from coordlock.model.claim import Mode, in_force
+from coordlock.model.claim import AnyClaim, Mode, in_force
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import Layout, prefix_end
@@ -22,6 +22,7 @@ __all__ = [
     "delete_created",
     "enqueue",
     "enqueue_all",
+    "enqueue_unless_blocked",
     "enqueued",
     "guarded_read",
     "guarded_writes",
@@ -30,6 +31,7 @@ __all__ = [
     "nearest",
     "presence",
     "publish",
+    "refused",
     "session",
     "snapshot",
     "term",
@@ -44,6 +46,8 @@ Request = pb.TxnRequest | pb.DeleteRangeRequest
 
 #: How many operations one transaction may hold, by etcd's default (--max-txn-ops).
 MAX_OPERATIONS: Final = 128
+#: How many keys of each range a try reads at most that is refused.
+_LISTED: Final = 16
 #: Where a watch begins that is to tell what happens from its creation on.
 NOW: Final = 0
 
@@ -62,6 +66,27 @@ def enqueue(layout: Layout, entry: Entry, lease: int) -> pb.TxnRequest:
         success=[pb.RequestOp(request_put=put), pb.RequestOp(request_range=queue)],
         failure=[pb.RequestOp(request_range=pb.RangeRequest(key=key))],
     )
+
+
+def enqueue_unless_blocked(layout: Layout, entry: Entry, lease: int) -> pb.TxnRequest:
+    """`enqueue` where no key may be in its way; else read its own key, and what `refused` shows."""
+    request = enqueue(layout, entry, lease)
+    prefix = layout.queue(entry.queue)
+    looks = [nearest(prefix, 1)]
+    for start, end in _in_the_way(prefix, entry.claim):
+        # Equal to zero is true of a range without keys, and of no key.
+        request.compare.append(_created(start, 0, end))
+        looks.append(_newest(start, end, _LISTED, owners=True))
+    request.failure.extend(pb.RequestOp(request_range=one) for one in looks)
+    return request
+
+
+def refused(layout: Layout, queue: str, reply: pb.TxnResponse) -> Snapshot:
+    """The queue's nearest that may be in the way of what `enqueue_unless_blocked` did not add."""
+    _, count, *ranges = (one.response_range for one in reply.responses)
+    kvs = [kv for one in ranges for kv in one.kvs]
+    kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
+    return snapshot(layout, queue, kvs, reply.header.revision, count.count - len(kvs))
 
 
 def enqueue_all(layout: Layout, entries: Sequence[Entry], lease: int) -> pb.TxnRequest:
@@ -102,9 +127,15 @@ def nearest(
 
     Zero stands for no bound. Without ``owners``, the keys alone.
     """
+    return _newest(prefix, prefix_end(prefix), limit, upto, owners=owners)
+
+
+def _newest(
+    start: bytes, end: bytes, limit: int, upto: int = 0, *, owners: bool
+) -> pb.RangeRequest:
     return pb.RangeRequest(
-        key=prefix,
-        range_end=prefix_end(prefix),
+        key=start,
+        range_end=end,
         limit=limit,
         sort_order=pb.RangeRequest.DESCEND,
         sort_target=pb.RangeRequest.CREATE,
@@ -114,29 +145,35 @@ def nearest(
 
 
 def in_the_way(prefix: bytes, me: Contender, *, owners: bool = False) -> pb.TxnRequest:
-    """Read ``me``, and the keys before it whose markers don't tell that they share with it.
+    """Read ``me``, and the keys before it that may be in its way.
 
-    Modes are told by what keys begin with, so those that share are left out as ranges. Without
-    ``owners``, the keys alone.
+    Without ``owners``, the keys alone.
     """
-    mine = in_force(me.claim)
-    shared = (
-        [mode.marker for mode in Mode if not mine.conflicts(mode)] if isinstance(mine, Mode) else []
-    )
-    # A key is the marker, a dash and the id, whose digits come before the letter g.
-    starts, ends = [prefix], []
-    for marker in sorted(shared):
-        ends.append(prefix + marker.encode() + b"-")
-        starts.append(prefix + marker.encode() + b"-g")
-    ends.append(prefix_end(prefix))
     ranges = [
         pb.RangeRequest(
             key=start, range_end=end, max_create_revision=me.order - 1, keys_only=not owners
         )
-        for start, end in zip(starts, ends, strict=True)
+        for start, end in _in_the_way(prefix, me.claim)
     ]
     itself = pb.RangeRequest(key=me.key.encode("utf-8", "surrogateescape"), keys_only=not owners)
     return pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in (itself, *ranges)])
+
+
+def _in_the_way(prefix: bytes, claim: AnyClaim) -> Iterator[tuple[bytes, bytes]]:
+    """The ranges of the keys whose markers don't tell that they share with ``claim``.
+
+    Modes are told by what keys begin with, so those that share are left out as ranges.
+    """
+    mine = in_force(claim)
+    shared = (
+        [mode.marker for mode in Mode if not mine.conflicts(mode)] if isinstance(mine, Mode) else []
+    )
+    # A key is the marker, a dash and the id, whose digits come before the letter g.
+    start = prefix
+    for marker in sorted(shared):
+        yield start, prefix + marker.encode() + b"-"
+        start = prefix + marker.encode() + b"-g"
+    yield start, prefix_end(prefix)
 
 
 def behind(prefix: bytes, order: int, revision: int) -> pb.RangeRequest:
@@ -319,9 +356,13 @@ def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
     )
 
 
-def _created(key: bytes, revision: int) -> pb.Compare:
+def _created(key: bytes, revision: int, range_end: bytes = b"") -> pb.Compare:
     return pb.Compare(
-        target=pb.Compare.CREATE, result=pb.Compare.EQUAL, key=key, create_revision=revision
+        target=pb.Compare.CREATE,
+        result=pb.Compare.EQUAL,
+        key=key,
+        range_end=range_end,
+        create_revision=revision,
     )
 
 

@@ -71,7 +71,7 @@ class LocalBackend(Backend):
 
     scheme: ClassVar[str] = "local"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        reach="machine", leased=False, durable=True, ordered=True, fenced=True
+        reach="machine", leased=False, durable=True, ordered=True, fenced=True, one_step="all"
     )
     default_root: ClassVar[str] = ""
     shares_keys: ClassVar[bool] = False
@@ -123,11 +123,13 @@ class LocalBackend(Backend):
     def heartbeat(self) -> Promise[float]:
         return self._ask(self._heartbeat)
 
-    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
-        return self._ask(lambda: self._enqueue((entry,))[0], self._request_timeout)
+    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
+        return self._ask(lambda: self._enqueue((entry,), unless_blocked)[0], self._request_timeout)
 
-    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
-        return self._ask(partial(self._enqueue, entries), self._request_timeout)
+    def enqueue_all(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        return self._ask(partial(self._enqueue, entries, unless_blocked), self._request_timeout)
 
     def snapshot(
         self,
@@ -324,7 +326,7 @@ class LocalBackend(Backend):
             raise self._lose(session)
         return math.inf
 
-    def _enqueue(self, entries: Sequence[Entry]) -> tuple[Snapshot, ...]:
+    def _enqueue(self, entries: Sequence[Entry], unless_blocked: bool) -> tuple[Snapshot, ...]:
         session = self._session
         if session is None:
             raise self._lose(session)
@@ -337,12 +339,14 @@ class LocalBackend(Backend):
             for entry in entries:  # a part has gone, so the rest stands in the wrong order
                 self._withdraw(entry)
         self._published.update(entry.id for entry in entries if entry.value)
-        snapshots = add(wanted, session, self._places.__setitem__, self._own)
+        snapshots = add(wanted, session, self._places.__setitem__, self._own, unless_blocked)
         if snapshots is None:
             raise self._lose(session)
-        for snapshot in snapshots:
-            me = snapshot.contenders[-1]
-            self._own[me.key] = me
+        for entry, snapshot in zip(entries, snapshots, strict=True):
+            if (me := snapshot.find(entry.id)) is not None:
+                self._own[me.key] = me
+            else:
+                self._published.discard(entry.id)
         return snapshots
 
     def _withdraw(self, entry: Entry) -> bool:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import BackendError
+from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.lazily import Lazily
@@ -45,12 +46,16 @@ class Queue:
     def add(
         self,
         entry: Entry,
-        token: int,
+        take: Callable[[], int],
         session: LocalSession,
         note: Callable[[str, Place], None],
         own: Mapping[str, Contender],
+        unless_blocked: bool,
     ) -> Snapshot:
-        """Add a contender and read the queue. The counter must be held: see `add`."""
+        """Add a contender with the token to ``take``, and read the queue.
+
+        The counter must be held: see `add`.
+        """
         flags = os.O_RDWR | os.O_CREAT
         with Slots(self._directory, self.path, flags, self._header) as slots:
             index = slots.read()
@@ -65,6 +70,11 @@ class Queue:
             if not slots.ready or (slots.can_shrink and not index):
                 slots.begin()
             earlier = _standing(index)
+            if unless_blocked and earlier:
+                present = self._select(slots, index, None, False, own)
+                if is_blocked(present, entry):
+                    return present
+            token = take()
             slot = index.index(0) if 0 in index else len(index)
             place = Place(self.path, slot, token)
             note(entry.id, place)
@@ -189,17 +199,32 @@ def add(
     session: LocalSession,
     note: Callable[[str, Place], None],
     own: Mapping[str, Contender],
+    unless_blocked: bool = False,
 ) -> tuple[Snapshot, ...] | None:
     """Add an entry's contender to each queue, and read the queues; None if the session has died.
 
     They share a token. No other contender is added meanwhile, so of two sets one stands before the
     other in all queues. ``note`` is told where each entry's contender will stand before it stands
     there, so that it is never forgotten. Raises `Busy`. See `Queue.snapshot` for ``own``.
+    With ``unless_blocked``, nothing is added where an entry is blocked: see `Backend.enqueue`.
     """
 
     def add_all(tokens: Tokens) -> tuple[Snapshot, ...]:
-        token = tokens.take()
-        return tuple([queue.add(entry, token, session, note, own) for queue, entry in places])
+        at_once = unless_blocked and len(places) == 1
+        if unless_blocked and not at_once:  # before the first is added
+            present = tuple([queue.snapshot(own=own) for queue, _ in places])
+            if any(map(is_blocked, present, (entry for _, entry in places))):
+                return present
+        token = 0
+
+        def take() -> int:
+            nonlocal token
+            token = token or tokens.take()
+            return token
+
+        return tuple(
+            [queue.add(entry, take, session, note, own, at_once) for queue, entry in places]
+        )
 
     snapshots = session.counter.hold(add_all)
     return snapshots if session.is_alive() else None

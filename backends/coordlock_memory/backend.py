@@ -50,7 +50,7 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
 
     scheme: ClassVar[str] = "memory"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        reach="process", leased=True, durable=False, ordered=True, fenced=True
+        reach="process", leased=True, durable=False, ordered=True, fenced=True, one_step="all"
     )
 
     _services: ClassVar[weakref.WeakValueDictionary[str, MemoryService]] = (
@@ -99,8 +99,9 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
     def heartbeat(self) -> Promise[float]:
         return self._ask("heartbeat", partial(self.service.heartbeat, self._session))
 
-    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
-        return self._ask("enqueue", partial(self.service.enqueue, self._session, entry))
+    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
+        add = partial(self.service.enqueue, self._session, entry, unless_blocked=unless_blocked)
+        return self._ask("enqueue", add)
 
     def snapshot(
         self,
@@ -165,8 +166,13 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
         guards = (contender, *others)
         return self._ask("commit", partial(self.service.commit, guards, operations))
 
-    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
-        return self._ask("enqueue_all", partial(self.service.enqueue_all, self._session, entries))
+    def enqueue_all(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        add = partial(
+            self.service.enqueue_all, self._session, entries, unless_blocked=unless_blocked
+        )
+        return self._ask("enqueue_all", add)
 
     def withdraw_all(self, entries: Sequence[Entry]) -> Promise[bool]:
         return self._ask("withdraw_all", partial(self.service.withdraw_all, entries))

@@ -10,6 +10,7 @@ from typing import Literal
 
 from coordlock.backend import Expect, Listing, Operation, Put, Stored
 from coordlock.errors import Evicted, SessionLost, VersionMismatch
+from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Convertible, parse_marker
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.names import is_internal
@@ -84,10 +85,12 @@ class MemoryService:
             self._extend(session)
             return session.ttl
 
-    def enqueue(self, id: str, entry: Entry) -> Snapshot:
+    def enqueue(self, id: str, entry: Entry, *, unless_blocked: bool = False) -> Snapshot:
         """Add a contender, unless the session has it already; what the contract asks to be seen."""
         with self._lock:
             self._session(id)
+            if unless_blocked and is_blocked(present := self.snapshot(entry.queue), entry):
+                return present
             found = self._find(entry.queue, entry.id)
             gone = None
             if found is not None and found.session != id:
@@ -102,10 +105,16 @@ class MemoryService:
             self._tell([("queue", entry.queue)])
         return snapshot
 
-    def enqueue_all(self, id: str, entries: Sequence[Entry]) -> tuple[Snapshot, ...]:
+    def enqueue_all(
+        self, id: str, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> tuple[Snapshot, ...]:
         """Add a contender for each entry, unless the session has the whole set already."""
         with self._lock:
             self._session(id)
+            if unless_blocked:
+                present = tuple(self.snapshot(entry.queue) for entry in entries)
+                if any(map(is_blocked, present, entries)):
+                    return present
             there = [self._find(entry.queue, entry.id) for entry in entries]
             found = [one for one in there if one is not None and one.session == id]
             gone = []

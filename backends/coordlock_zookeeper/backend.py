@@ -159,18 +159,20 @@ class ZookeeperBackend(Backend, Transactions, EntrySets, PublishedValues, Observ
 
         return self._submit(lambda now: beat(now.session, now.queues))
 
-    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
+    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
         def unwanted(queues: SetQueues, snapshot: Snapshot) -> None:
             if (contender := snapshot.find(entry.id)) is not None:
                 queues.discard(contender.key)
 
-        return self._submit(lambda now: now.queues.enqueue(entry), unwanted)
+        return self._submit(lambda now: now.queues.enqueue(entry, unless_blocked), unwanted)
 
-    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
+    def enqueue_all(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
         def unwanted(queues: SetQueues, snapshots: tuple[Snapshot, ...]) -> None:
             queues.discard_all(entries, snapshots)
 
-        return self._submit(lambda now: now.queues.enqueue_all(entries), unwanted)
+        return self._submit(lambda now: now.queues.enqueue_all(entries, unless_blocked), unwanted)
 
     def withdraw_all(self, entries: Sequence[Entry]) -> Promise[bool]:
         return self._submit(lambda now: now.queues.withdraw_all(entries))

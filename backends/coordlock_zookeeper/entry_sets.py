@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost, TooLarge
+from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Entry, Snapshot
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, settled
@@ -32,8 +33,14 @@ _Made = tuple[list[str], Any]
 class SetQueues(Queues):
     """The queues of one client, which takes places in several of them at once."""
 
-    def enqueue_all(self, entries: Sequence[Entry]) -> Steps[tuple[Snapshot, ...]]:
+    def enqueue_all(
+        self, entries: Sequence[Entry], unless_blocked: bool = False
+    ) -> Steps[tuple[Snapshot, ...]]:
         """See `EntrySets.enqueue_all`. One round trip where the queues' nodes exist."""
+        if unless_blocked:
+            present = yield from self.look(entries)
+            if any(map(is_blocked, present, entries)):
+                return present
         again = any(entry.id in self._sent for entry in entries)
         attempt = self._adopt_all if again else self._create_all
         for _ in range(ATTEMPTS):

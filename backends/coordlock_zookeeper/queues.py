@@ -17,6 +17,7 @@ from coordlock.errors import (
     VersionMismatch,
 )
 from coordlock.log import Log
+from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_known, is_known
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, settled
@@ -89,8 +90,12 @@ class Queues:
         #: The entries that were sent, with the path of the contender where it is known.
         self._sent: dict[str, str | None] = {}
 
-    def enqueue(self, entry: Entry) -> Steps[Snapshot]:
+    def enqueue(self, entry: Entry, unless_blocked: bool = False) -> Steps[Snapshot]:
         """See `Backend.enqueue`. One round trip where the queue's node exists."""
+        if unless_blocked:
+            [present] = yield from self.look([entry])
+            if is_blocked(present, entry):
+                return present
         parent = self._path(entry.queue)
         again = entry.id in self._sent
         attempt = self._adopt if again else self._create
@@ -107,6 +112,17 @@ class Queues:
             self._forget(entry)
             attempt = self._create
         raise BackendUnavailable(SERVICE, f"{parent} is being deleted again and again")
+
+    def look(self, entries: Sequence[Entry]) -> Steps[tuple[Snapshot, ...]]:
+        """The queues of ``entries``, as they are now or later: what has left refuses nobody."""
+        paths = [self._path(entry.queue) for entry in entries]
+        synced = promise_of(self._client.sync_async(paths[0]))
+        listed = [self._child_lists.ask(path) for path in paths]
+        yield synced
+        snapshots = []
+        for entry, path, answer in zip(entries, paths, listed, strict=True):
+            snapshots.append((yield from self._read(entry.queue, path, answer)))
+        return tuple(snapshots)
 
     def _create(self, entry: Entry, parent: str, again: bool) -> Steps[Snapshot | None]:
         """Send the entry, ``again`` when an attempt was left without an answer.
@@ -240,6 +256,16 @@ class Queues:
         listed = self._child_lists.ask(parent)
         if synced is not None:
             yield synced
+        return (yield from self._read(queue, parent, listed, upto, owners))
+
+    def _read(
+        self,
+        queue: str,
+        parent: str,
+        listed: Promise[ChildList],
+        upto: Contender | None = None,
+        owners: bool = False,
+    ) -> Steps[Snapshot]:
         try:
             child_list = yield listed
         except NoNode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from coordlock.settings import Reach
 
@@ -22,6 +23,9 @@ class Capabilities:
             come, first served.
         fenced: each contender's token is greater than those of all that stood in its queue before
             it, also of those that have left.
+        one_step: which entries `Backend.enqueue` adds with ``unless_blocked`` in one step, for what
+            it costs without: "all", those with a "mode" that come alone, or "none". The kernel
+            enqueues others with ``unless_blocked`` once such a try was refused.
     """
 
     reach: Reach
@@ -29,3 +33,4 @@ class Capabilities:
     durable: bool
     ordered: bool
     fenced: bool
+    one_step: Literal["all", "mode", "none"] = "none"

@@ -107,12 +107,18 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
+    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
         """Add a contender to the end of its queue and read the queue, in one round trip.
 
         Idempotent by the entry's id: called again after its reply was lost, it finds the contender
         of the CURRENT session instead of adding a second. The snapshot holds the contender, with
         its token, and at least the ``entry.claim.window`` nearest before it.
+
+        With ``unless_blocked``, add it only where nothing in the queue is in its way, by
+        `coordlock.model.admission.is_blocked`: contenders that wait are, like those that hold.
+        Otherwise change nothing; the snapshot then lists what is in the way, and the contender is
+        not in it. A service that can't do this in one step reads first. So others may have come
+        between the two, and the snapshot, not this option, tells whether the lock is granted.
         """
 
     @abstractmethod

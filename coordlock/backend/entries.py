@@ -20,7 +20,9 @@ class EntrySets(Addition):
     """
 
     @abstractmethod
-    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
+    def enqueue_all(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
         """Add a contender for each entry, all in one step or none; what `Backend.enqueue` shows.
 
         The snapshots come in the order of ``entries``, and need not be of one moment.
@@ -36,6 +38,9 @@ class EntrySets(Addition):
 
         Fails with `BackendError` for more entries than the service takes in one step, and says how
         many it takes; then none was added.
+
+        With ``unless_blocked``, add them only where none of them is blocked in its queue, as
+        `Backend.enqueue` says. Otherwise change nothing; no snapshot shows any of them.
         """
 
     @abstractmethod

@@ -95,6 +95,8 @@ class LockRequest:
         with connected(settings) as client:
             self.say(f"connected to {settings}")
             acquire = self._acquire(client)
+            # A new process knows of no refusals, and may be one of many: a try looks first.
+            client._engine.refusals.note(self._lock(client)._claims)
             try:
                 # Only to tell whether there is something to wait for.
                 grant = self._try(acquire) if self.verbose else None

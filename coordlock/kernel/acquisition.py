@@ -20,8 +20,8 @@ from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.log import Log
-from coordlock.model.admission import blockers, mismatch, next_in_line
-from coordlock.model.claim import AnyClaim, Mode
+from coordlock.model.admission import blockers, mismatch, newcomer, next_in_line
+from coordlock.model.claim import AnyClaim, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
@@ -129,8 +129,9 @@ class _Acquisition:
         return copy(session.ended)
 
     def _queue(self, ticket: Ticket, once: bool) -> Steps[None]:
-        queues = list((yield from ticket.enqueue()))
-        if any(len(one.contenders) > 1 or one.omitted for one in queues):
+        looks = once and self._looks
+        queues = list((yield from ticket.enqueue(unless_blocked=looks)))
+        if not ticket.contenders or any(len(one.contenders) > 1 or one.omitted for one in queues):
             queues = list(map(self.engine.deduplicated, queues))
             try:
                 yield from self._turn(ticket, queues, once)
@@ -143,17 +144,35 @@ class _Acquisition:
         self.engine.grant(ticket, queues, self.caller)
         self.report.granted(ticket)
 
+    @property
+    def _looks(self) -> bool:
+        """Whether a try takes no place where it would be refused.
+
+        Otherwise pollers stand in each other's way. Where that costs a request more, it does so
+        only if such a try was refused lately.
+        """
+        one_step, claims = self.engine.backend.capabilities.one_step, self.claims.values()
+        if one_step == "all":
+            return True
+        if one_step == "mode" and len(claims) == 1 and not isinstance(next(iter(claims)), Permit):
+            return True
+        return self.engine.refusals.are_recent(self.claims)
+
     def _turn(self, ticket: Ticket, queues: list[Snapshot], once: bool) -> Steps[None]:
         """Wait until nobody is in the way of ``ticket`` in any of its ``queues``."""
         while True:
             waiting_for = []
-            for snapshot, me in zip(queues, ticket.contenders, strict=True):
+            # A try that was refused has no places; the queues tell why.
+            places = ticket.contenders or tuple(map(newcomer, ticket.entries))
+            for snapshot, me in zip(queues, places, strict=True):
                 if (other := mismatch(snapshot, me)) is not None:
                     raise (yield from self._misused(snapshot.queue, me, other))
                 waiting_for.append(blockers(snapshot, me))
             if any(waiting_for):
-                self.report.waits(ticket, queues, waiting_for)
+                self.report.waits(ticket, places, queues, waiting_for)
                 if once:
+                    refused = zip(queues, waiting_for, strict=True)
+                    self.engine.refusals.note(one.queue for one, ahead in refused if ahead)
                     yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
                     raise self.report.busy(once)
                 if ENDING.reason is not None:

@@ -23,6 +23,7 @@ from coordlock.errors import (
 from coordlock.kernel.entry_ids import EntryIds
 from coordlock.kernel.listeners import Events
 from coordlock.kernel.recovery import Recovery
+from coordlock.kernel.refusals import Refusals
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
@@ -71,6 +72,7 @@ class Engine:
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
         self.events: Final = Events(self.callbacks)
         self.recovery: Final = Recovery(self.timers)
+        self.refusals: Final = Refusals(self.clock)
         self._pid: Final = os.getpid()
         self._ids: Final = EntryIds()
         self._host: Final = os.uname().nodename

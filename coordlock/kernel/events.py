@@ -72,7 +72,7 @@ class ContenderEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class Queued(ContenderEvent):
-    """It stands in the queue, ``position`` contenders before it, and waits."""
+    """``position`` contenders stand before it: it waits or, asked once, is refused."""
 
     position: int
 

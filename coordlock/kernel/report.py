@@ -73,12 +73,13 @@ class Report:
     def waits(
         self,
         ticket: Ticket,
+        places: Iterable[Contender],
         queues: Iterable[Snapshot],
         waiting_for: Iterable[tuple[Contender, ...]],
     ) -> None:
-        """``ticket`` waits for ``waiting_for`` in its ``queues``."""
+        """``ticket``, with ``places`` in ``queues``, waits for ``waiting_for`` or is refused."""
         listeners, is_first, had_waited = self._engine.events, True, self._position is not None
-        all_places = zip(ticket.entries, ticket.contenders, queues, waiting_for, strict=True)
+        all_places = zip(ticket.entries, places, queues, waiting_for, strict=True)
         for entry, me, snapshot, ahead in all_places:
             if not ahead:
                 continue

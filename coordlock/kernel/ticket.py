@@ -24,6 +24,7 @@ from coordlock.kernel.removal import Removal
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.log import Log
+from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Snapshot, are_same
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
@@ -163,15 +164,25 @@ class Ticket:
         removal = self.removal
         return removal.done() and removal.exception() is None and not removal.result()
 
-    def enqueue(self) -> Steps[tuple[Snapshot, ...]]:
-        """Send the entries, again where no answer came; the queues with the contenders in them."""
+    def enqueue(self, *, unless_blocked: bool = False) -> Steps[tuple[Snapshot, ...]]:
+        """Send the entries, again where no answer came; the queues with the contenders in them.
+
+        With ``unless_blocked``, see `Backend.enqueue`: there are no `contenders` when the queues
+        come without them, and nothing is left to withdraw.
+        """
         try:
-            answer = yield from retried(lambda: self.unless_lost(self._send()), self._timers)
+            answer = yield from retried(
+                lambda: self.unless_lost(self._send(unless_blocked)), self._timers
+            )
         except SessionLost as error:
             self.session.gone_with(error)
             raise
         self._in_flight = _ANSWERED  # what it answered is known, and need not be kept
         snapshots = answer if isinstance(answer, tuple) else (answer,)
+        if unless_blocked and self._was_refused(snapshots):
+            if self._attempts == 1:  # else an attempt without answer may have added them
+                self._attempts = 0
+            return snapshots
         contenders = []
         for entry, snapshot in zip(self.entries, snapshots, strict=True):
             if (contender := snapshot.find(entry.id)) is None:
@@ -297,7 +308,7 @@ class Ticket:
             promise.fail(self._news)
         return promise
 
-    def _send(self) -> Promise[Any]:
+    def _send(self, unless_blocked: bool) -> Promise[Any]:
         if (ended := self.session.ended) is not None:
             return failed(copy(ended))
         with self._lock:
@@ -306,10 +317,19 @@ class Ticket:
                 return failed(self._news or ClientClosed())
             self._attempts += 1
         if len(self.entries) == 1:
-            self._in_flight = self._backend.enqueue(self.entries[0])
+            entry = self.entries[0]
+            self._in_flight = self._backend.enqueue(entry, unless_blocked=unless_blocked)
         else:
-            self._in_flight = entry_sets.of(self._backend).enqueue_all(self.entries)
+            sets = entry_sets.of(self._backend)
+            self._in_flight = sets.enqueue_all(self.entries, unless_blocked=unless_blocked)
         return self._in_flight
+
+    def _was_refused(self, snapshots: Sequence[Snapshot]) -> bool:
+        """Whether ``snapshots`` show none of the entries, and what is in their way."""
+        pairs = zip(snapshots, self.entries, strict=True)
+        if any(snapshot.find(entry.id) is not None for snapshot, entry in pairs):
+            return False
+        return any(map(is_blocked, snapshots, self.entries))
 
     def _watch(self, snapshots: Iterable[Snapshot]) -> None:
         """Watch the own contenders, from their ``snapshots`` on."""

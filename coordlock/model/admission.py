@@ -7,14 +7,23 @@ waiters of a lock, never the herd.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
-from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.contender import Contender, Entry, Snapshot
 
-__all__ = ["blockers", "holders", "mismatch", "next_in_line", "obstacles"]
+__all__ = [
+    "blockers",
+    "holders",
+    "is_blocked",
+    "mismatch",
+    "newcomer",
+    "next_in_line",
+    "obstacles",
+]
 
 
 def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
@@ -33,6 +42,23 @@ def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
         return earlier[-me.claim.of :] if len(earlier) >= me.claim.of else ()
     nearest = next((one for one in reversed(earlier) if _keeps_out(one, me)), None)
     return () if nearest is None else (nearest,)
+
+
+def newcomer(entry: Entry) -> Contender:
+    """The contender that ``entry`` would be at the end of its queue: only for this rule."""
+    return Contender(entry.id, "", entry.claim, order=sys.maxsize)
+
+
+def is_blocked(snapshot: Snapshot, entry: Entry) -> bool:
+    """Whether a contender of ``entry`` would have to wait, if it came to the queue now.
+
+    Or whether it would be refused, because the queue is in use as another kind of lock. Contenders
+    that wait are in its way like those that hold. False where a contender of ``entry`` is there.
+    """
+    if not snapshot.contenders or snapshot.find(entry.id) is not None:
+        return False
+    me = newcomer(entry)
+    return mismatch(snapshot, me) is not None or bool(blockers(snapshot, me))
 
 
 def obstacles(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:

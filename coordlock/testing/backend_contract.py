@@ -17,8 +17,9 @@ import pytest
 from coordlock.backend import Backend, SessionInfo
 from coordlock.config import configure
 from coordlock.errors import BackendUnavailable, Evicted, SessionLost
-from coordlock.model.claim import Claim, Mode, Permit
-from coordlock.model.contender import Contender, Entry, Owner, Snapshot
+from coordlock.model.admission import is_blocked
+from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode, Permit
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.testing.waiting import eventually
 
 __all__ = ["BackendContract"]
@@ -61,6 +62,17 @@ class Party:
         contender = snapshot.find(entry.id)
         assert contender is not None
         return entry, contender, snapshot
+
+    def try_to(self, queue: str, claim: AnyClaim = Mode.EX) -> tuple[Entry, Snapshot]:
+        """A new entry, and the snapshot that came when it was enqueued unless it was blocked."""
+        value = claim.encode() if isinstance(claim, Convertible) else b""
+        entry = Entry(queue, uuid.uuid4().hex, claim, OWNER, value)
+        return entry, self.backend.enqueue(entry, unless_blocked=True).result(BOUND)
+
+    def ids(self, queue: str) -> list[str]:
+        """Which contenders stand in the queue, in their order."""
+        seen = self.backend.snapshot(queue, owners=True).result(BOUND)
+        return [one.id for one in seen.contenders]
 
 
 class PartySuite:
@@ -236,6 +248,93 @@ class BackendContract(PartySuite):
         assert len(set(tokens)) == 200
         removals = [one.backend.withdraw(entry) for entry in entries]
         assert all(removal.result(BOUND) for removal in removals)
+
+    # Enqueueing unless blocked
+
+    @pytest.mark.parametrize("claim", [*Mode, Permit(1), Permit(3)], ids=str)
+    def test_an_empty_queue_blocks_nobody(self, one: Party, claim: Claim) -> None:
+        entry, snapshot = one.try_to("q", claim)
+        contender = snapshot.find(entry.id)
+        assert contender is not None
+        assert (contender.claim, one.ids("q")) == (claim, [entry.id])
+        assert contender.token is not None
+
+    @pytest.mark.parametrize("held", Mode, ids=str)
+    @pytest.mark.parametrize("wanted", Mode, ids=str)
+    def test_a_mode_is_blocked_by_what_conflicts_with_it(
+        self, one: Party, two: Party, held: Mode, wanted: Mode
+    ) -> None:
+        ahead, _, _ = two.enqueue("q", held)
+        entry, snapshot = one.try_to("q", wanted)
+        if wanted.conflicts(held):
+            assert [c.id for c in snapshot.contenders] == [ahead.id] == one.ids("q")
+        else:
+            assert snapshot.find(entry.id) is not None
+            assert one.ids("q") == [ahead.id, entry.id]
+
+    def test_who_waits_blocks_like_who_holds(self, one: Party, two: Party) -> None:
+        ahead = [two.enqueue("q", claim)[0].id for claim in (Mode.PR, Mode.EX, Mode.PR)]
+        _, snapshot = one.try_to("q", Mode.PR)
+        assert ahead[1] in [c.id for c in snapshot.contenders]
+        assert one.ids("q") == ahead
+
+    def test_who_is_blocked_sees_it_behind_however_many_that_share(
+        self, one: Party, two: Party
+    ) -> None:
+        ahead = [two.enqueue("q", claim)[0].id for claim in (Mode.EX, *[Mode.PR] * 20)]
+        entry, snapshot = one.try_to("q", Mode.PR)
+        assert is_blocked(snapshot, entry)
+        assert one.ids("q") == ahead
+
+    def test_a_permit_is_blocked_when_all_are_taken(self, one: Party, two: Party) -> None:
+        held = [two.enqueue("q", Permit(2))[0].id, one.try_to("q", Permit(2))[0].id]
+        _, snapshot = one.try_to("q", Permit(2))
+        assert [c.id for c in snapshot.contenders] == held == one.ids("q")
+
+    @pytest.mark.parametrize(
+        ("held", "wanted"), [(Permit(3), Mode.PR), (Mode.PR, Permit(3)), (Permit(2), Permit(3))]
+    )
+    def test_a_queue_of_another_kind_blocks(
+        self, one: Party, two: Party, held: Claim, wanted: Claim
+    ) -> None:
+        ahead, _, _ = two.enqueue("q", held)
+        _, snapshot = one.try_to("q", wanted)
+        assert [c.id for c in snapshot.contenders] == [ahead.id] == one.ids("q")
+
+    def test_who_was_blocked_leaves_nothing_behind(self, one: Party, two: Party) -> None:
+        ahead, _, _ = two.enqueue("q")
+        entry, _ = one.try_to("q")
+        assert one.backend.withdraw(entry).result(BOUND) is False
+        assert two.backend.withdraw(ahead).result(BOUND) is True
+        after, snapshot = one.try_to("q")
+        assert snapshot.find(after.id) is not None
+        assert one.ids("q") == [after.id]
+
+    def test_who_stands_in_the_queue_is_not_blocked_by_itself(self, one: Party, two: Party) -> None:
+        entry, first = one.try_to("q")
+        later, _, _ = two.enqueue("q")
+        mine, again = (
+            snapshot.find(entry.id)
+            for snapshot in (first, one.backend.enqueue(entry, unless_blocked=True).result(BOUND))
+        )
+        assert mine is not None
+        assert again is not None
+        assert are_same(mine, again)
+        assert one.ids("q") == [entry.id, later.id]
+
+    def test_of_many_at_once_at_least_one_stands(self, one: Party, two: Party) -> None:
+        entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(40)]
+        answers = [
+            party.backend.enqueue(entry, unless_blocked=True)
+            for party, entry in zip((one, two) * 20, entries, strict=True)
+        ]
+        for entry, answer in zip(entries, answers, strict=True):
+            snapshot = answer.result(BOUND)
+            assert snapshot.find(entry.id) is not None or is_blocked(snapshot, entry)
+        standing = one.ids("q")
+        assert standing
+        if self.backend.capabilities.one_step != "none":
+            assert len(standing) == 1
 
     # Leaving
 

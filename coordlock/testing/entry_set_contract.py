@@ -114,16 +114,45 @@ class EntrySetContract(DisturbedSuite):
         ]
         assert ids(one, "a") == [entries[0].id]
 
-    def test_a_set_whose_reply_was_lost_is_found_again(self, one: Party, two: Party) -> None:
+    def test_a_set_is_blocked_as_a_whole(self, one: Party, two: Party) -> None:
+        entries = entry_set(["a", "b", "c"])
+        ahead, _, _ = two.enqueue("b")
+        blocked = sets_of(one).enqueue_all(entries, unless_blocked=True).result(BOUND)
+        assert [[each.id for each in one.contenders] for one in blocked] == [[], [ahead.id], []]
+        assert [ids(two, queue) for queue in "abc"] == [[], [ahead.id], []]
+        two.backend.withdraw(ahead).result(BOUND)
+        free = sets_of(one).enqueue_all(entries, unless_blocked=True).result(BOUND)
+        assert [[each.id for each in one.contenders] for one in free] == [
+            [entry.id] for entry in entries
+        ]
+        sets_of(one).enqueue_all(entries, unless_blocked=True).result(BOUND)
+        assert [ids(two, queue) for queue in "abc"] == [[entry.id] for entry in entries]
+
+    @pytest.mark.parametrize("unless_blocked", [False, True])
+    def test_a_set_whose_reply_was_lost_is_found_again(
+        self, one: Party, two: Party, unless_blocked: bool
+    ) -> None:
         entries = entry_set(["a", "b"])
         self.lose_reply(one, "enqueue_all")
         with pytest.raises(BackendUnavailable):
             sets_of(one).enqueue_all(entries).result(BOUND)
         self.repeated(lambda: two.backend.snapshot("a"))
         two.enqueue("a")
-        self.repeated(lambda: sets_of(one).enqueue_all(entries))
+        self.repeated(lambda: sets_of(one).enqueue_all(entries, unless_blocked=unless_blocked))
         assert ids(two, "a")[0] == entries[0].id
         assert ids(two, "b") == [entries[1].id]
+
+    def test_a_try_whose_reply_was_lost_is_found_again(self, one: Party, two: Party) -> None:
+        [entry] = entry_set(["a"])
+        one.backend.queues().result(BOUND)
+        self.lose_reply(one, "enqueue")
+        with pytest.raises(BackendUnavailable):
+            one.backend.enqueue(entry, unless_blocked=True).result(BOUND)
+        self.repeated(lambda: two.backend.snapshot("a"))
+        two.enqueue("a")
+        again = self.repeated(lambda: one.backend.enqueue(entry, unless_blocked=True))
+        assert again.find(entry.id) is not None
+        assert ids(two, "a")[0] == entry.id
 
     def test_a_set_of_which_a_part_is_gone_is_not_adopted(self, one: Party, two: Party) -> None:
         """Behind the gap others may have been granted: what is left stands in the wrong order."""

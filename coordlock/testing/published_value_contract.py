@@ -194,6 +194,23 @@ class PublishedValueContract(DisturbedSuite):
         listed = two.backend.enqueue(later).result(BOUND).contenders
         assert then in [one.claim for one in listed]
 
+    def test_a_convertible_contender_blocks_what_its_mode_excludes(
+        self, one: Party, two: Party
+    ) -> None:
+        cases: list[tuple[Convertible, AnyClaim, bool]] = [
+            (Convertible(Mode.PR), Mode.PR, False),
+            (Convertible(Mode.PR), Mode.EX, True),
+            (Convertible(Mode.PR, Mode.EX), Mode.PR, True),
+            (Convertible(Mode.PR), Convertible(Mode.PR), False),
+            (Convertible(Mode.PR, update=True), Convertible(Mode.PR, update=True), True),
+        ]
+        for number, (claim, wanted, blocks) in enumerate(cases):
+            queue = f"q{number}"
+            ahead = enqueue(one, claim.encode(), queue, claim)
+            entry, snapshot = two.try_to(queue, wanted)
+            assert (snapshot.find(entry.id) is None) is blocks
+            assert two.ids(queue) == [ahead.id, *([] if blocks else [entry.id])]
+
     def test_a_set_of_contenders_is_told_the_claims_before_it(self, one: Party, two: Party) -> None:
         if not isinstance(two.backend, EntrySets):
             pytest.skip("this backend has no EntrySets, which are optional")

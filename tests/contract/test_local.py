@@ -45,8 +45,8 @@ class Disturbed(DisturbedSuite):
         """There is no network: the answer is thrown away."""
         request = getattr(party.backend, method)
 
-        def lost(*arguments: Any) -> Promise[Any]:
-            request(*arguments).result(30)
+        def lost(*arguments: Any, **options: Any) -> Promise[Any]:
+            request(*arguments, **options).result(30)
             delattr(party.backend, method)
             return failed(BackendUnavailable("local", "the reply was lost"))
 

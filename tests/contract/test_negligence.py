@@ -51,8 +51,17 @@ def test_a_backend_that_claims_an_order_that_it_does_not_keep_fails(root: str) -
 class Piecemeal(MemoryBackend):
     """Enqueues a set one by one, each queue's contender when its turn comes."""
 
-    def enqueue_all(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
+    def enqueue_all(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
         return resolved(tuple(self.enqueue(entry).result() for entry in entries))
+
+
+class Pushing(MemoryBackend):
+    """Enqueues whatever is in the way."""
+
+    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
+        return super().enqueue(entry)
 
 
 class Forgetful(MemoryBackend):
@@ -83,8 +92,8 @@ class Careless(MemoryBackend):
 class Restarting(MemoryBackend):
     """Gives tokens again that it has given before."""
 
-    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
-        snapshot = super().enqueue(entry).result()
+    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
+        snapshot = super().enqueue(entry, unless_blocked=unless_blocked).result()
         same = tuple(replace(one, token=7) for one in snapshot.contenders)
         return resolved(replace(snapshot, contenders=same))
 
@@ -103,6 +112,12 @@ def parties(root: str) -> Iterator[Callable[[type[MemoryBackend]], Party]]:
 
 
 Parties = Callable[[type[MemoryBackend]], Party]
+
+
+def test_a_backend_that_enqueues_what_is_blocked_fails(parties: Parties) -> None:
+    one, two = parties(Pushing), parties(Pushing)
+    with pytest.raises(AssertionError):
+        BackendContract().test_who_waits_blocks_like_who_holds(one, two)
 
 
 def test_a_backend_that_adopts_a_part_of_a_set_fails(parties: Parties) -> None:

@@ -119,7 +119,7 @@ class Disturbed(DisturbedSuite):
                 one.backend.close().result(BOUND)
 
     def lose_reply(self, party: Party, method: str) -> None:
-        operation = "setData" if method == "publish" else "multi"
+        operation = {"publish": "setData", "enqueue": "create2"}.get(method, "multi")
         # The first of a key in a new folder does nothing: it finds out that there is no folder.
         nth = 2 if method == "write" else 1
         self.proxies[party].on_request(operation, Connection.lose_reply, nth=nth)

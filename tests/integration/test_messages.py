@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -100,6 +103,58 @@ def test_an_uncontended_acquire_is_one_round_trip_and_a_release_is_one(
     releasing = wire.requests(lambda: grants.pop().release())
     assert round_trips(acquiring) == 1, acquiring
     assert sum(releasing.values()) == 1, releasing
+
+
+def test_an_uncontended_try_is_one_round_trip(wire: Wire, client: coordlock.Client) -> None:
+    lock = client.lock("orders")
+    grants: list[coordlock.Grant | None] = []
+    trying = wire.requests(lambda: grants.append(lock.try_acquire()))
+    assert grants.pop() is not None
+    assert round_trips(trying) == 1, trying
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore", "several", "read"])
+def test_a_refused_try_costs_reads_alone(wire: Wire, client: coordlock.Client, kind: str) -> None:
+    locks: dict[str, Any] = {
+        "lock": client.lock("orders"),
+        "semaphore": client.semaphore("permits", 2),
+        "several": client.multi_lock(["orders", "warm"]),
+        "read": client.read_lock("orders"),
+    }
+    with (
+        coordlock.connect(wire.direct) as other,
+        other.lock("orders"),
+        other.semaphore("permits", 2),
+        other.semaphore("permits", 2),
+    ):
+        assert locks[kind].try_acquire() is None  # from then on it looks before it takes a place
+        before = revision(other)
+        with wire.proxy.counting() as sent:
+            assert locks[kind].try_acquire() is None
+        asked = {name for name in sent.requests if name not in KEEPING_ALIVE - {"sync"}}
+        assert asked <= {"Txn", "Range", "sync", "getChildren2"}, asked
+        assert sum(sent.requests[name] for name in ("Txn", "Range", "getChildren2")) <= 2
+        # On etcd a transaction may write: it has not, for its revision counts what is written.
+        assert revision(other) == before
+
+
+def test_the_command_line_looks_before_it_takes_a_place(
+    wire: Wire, client: coordlock.Client
+) -> None:
+    command = [sys.executable, "-m", "coordlock", "run", "-n", "--url", wire.url, "orders"]
+    statuses: list[int] = []
+    with coordlock.connect(wire.direct) as other, other.lock("orders"):
+        before = revision(other)
+        run = partial(subprocess.run, [*command, "--", "true"], check=False, timeout=60)
+        sent = wire.requests(lambda: statuses.append(run().returncode))
+        assert revision(other) == before, sent
+    statuses.append(run().returncode)
+    assert statuses == [75, 0]
+
+
+def revision(client: coordlock.Client) -> int:
+    """How much was written to the queue of `orders` so far, or on etcd to any."""
+    return client._engine.backend.snapshot("orders").result(30).revision
 
 
 def test_ten_locks_at_once_are_one_round_trip_and_their_release_is_one(

@@ -73,11 +73,11 @@ def leaves_its_contenders_when_it_is_closed() -> Changes:
 def sends_again_under_another_id() -> Changes:
     send = Ticket._send
 
-    def send_anew(self: Ticket) -> Any:
+    def send_anew(self: Ticket, unless_blocked: bool) -> Any:
         if self._attempts:
             (entry,) = self.entries
             self.entries = (replace(entry, id=uuid.uuid4().hex),)  # type: ignore[misc]
-        return send(self)
+        return send(self, unless_blocked)
 
     return [(Ticket, "_send", send_anew)]
 

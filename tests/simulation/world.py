@@ -115,7 +115,7 @@ class Call(Generic[T]):
 class Party:
     """One simulated process with a client."""
 
-    def __init__(self, world: World, ttl: float, requeue: bool) -> None:
+    def __init__(self, world: World, ttl: float, requeue: bool, network: type[Network]) -> None:
         self.world = world
         self.time = world.time
         self.timers = VirtualTimers(world.time)
@@ -123,7 +123,7 @@ class Party:
         self.process = VirtualTimers(world.time)
         #: When it went on, after it had been stopped.
         self.resumed = 0.0
-        self.network = Network(world.service, ttl, self.timers)
+        self.network = network(world.service, ttl, self.timers)
         self.engine = Engine(
             self.network, Settings("memory", ttl=ttl, requeue=requeue), self.timers
         )
@@ -198,9 +198,11 @@ class World:
         self.service = MemoryService(VirtualTimers(self.time))
         self.parties: list[Party] = []
 
-    def party(self, ttl: float = TTL, *, requeue: bool = False) -> Party:
+    def party(
+        self, ttl: float = TTL, *, requeue: bool = False, network: type[Network] = Network
+    ) -> Party:
         """One more process, with a session that opens at once."""
-        party = Party(self, ttl, requeue)
+        party = Party(self, ttl, requeue, network)
         self.parties.append(party)
         return party
 

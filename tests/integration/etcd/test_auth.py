@@ -17,6 +17,7 @@ from coordlock.backend import Put
 from coordlock.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
 from coordlock.log import flush
+from coordlock.model.claim import Mode, Permit
 from coordlock.testing.backend_contract import BOUND, Listener, Party
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -74,6 +75,15 @@ def test_a_user_may_lock_below_the_root_that_is_granted(join: Join, url: str) ->
     assert party.backend.queues().result(BOUND) == ["q"]
     assert party.backend.withdraw(entry).result(BOUND)
     assert told.wait(BOUND)
+
+
+def test_a_user_may_try_with_the_same_rights(join: Join, url: str) -> None:
+    party = join(url)
+    for claim in (Mode.EX, Mode.PR, Permit(2)):
+        entry, snapshot = party.try_to(f"q {claim}", claim)
+        assert snapshot.find(entry.id) is not None
+    assert party.try_to(f"q {Mode.EX}")[1].contenders
+    assert len(party.ids(f"q {Mode.EX}")) == 1
 
 
 def test_a_wrong_password_is_refused_and_not_shown(server: EtcdServer, no_leaks: None) -> None:

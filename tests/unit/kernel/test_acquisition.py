@@ -9,7 +9,9 @@ from coordlock.errors import (
     BackendUnavailable,
     QueueMismatch,
 )
+from coordlock.grant import GrantState
 from coordlock.model.claim import Claim, Mode, Permit
+from tests.simulation.polling import TwoSteps
 from tests.simulation.world import Party, World
 from tests.unit.kernel.parties import delay, release
 
@@ -215,9 +217,77 @@ def test_trying_once_a_busy_lock_leaves_the_queue(world: World, party: Party, ot
     assert len(world.queue()) == 1
 
 
-def test_trying_once_waits_only_a_moment_for_the_removal(
+def test_a_try_that_is_refused_sends_one_request_and_nothing_else(
     world: World, party: Party, other: Party
 ) -> None:
+    held = other.held()
+    before = len(party.network.requests)
+    call = party.acquire(timeout=0)
+    world.advance(100)
+    error = call.error
+    assert isinstance(error, AcquireTimeout)
+    assert (error.position, str(error.holder)) == (1, str(held._ticket.contenders[0]))
+    assert {*party.network.requests[before:]} <= {"enqueue", "open", "heartbeat"}
+    assert party.network.requests[before:].count("enqueue") == 1
+    assert not party.engine._tickets
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_a_try_without_an_answer_that_is_refused_then_leaves_nobody_behind(
+    world: World, party: Party, other: Party, fault: Fault
+) -> None:
+    """The first attempt may take effect when the second one has been refused."""
+    party.held("x")
+    party.network.faults.inject("enqueue", fault)
+    call = party.acquire(timeout=0)
+    late = other.acquire()
+    world.advance(100)
+    assert late.done is isinstance(call.error, AcquireTimeout)
+    if not late.done:
+        release(party.grant(call.result))
+    world.advance(100)
+    assert [one.id for one in world.queue()] == [late.result.entries[0].id]
+
+
+def test_where_looking_costs_a_request_a_try_looks_once_it_was_refused(
+    world: World, other: Party
+) -> None:
+    party = world.party(network=TwoSteps)
+    party.held("x")
+    held = other.held()
+
+    def requests() -> list[str]:
+        before = len(party.network.requests)
+        call = party.acquire(timeout=0)
+        world.settle()
+        if not call.error:
+            release(party.grant(call.result))
+        asked = party.network.requests[before:]
+        assert len(world.queue()) == (0 if held.state is GrantState.RELEASED else 1)
+        return asked
+
+    assert requests() == ["enqueue", "withdraw"]
+    assert requests() == ["snapshot"]
+    release(held)
+    assert requests() == ["snapshot", "enqueue", "withdraw"]
+    for one in world.parties:
+        one.network.requests.clear()
+    world.advance(29)
+    assert "snapshot" in requests()
+    world.advance(2)
+    assert "snapshot" not in requests()
+
+
+def test_refusals_of_many_locks_are_forgotten_the_oldest_first(world: World, party: Party) -> None:
+    refusals = party.engine.refusals
+    refusals.note(f"q{number}" for number in range(2000))
+    assert not refusals.are_recent(["q0"])
+    assert refusals.are_recent(["q1999"])
+    assert refusals.are_recent(["q0", "q1500"])
+
+
+def test_trying_once_waits_only_a_moment_for_the_removal(world: World, other: Party) -> None:
+    party = world.party(network=TwoSteps)
     other.held()
     party.held("x")
     party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 20)
@@ -250,8 +320,9 @@ def test_a_silent_service_is_an_error_without_a_cycle_of_causes(world: World, pa
 
 
 def test_trying_once_says_busy_when_the_deadline_comes_during_the_removal(
-    world: World, party: Party, other: Party
+    world: World, other: Party
 ) -> None:
+    party = world.party(network=TwoSteps)
     other.held()
     party.held("x")
     delay(party, seconds=4.8)
@@ -304,11 +375,12 @@ def test_a_failed_session_leaves_nothing_behind(world: World, party: Party) -> N
     ],
     ids=str,
 )
+@pytest.mark.parametrize("timeout", [0, None])
 def test_a_queue_of_another_kind_is_refused_and_left(
-    world: World, party: Party, other: Party, held: Claim, wanted: Claim
+    world: World, party: Party, other: Party, held: Claim, wanted: Claim, timeout: float | None
 ) -> None:
     other.held("q", held)
-    call = party.acquire("q", wanted)
+    call = party.acquire("q", wanted, timeout)
     world.settle()
     error = call.error
     assert isinstance(error, QueueMismatch)

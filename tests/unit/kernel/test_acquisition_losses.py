@@ -126,7 +126,7 @@ def test_a_contender_that_is_gone_when_the_queue_is_read_was_evicted(
     monkeypatch.setattr(
         party.engine.backend,
         "enqueue",
-        lambda entry: resolved(replace(real(entry).result(0), contenders=())),
+        lambda entry, **how: resolved(replace(real(entry, **how).result(0), contenders=())),
     )
     call = party.acquire()
     world.settle()

@@ -69,6 +69,15 @@ def test_a_waiter_is_queued_and_leaves_without_a_grant(
     assert not left.was_granted
 
 
+def test_a_try_that_is_refused_is_told_like_a_wait_of_no_time(
+    service: Service, client: Client, told: list[Event]
+) -> None:
+    with service.client() as other, other.lock("q"):
+        assert client.lock("q").try_acquire() is None
+    eventually(lambda: len(told) == 2)
+    assert kinds(told) == [Queued, Left]
+
+
 def test_a_session_that_ends_takes_its_grants_along_and_another_is_opened(
     service: Service, client: Client, told: list[Event]
 ) -> None:

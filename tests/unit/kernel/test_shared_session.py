@@ -55,8 +55,8 @@ class Given(MemoryBackend):
         super().heartbeat().add_done_callback(answered)
         return granted
 
-    def enqueue(self, entry: Entry) -> Promise[Snapshot]:
-        answer = super().enqueue(entry)
+    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
+        answer = super().enqueue(entry, unless_blocked=unless_blocked)
         self.was_asked = True
         return answer
 
@@ -161,7 +161,8 @@ def test_a_request_that_takes_effect_after_closing_leaves_nobody(
 ) -> None:
     done: list[Snapshot] = []
     enqueue = given.service.enqueue
-    monkeypatch.setattr(given.service, "enqueue", lambda *what: done.append(enqueue(*what)))
+    late = lambda *what, **how: done.append(enqueue(*what, **how))  # noqa: E731
+    monkeypatch.setattr(given.service, "enqueue", late)
     given.faults.inject("enqueue", Fault.LATE)
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(client.lock("q").acquire)

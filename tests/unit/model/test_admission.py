@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock.model.admission import blockers, holders, mismatch, next_in_line
+from coordlock.model.admission import blockers, holders, is_blocked, mismatch, next_in_line
 from coordlock.model.claim import AnyClaim, Claim, Mode, Permit
-from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 
 #: Row: held, column: asked for; the published table of the VMS lock manager.
 TABLE = """
@@ -54,6 +54,24 @@ permits: st.SearchStrategy[list[Claim]] = st.integers(1, 5).flatmap(
     lambda n: st.lists(st.just(Permit(n)), min_size=1, max_size=14)
 )
 claims = modes | permits
+
+
+@given(claims, st.data())
+def test_who_would_come_is_blocked_where_it_would_have_to_wait(
+    standing: list[Claim], data: st.DataObject
+) -> None:
+    entry = Entry("q", "new", data.draw(st.sampled_from(standing)), Owner("h", 1))
+    snapshot = queue(standing)
+    me = replace(contender(len(standing) + 1, entry.claim), id=entry.id)
+    there = replace(snapshot, contenders=(*snapshot.contenders, me))
+    assert is_blocked(snapshot, entry) is bool(blockers(there, me))
+    assert not is_blocked(there, entry)
+    assert not is_blocked(queue([]), entry)
+
+
+@pytest.mark.parametrize(("standing", "asked"), [(Permit(2), Permit(3)), (Mode.NL, Permit(2))])
+def test_a_queue_of_another_kind_blocks(standing: Claim, asked: Claim) -> None:
+    assert is_blocked(queue([standing]), Entry("q", "new", asked, Owner("h", 1)))
 
 
 @pytest.mark.parametrize("held", Mode)

@@ -1,0 +1,47 @@
+"""Which locks have refused a try lately: the next try looks before it takes a place.
+
+A try that enqueues in order to look stands in the way of the next one until it has withdrawn. So
+pollers that do nothing else refuse each other a lock that nobody holds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+from coordlock.runtime.clock import Clock
+
+__all__ = ["Refusals"]
+
+#: For how many seconds a refusal is remembered: programs that poll less often do not collide.
+_LATELY: Final = 30.0
+#: How many queues are remembered at most.
+_MOST: Final = 1024
+
+
+class Refusals:
+    """The queues of one client whose tries were refused, the latest last."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock: Final = clock
+        # Reentrant, because a signal handler may try a lock.
+        self._lock: Final = threading.RLock()
+        self._times: Final[dict[str, float]] = {}
+
+    def note(self, queues: Iterable[str]) -> None:
+        """A try was refused for what is in ``queues``, or is likely to be."""
+        now = self._clock.now()
+        with self._lock:
+            for queue in queues:
+                self._times.pop(queue, None)
+                self._times[queue] = now
+            for queue in list(self._times)[:-_MOST]:
+                del self._times[queue]
+
+    def are_recent(self, queues: Iterable[str]) -> bool:
+        """Whether a try was refused lately for what is in any of ``queues``."""
+        if not self._times:
+            return False
+        since = self._clock.now() - _LATELY
+        return any(self._times.get(queue, since) > since for queue in queues)
