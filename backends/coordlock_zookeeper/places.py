@@ -33,7 +33,7 @@ from coordlock_zookeeper import nodes
 from coordlock_zookeeper.contenders import Described
 from coordlock_zookeeper.transactions import stored
 
-__all__ = ["FolderPlace", "KeyPlace", "Need", "Place", "QueuePlace"]
+__all__ = ["FolderPlace", "KeyPlace", "Need", "Place", "QueuePlace", "is_spent"]
 
 State = TypeVar("State", Snapshot, Listing)
 Part = TypeVar("Part")
@@ -288,7 +288,7 @@ class _Parent(Place[State], Generic[State, Part]):
         return self._selected(() if found is None else found[0])
 
     def _since(self, stat: Any) -> int:
-        return self._newest if _is_spent(stat) else int(stat.pzxid)
+        return self._newest if is_spent(stat) else int(stat.pzxid)
 
     @abstractmethod
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
@@ -354,7 +354,7 @@ class QueuePlace(_Parent[Snapshot, Contender]):
         return self._described(nodes.contender(self.path, name), data, stat)
 
 
-def _is_spent(stat: Any) -> bool:
+def is_spent(stat: Any) -> bool:
     """Whether the counter of a node's children is at its end: then ``pzxid`` misses new children.
 
     The stat tells twice the counter less the children, in 32 bits.

@@ -111,6 +111,7 @@ def test_a_queue_whose_values_change_without_a_pause_is_shown(
         thread.join()
     left, last = iter(history), None
     for view in views.all:
+        assert view.state is not None
         versions = {one.id: one.version for one in view.state.contenders}
         assert versions == last or versions in left
         last = versions
