@@ -109,8 +109,6 @@ class Server:
                 czxid=born,
                 mzxid=changed,
                 pzxid=self.parents[need.path],
-                numChildren=len(names),
-                cversion=(-2 if self.is_spent else 200) - len(names),
                 ephemeralOwner=1,
             )
             found = {"data": (data, stat), "children": (names, stat), "existence": stat}[need.kind]
@@ -119,7 +117,7 @@ class Server:
 
 def stat(changed: int) -> SimpleNamespace:
     """Of a node that transaction ``changed`` has written."""
-    return SimpleNamespace(version=0, mzxid=changed, pzxid=changed, cversion=0, numChildren=0)
+    return SimpleNamespace(version=0, mzxid=changed, pzxid=changed)
 
 
 def listing(nodes: dict[str, Node], where: str) -> dict[str, Stored]:
