@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +18,8 @@ from coordlock.backend import Listing, Observation, Put, View
 from coordlock.model.claim import Mode
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from testbed.servers.zookeeper import ZooKeeper
+from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 from tests.integration.zookeeper.conftest import BOUND, Parties
 from tests.integration.zookeeper.history import History, Writer, check
 
@@ -38,8 +42,12 @@ def folder(root: str) -> str:
 
 @pytest.fixture
 def writer(parties: Parties, zookeeper: ZooKeeper, root: str, folder: str) -> Writer:
-    """One that writes some of the keys of the folder without a pause; all of them are there."""
-    backend = parties(zookeeper.url_for(root), opened=False).backend
+    """One that writes some of the keys of the folder without a pause."""
+    return steady(parties(zookeeper.url_for(root), opened=False).backend, folder)
+
+
+def steady(backend: ZookeeperBackend, folder: str) -> Writer:
+    """A writer of ``folder``, all of whose keys are there."""
     writer = Writer(backend, folder, random.Random(1), names=NAMES, steady=True)
     revision = backend.write([Put(folder + name, b"") for name in NAMES]).result(BOUND)
     writer.writes[revision] = 0.0, {folder + name: b"" for name in NAMES}
@@ -67,9 +75,31 @@ def test_a_folder_that_is_written_without_a_pause_is_shown(
     far: ZookeeperBackend, writer: Writer, folder: str
 ) -> None:
     with writer:
-        views = Views(lambda news: far.follow(folder, news))
+        views = Views(partial(far.follow, folder))
         eventually(lambda: len(views.revisions) >= 10, "ten views", within=2 * BOUND)
     check(views.all, History(writer))
+
+
+@pytest.mark.faults
+def test_leader_and_followers_show_states_of_the_one_history(
+    tmp_path: Path, parties: Parties, root: str, folder: str
+) -> None:
+    with ZooKeeperEnsemble(tmp_path) as ensemble, ExitStack() as stack:
+        backend = parties(ensemble.leader().url_for(root), opened=False).backend
+        writer = steady(backend, folder)
+        views: list[Views] = []
+        with writer:
+            for member in ensemble.members:
+                proxy = stack.enter_context(FaultProxy(member.host, member.port, ZooKeeperFrames))
+                proxy.delay(0.005)
+                url = f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=6s"
+                observer = parties(url, opened=False).backend
+                views.append(Views(partial(observer.follow, folder)))
+            eventually(
+                lambda: all(len(one.revisions) >= 10 for one in views), "views", within=2 * BOUND
+            )
+        for one in views:
+            check(one.all, History(writer))
 
 
 def test_a_folder_that_is_written_without_a_pause_is_read(
@@ -101,7 +131,7 @@ def test_a_queue_whose_values_change_without_a_pause_is_shown(
             now[id] += 1
             history.append(now)
 
-    views = Views(lambda news: far.observe("q", news))
+    views = Views(partial(far.observe, "q"))
     thread = threading.Thread(target=publish)
     thread.start()
     try:
@@ -120,7 +150,7 @@ def test_a_queue_whose_values_change_without_a_pause_is_shown(
 def test_what_changes_faster_than_it_can_be_read_is_in_doubt(
     far: ZookeeperBackend, writer: Writer, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    views = Views(lambda news: far.follow(folder, news))
+    views = Views(partial(far.follow, folder))
     eventually(lambda: views.revisions)
     with writer:
         with monkeypatch.context() as fault:
