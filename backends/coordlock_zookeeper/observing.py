@@ -1,8 +1,9 @@
 """Observations of data and queues: what is asked for, when, and when it is in doubt.
 
-Each place is read by requests that leave watches, until it is complete: see `places`. A change
-costs an event and what it takes to read again what has changed. Whatever else may have hidden a
-change puts all places in doubt, and they are read anew: a connection that was lost, or is silent.
+Each place is read by requests that leave watches, until it is complete, and shown whenever answers
+prove a state: see `places`. A change costs an event and what it takes to read again what has
+changed. Whatever else may have hidden a change puts all places in doubt, and they are read anew: a
+connection that was lost, or is silent.
 
 How long ago all was certainly told: a connection on which nothing comes looks the same whether
 nothing changes, the server lags or nobody is there. So now and then the client looks: it sends a
