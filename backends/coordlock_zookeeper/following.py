@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from coordlock.backend import Listing
 from coordlock.errors import BackendUnavailable, CoordlockError
@@ -13,7 +13,7 @@ from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import SERVICE
 from coordlock_zookeeper.places import Place
 
-__all__ = ["Following", "Observer", "Reader"]
+__all__ = ["Following", "Look", "Observer", "Reader"]
 
 log = Log("coordlock.zookeeper")
 
@@ -31,6 +31,18 @@ class Observer(Protocol):
 
     def end(self, error: CoordlockError, since: float, /) -> None:
         """Nothing more comes."""
+
+
+class Look(NamedTuple):
+    """A transaction that changes nothing, and was answered.
+
+    Attributes:
+        began: when it was sent.
+        zxid: its number; what had happened when it was sent has smaller ones.
+    """
+
+    began: float
+    zxid: int
 
 
 class Reader(Generic[State]):
@@ -81,28 +93,37 @@ class Following:
         if self.state is not None:
             _call(lambda: observer.show(self.state))
 
-    def show(self, zxid: int, told: float) -> None:
-        """The place is complete: show it. All was told that had happened by the moment ``told``."""
-        self.state, self._since = self.place.state(zxid), told
-        self._tell(lambda one: one.show(self.state))
+    def show(self, state: Any, looks: Sequence[Look]) -> None:
+        """Show ``state``, the newest that is proven: it shows what had happened before `Look`s."""
+        self.state = state
+        for look in looks:
+            if look.zxid <= state.revision:
+                self._since = max(self._since, look.began)
+        self._tell(lambda one: one.show(state))
 
-    def told(self, told: float) -> None:
-        """All was told that had happened by the moment ``told``.
+    def looked(self, began: float, late: float) -> None:
+        """A look that ``began`` then was answered, behind the events of all that was before it.
 
-        What was told may have yet to be read. Then the state is as old as it was before.
+        What they told may have yet to be read. Then the state is as old as it was before: in doubt
+        if it shows nothing from after the moment ``late``, as it changes faster than it is read.
         """
-        if self.state is not None and self.place.is_complete:
-            self._since = told
+        if self.place.is_complete:
+            self._since = began
+        elif self.state is not None and self._since <= late:
+            self._doubt()
 
     def doubt(self) -> None:
         """The state may not be the newest any more, and no answer counts that is yet to come."""
         self.begin()
-        self.state = None
-        self._tell(lambda one: one.doubt(self._since))
+        self._doubt()
 
     def end(self, error: CoordlockError) -> None:
         """End all observations, because of ``error``."""
         self._tell(lambda one: one.end(error, self._since))
+
+    def _doubt(self) -> None:
+        self.state = None
+        self._tell(lambda one: one.doubt(self._since))
 
     def _tell(self, tell: Callable[[Observer], None]) -> None:
         for observer in self.observers.copy():

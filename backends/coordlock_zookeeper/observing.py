@@ -1,8 +1,9 @@
 """Observations of data and queues: what is asked for, when, and when it is in doubt.
 
-Each place is read by requests that leave watches, until it is complete: see `places`. A change
-costs an event and what it takes to read again what has changed. Whatever else may have hidden a
-change puts all places in doubt, and they are read anew: a connection that was lost, or is silent.
+Each place is read by requests that leave watches, until it is complete, and shown whenever answers
+prove a state: see `places`. A change costs an event and what it takes to read again what has
+changed. Whatever else may have hidden a change puts all places in doubt, and they are read anew: a
+connection that was lost, or is silent.
 
 How long ago all was certainly told: a connection on which nothing comes looks the same whether
 nothing changes, the server lags or nobody is there. So now and then the client looks: it sends a
@@ -14,6 +15,7 @@ replaced without knowing it yet answers that, too.)
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -37,7 +39,7 @@ from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.answers import Dated, ask, full
 from coordlock_zookeeper.errors import SERVICE
-from coordlock_zookeeper.following import Following, Observer, Reader
+from coordlock_zookeeper.following import Following, Look, Observer, Reader
 from coordlock_zookeeper.line import Line
 from coordlock_zookeeper.places import Need, Place
 from coordlock_zookeeper.session import ZookeeperSession
@@ -70,10 +72,11 @@ class Observations:
         #: Where there is a connection.
         self._session: ZookeeperSession | None = None
         self._interval = 0.0
-        #: When the look began that is not answered; that was last; and up to when all was told.
+        #: When the look began that is not answered, and that was last.
         self._looking: float | None = None
         self._looked = 0.0
-        self._told = 0.0
+        #: The last that were answered, by whichever server.
+        self._looks: deque[Look] = deque(maxlen=2)
         #: Counts connections.
         self._turn = 0
         self._is_silent = False
@@ -224,11 +227,13 @@ class Observations:
         error = answer.exception()
         if error is None:
             found, zxid = answer.result()
-            following.place.take(need, found)
-            if following.place.is_complete:
-                following.show(zxid, self._told)
-            else:
+            following.place.take(need, found, zxid)
+            if (state := following.place.advance()) is None:
                 self._go_on(following)
+            else:
+                following.show(state, self._looks)
+                # Behind what readers do, who need no more.
+                self._do(self._retry, following, following.turn)
         elif isinstance(error, (BackendUnavailable, SessionLost)):
             following.begin()
             self._later(_PAUSE, partial(self._retry, following, following.turn))
@@ -277,9 +282,9 @@ class Observations:
         if answer.exception() is not None:
             self._doubt_all()  # the next look may be answered
             return
-        self._told = began
+        self._looks.append(Look(began, answer.result()[1]))
         for following in self._followings.values():
-            following.told(began)
+            following.looked(began, began - 2 * self._interval)
         if self._is_silent:
             self._is_silent = False
             self._begin_all()

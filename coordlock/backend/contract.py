@@ -173,7 +173,10 @@ class Backend(ABC):
 
     @abstractmethod
     def queues(self) -> Promise[list[str]]:
-        """The names of the queues under the root that may have contenders, in any order."""
+        """The names of the queues under the root that have contenders, in any order.
+
+        Also of those that this client may not read.
+        """
 
     @abstractmethod
     def evict(self, contender: Contender) -> Promise[bool]:

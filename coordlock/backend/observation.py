@@ -58,9 +58,12 @@ class Observation(Generic[S]):
       connections, states that the service no longer tells (compaction) and new sessions, until
       `cancel`, the backend's `close`, or an error that no repetition mends, such as
       `AuthenticationFailed`.
+    * What changes all the time is shown, too, if not every state.
     * When a connection is lost or silent, ``stale_since`` says so, at the latest when a session
       with such a connection would be in doubt. It is not later than the last moment at which the
       service certainly told all changes. It is None again only when the whole state was read anew.
+      A backend that reads a state in parts says it, too, when these change faster than it can read
+      them, until it has read a state.
 
     ``news`` is called from any thread. It must neither block nor raise. After `cancel`, only a call
     that was under way may still come.

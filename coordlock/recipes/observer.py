@@ -61,7 +61,8 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
     def stale_for(self) -> float | None:
         """Since how many seconds a change may have been missed; None while all are told.
 
-        While the service is not heard, before the first state, and once this is closed.
+        While the service is not heard, while what is observed changes faster than it can be read,
+        before the first state, and once this is closed.
         """
         since = self._observation.view.stale_since
         if since is None:

@@ -237,6 +237,16 @@ class BackendContract(PartySuite):
         assert len(one.backend.snapshot("a").result(BOUND).contenders) == 1
         assert {"a", "a/b", "b"} <= set(one.backend.queues().result(BOUND))
 
+    def test_a_queue_that_all_have_left_is_not_listed(self, one: Party, two: Party) -> None:
+        entries = [(party, party.enqueue("left")[0]) for party in (one, two)]
+        one.enqueue("there")
+        for party, entry in entries:
+            assert "left" in two.backend.queues().result(BOUND)
+            assert party.backend.withdraw(entry).result(BOUND) is True
+        listed = two.backend.queues().result(BOUND)
+        assert "left" not in listed
+        assert "there" in listed
+
     def test_many_requests_at_a_time_are_all_answered(self, one: Party) -> None:
         entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(200)]
         futures = [one.backend.enqueue(entry) for entry in entries]

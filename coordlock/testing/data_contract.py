@@ -164,6 +164,41 @@ class DataContract(DisturbedSuite):
         assert numbers == sorted(numbers)
         observed.cancel()
 
+    def test_what_is_written_without_a_pause_is_shown_and_read(
+        self, one: Party, two: Party, folder: str
+    ) -> None:
+        """Pairs of keys are written as a whole by several threads, and seen as a whole."""
+        pairs = [(f"{folder}{name}0", f"{folder}{name}1") for name in "abcdefghij"]
+        ended = threading.Event()
+        seen: dict[int, Listing] = {}
+
+        def write(mine: list[tuple[str, str]]) -> None:
+            while not ended.is_set():
+                for pair in mine:
+                    value = uuid.uuid4().bytes
+                    data_of(one).write([Put(key, value) for key in pair]).result(BOUND)
+
+        def has_seen_several() -> bool:
+            if (state := observed.view.state) is not None and state.values:
+                seen[state.revision] = state
+            return len(seen) >= 5
+
+        with ThreadPoolExecutor(5) as pool:
+            observed = data_of(two).follow(folder, lambda: None)
+            writers = [pool.submit(write, pairs[start::5]) for start in range(5)]
+            try:
+                eventually(has_seen_several, within=2 * BOUND)
+                for _ in range(5):
+                    listing = data_of(two).read(folder).result(BOUND)
+                    seen[listing.revision] = listing
+            finally:
+                ended.set()
+        assert [writer.exception() for writer in writers] == [None] * 5
+        for state in seen.values():
+            for first, second in pairs:
+                assert state.values.get(first) == state.values.get(second)
+        observed.cancel()
+
     def test_a_follower_that_was_cut_off_sees_what_is_then_there(
         self, one: Party, two: Party, folder: str
     ) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from kazoo.security import make_digest_acl
 
 from coordlock.model.claim import Mode, Permit
 from coordlock.testing.connection import Connection
@@ -219,3 +220,24 @@ def test_queues_are_listed_by_their_names(
         party.enqueue(name)
     kazoo.create(f"{root}/not%an%escape")
     assert sorted(party.backend.queues().result(BOUND)) == sorted(names)
+
+
+def test_a_queue_is_listed_while_it_has_contenders(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root, token="sequence"))  # such nodes stay for good
+    entries = [party.enqueue(name)[0] for name in ("left", "there")]
+    kazoo.create(f"{root}/none/at all", makepath=True)
+    assert sorted(party.backend.queues().result(BOUND)) == ["left", "there"]
+    assert party.backend.withdraw(entries[0]).result(BOUND)
+    assert party.backend.queues().result(BOUND) == ["there"]
+    assert kazoo.exists(f"{root}/left")
+
+
+def test_a_queue_that_may_not_be_read_is_listed(
+    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(zookeeper.url_for(root))
+    kazoo.ensure_path(root)
+    kazoo.create(f"{root}/secret", acl=[make_digest_acl("somebody", "else", all=True)])
+    assert party.backend.queues().result(BOUND) == ["secret"]

@@ -12,6 +12,7 @@ from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
 from tests.integration.zookeeper.counter import set_counter
 
 LAST = 2**31 - 1
+QUEUES = ("server", "heals", "busy", "tokens", "overlap", "first", "second", "stat")
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +20,9 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """A server with queues below /x that have two sequences left before the last."""
     with ZooKeeperServer(tmp_path_factory.mktemp("old"), container_check=600_000) as server:
         with server.kazoo() as kazoo:
-            for name in ("server", "heals", "busy", "tokens", "overlap", "first", "second"):
+            for name in QUEUES:
                 kazoo.ensure_path(f"/x/{name}")
-        for name in ("server", "heals", "busy", "tokens", "overlap", "first", "second"):
+        for name in QUEUES:
             set_counter(server, f"/x/{name}", LAST - 2)
         yield server
 
@@ -34,6 +35,20 @@ def test_the_server_repeats_the_last_sequence(old: ZooKeeperServer) -> None:
             for number in range(5)
         ]
     assert [int(name.rpartition("_")[2]) for name in names] == [LAST - 2, LAST - 1, *[LAST] * 3]
+
+
+def test_the_stat_of_the_node_above_misses_new_children_then(old: ZooKeeperServer) -> None:
+    """Why what proves a list needs the stats of the nodes that it names, too."""
+    with old.kazoo() as kazoo:
+        stats = []
+        for number in range(5):
+            kazoo.create(f"/x/stat/{number}-", sequence=True)
+            stats.append(kazoo.get_children("/x/stat", include_data=True)[1])
+        changed = [stat.pzxid for stat in stats]
+        assert changed == [changed[0], *[changed[1]] * 4]
+        kazoo.delete(f"/x/stat/0-{LAST - 2}")
+        _, stat = kazoo.get_children("/x/stat", include_data=True)
+    assert stat.pzxid > changed[-1]
 
 
 def test_a_queue_that_has_drained_starts_again(old: ZooKeeperServer, parties: Parties) -> None:

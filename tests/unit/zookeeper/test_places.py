@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from coordlock_zookeeper.contenders import Described
-from coordlock_zookeeper.following import Following, Reader
+from coordlock_zookeeper.following import Following, Look, Reader
 from coordlock_zookeeper.places import FolderPlace, KeyPlace, Need, Place, QueuePlace
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -23,13 +25,28 @@ from coordlock.runtime.promise import Promise
 Message = tuple[str, str] | tuple[Need, Any, int]
 
 
-class Server:
-    """A tree, the watches of one client, and what is on the way to it, in its order."""
+class Node(NamedTuple):
+    """The data, its version, and the transactions that made the node and that wrote it last."""
 
-    def __init__(self) -> None:
+    data: bytes | None
+    version: int
+    born: int
+    changed: int
+
+
+class Server:
+    """A tree, the watches of one client, and what is on the way to it, in its order.
+
+    Where ``is_spent``, the counters of children are at their end: new ones leave no trace in the
+    ``pzxid`` of the node above.
+    """
+
+    def __init__(self, *, is_spent: bool = False) -> None:
+        self.is_spent = is_spent
         self.zxid = 1
-        #: By path: the data, its version, and the transaction that made the node.
-        self.nodes: dict[str, tuple[bytes | None, int, int]] = {}
+        self.nodes: dict[str, Node] = {}
+        #: By path, which transaction changed the children last.
+        self.parents: dict[str, int] = {}
         #: The nodes after each transaction.
         self.history = [dict(self.nodes)] * 2
         self.sent: deque[Message] = deque()
@@ -50,9 +67,13 @@ class Server:
         parent = path.rpartition("/")[0]
         if parent and parent not in self.nodes:
             self._put(parent, None)
-        _, version, born = self.nodes.get(path, (None, -1, self.zxid))
-        self.nodes[path] = (data, version + 1, born)
+        _, version, born, _ = self.nodes.get(path, (None, -1, self.zxid, 0))
+        self.nodes[path] = Node(data, version + 1, born, self.zxid)
         is_new = version == -1
+        if is_new:
+            self.parents[path] = self.zxid
+            if not self.is_spent:
+                self.parents[parent] = self.zxid
         self._fire(self._data, path, EventType.CREATED if is_new else EventType.CHANGED)
         if is_new:
             self._fire(self._children, parent, EventType.CHILD)
@@ -62,6 +83,7 @@ class Server:
             if below in self.nodes:
                 self._delete(below)
         if self.nodes.pop(path, None) is not None:
+            self.parents[path.rpartition("/")[0]] = self.zxid
             if {path} & (self._data | self._children):
                 self._data.add(path)
                 self._children.discard(path)
@@ -79,22 +101,33 @@ class Server:
         if need.path in self.nodes or need.kind == "existence":
             (self._children if need.kind == "children" else self._data).add(need.path)
         if need.path in self.nodes:
-            data, version, born = self.nodes[need.path]
-            stat = SimpleNamespace(version=version, czxid=born, ephemeralOwner=1)
+            data, version, born, changed = self.nodes[need.path]
             below = [one for one in self.nodes if one.rpartition("/")[0] == need.path]
             names = [one.rpartition("/")[2] for one in reversed(below)]
+            stat = SimpleNamespace(
+                version=version,
+                czxid=born,
+                mzxid=changed,
+                pzxid=self.parents[need.path],
+                ephemeralOwner=1,
+            )
             found = {"data": (data, stat), "children": (names, stat), "existence": stat}[need.kind]
         self.sent.append((need, found, self.zxid))
 
 
-def listing(nodes: dict[str, tuple[bytes | None, int, int]], where: str) -> dict[str, Stored]:
+def stat(changed: int) -> SimpleNamespace:
+    """Of a node that transaction ``changed`` has written."""
+    return SimpleNamespace(version=0, mzxid=changed, pzxid=changed)
+
+
+def listing(nodes: dict[str, Node], where: str) -> dict[str, Stored]:
     def is_there(path: str) -> bool:
         return path.rpartition("/")[0] + "/" == where if where.endswith("/") else path == where
 
     return {
-        path: Stored(data, version + 1)
-        for path, (data, version, _) in sorted(nodes.items())
-        if data is not None and is_there(path)
+        path: Stored(node.data, node.version + 1)
+        for path, node in sorted(nodes.items())
+        if node.data is not None and is_there(path)
     }
 
 
@@ -116,15 +149,16 @@ steps = st.lists(
 class Client:
     """Asks for what the place needs, and looks at what it shows."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, *, is_spent: bool = False) -> None:
         self.where = where
-        self.server = Server()
+        self.server = Server(is_spent=is_spent)
         self.place: Place[Any]
         if where == "queue":
             self.place = QueuePlace("q", "/q", Described("czxid"))
         else:
             self.place = FolderPlace(where) if where.endswith("/") else KeyPlace(where)
-        self.shown = 0
+        #: The revision of each state that was shown.
+        self.shown: list[int] = []
         self._asked = deque(self.place.needs())
 
     def answer(self) -> None:
@@ -140,18 +174,27 @@ class Client:
         if len(message) == 2:
             self.place.fired(*message)
         else:
-            need, found, zxid = message
-            self.place.take(need, found)
-            if self.place.is_complete:
-                self._look(zxid)
+            self.place.take(*message)
+            if (state := self.place.advance()) is not None:
+                self._look(state)
         self._asked.extend(self.place.needs())
 
     def restart(self) -> None:
         """Over a new connection, which has no watches."""
-        before, self.server = self.server, Server()
-        self.server.__dict__.update(zxid=before.zxid, nodes=before.nodes, history=before.history)
+        before, self.server = self.server, Server(is_spent=self.server.is_spent)
+        kept = {one: getattr(before, one) for one in ("zxid", "nodes", "parents", "history")}
+        self.server.__dict__.update(kept)
         self.place.restart()
+        self.shown.clear()
         self._asked = deque(self.place.needs())
+
+    def turn(self, between: Callable[[], object]) -> None:
+        """What was asked is answered, with something ``between``, and all of it is taken."""
+        for _ in range(len(self._asked)):
+            self.answer()
+            between()
+        while self.server.sent:
+            self.take()
 
     def settle(self) -> None:
         """Nothing happens any more but that what was asked is answered."""
@@ -159,56 +202,130 @@ class Client:
             self.take()
             self.answer()
         assert self.place.is_complete
-        self._look(self.server.zxid)
+        assert self._state_of(self.server.history[self.shown[-1]]) == self._state_of(
+            self.server.nodes
+        )
 
-    def _look(self, zxid: int) -> None:
-        self.shown += 1
-        state, then = self.place.state(zxid), self.server.history[zxid]
-        assert state.revision == zxid
-        if isinstance(state, Snapshot):
-            there = sorted(one for one in then if one.startswith("/q/") and "__nl__" in one)
-            assert [one.key for one in state.contenders] == there
-            assert [one.version for one in state.contenders] == [then[one][1] + 1 for one in there]
-            assert [one.token for one in state.contenders] == [then[one][2] for one in there]
-        else:
-            assert dict(state.values) == listing(then, self.where)
+    def _look(self, state: Snapshot | Listing) -> None:
+        assert state.revision > max(self.shown, default=0)
+        self.shown.append(state.revision)
+        shown: Any = (
+            dict(state.values)
+            if isinstance(state, Listing)
+            else [(one.key, one.version, one.token) for one in state.contenders]
+        )
+        assert shown == self._state_of(self.server.history[state.revision])
+
+    def _state_of(self, nodes: dict[str, Node]) -> object:
+        """What the place would be if these were the nodes."""
+        if self.where != "queue":
+            return listing(nodes, self.where)
+        contenders = sorted(one for one in nodes if one.startswith("/q/") and "__nl__" in one)
+        return [(one, nodes[one].version + 1, nodes[one].born) for one in contenders]
 
 
 @pytest.mark.parametrize("where", ["/q/", "/q/a", "/q/a/", "queue"])
-@given(steps=steps)
+@given(steps=steps, is_spent=st.booleans())
 @settings(max_examples=400, deadline=None)
-def test_whatever_is_shown_is_the_state_of_its_revision(where: str, steps: list[Any]) -> None:
-    client = Client(where)
+def test_whatever_is_shown_is_the_state_of_its_revision(
+    where: str, steps: list[Any], is_spent: bool
+) -> None:
+    client = Client(where, is_spent=is_spent)
     for step in steps:
         if isinstance(step, list):
             client.server.change(*[(path, data, bool(there)) for path, data, there in step])
         else:
             getattr(client, step)()
     client.settle()
-    event("several states" if client.shown > 2 else "one state")
+    event("several states" if len(client.shown) > 2 else "one state")
+
+
+@pytest.mark.parametrize(("keys", "writes"), [(1, 30), (20, 4), (20, 40), (30, 3), (100, 10)])
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=15, deadline=None)
+def test_what_changes_all_the_time_is_shown(keys: int, writes: int, seed: int) -> None:
+    """While a request is on its way there are so many writes, and some between the answers."""
+    chance, client = random.Random(seed), Client("/q/")
+    names = [f"/q/{number:04}" for number in range(keys)]
+    client.server.change(*((name, b"", True) for name in names))
+
+    def write() -> None:
+        client.server.change((chance.choice(names), chance.randbytes(4), True))
+
+    for _ in range(100):
+        for _ in range(writes):
+            write()
+        client.turn(lambda: write() if chance.random() < 0.02 else None)
+    assert len(client.shown) >= 4
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_a_queue_is_shown_in_which_somebody_comes_or_goes_all_the_time(seed: int) -> None:
+    chance, client = random.Random(seed), Client("queue")
+    there: deque[str] = deque()
+    for number in range(300):
+        there.append(f"/q/{number:04}__nl__{number:010}")
+        client.server.change((there[-1], b"", True))
+        if len(there) > 10:
+            client.server.change((there.popleft(), None, False))
+        client.server.change((chance.choice(there), chance.randbytes(4), True))
+        client.turn(lambda: None)
+    assert len(client.shown) >= 30
 
 
 def test_a_round_is_not_begun_while_another_is_under_way() -> None:
     place = FolderPlace("/f/")
-    stat = SimpleNamespace(version=0)
     [first] = place.needs()
     assert place.needs() == []
-    place.take(first, (["b", "a"], stat))
+    place.take(first, (["b", "a"], stat(1)), 1)
     needs = place.needs()
     assert {need.path for need in needs} == {"/f/a", "/f/b"}
-    place.take(needs[0], (b"", stat))
+    place.take(needs[0], (b"", stat(1)), 2)
     place.fired(EventType.CHANGED, needs[0].path)
     assert place.needs() == []
-    place.take(needs[1], (b"", stat))
+    assert place.advance() is None
+    place.take(needs[1], (b"", stat(1)), 3)
     assert not place.is_complete
     assert place.needs() == [needs[0]]
 
 
+def test_a_round_in_which_a_part_has_changed_shows_the_state_before_that() -> None:
+    place = FolderPlace("/f/")
+    place.take(place.needs()[0], (["a", "b"], stat(1)), 5)
+    for need in place.needs():
+        place.take(need, (need.path.encode(), stat(1)), 6)
+    place.fired(EventType.CHANGED, "/f/a")
+    place.fired(EventType.CHANGED, "/f/b")
+    state = place.advance()
+    assert state is not None
+    assert (state.revision, state.values["/f/a"].data) == (6, b"/f/a")
+    assert place.advance() is None
+
+
+def test_a_transaction_that_writes_what_is_read_and_what_is_kept_shows_as_a_whole() -> None:
+    """It is 8, and writes both; 7 had written one of them."""
+    place = FolderPlace("/f/")
+    place.take(place.needs()[0], (["a", "b"], stat(1)), 5)
+    for need in place.needs():
+        place.take(need, (b"1", stat(1)), 6)
+    assert place.advance() is not None
+    place.fired(EventType.CHANGED, "/f/a")
+    [need] = place.needs()
+    place.fired(EventType.CHANGED, "/f/b")
+    place.take(need, (b"3", stat(8)), 8)
+    assert place.advance() is None
+    for need in place.needs():
+        place.take(need, (b"3", stat(8)), 8)
+    state = place.advance()
+    assert state is not None
+    assert {one.data for one in state.values.values()} == {b"3"}
+
+
 def test_events_of_others_cost_nothing() -> None:
-    stat = SimpleNamespace(version=0)
     folder, key = FolderPlace("/f/"), KeyPlace("/f")
-    folder.take(folder.needs()[0], ([], stat))
-    key.take(key.needs()[0], (b"", stat))
+    folder.take(folder.needs()[0], ([], stat(1)), 1)
+    key.take(key.needs()[0], (b"", stat(1)), 1)
     folder.fired(EventType.CHANGED, "/f")  # its data
     folder.fired(EventType.CHANGED, "/f/a/b")
     key.fired(EventType.CHILD, "/f")
@@ -227,35 +344,55 @@ def followed() -> tuple[Following, Observation[Listing]]:
     following = Following("name", KeyPlace("/k"), 0.5)
     observation: Observation[Listing] = Observation(lambda: None, lambda: None, 0.5)
     following.join(observation)
-    answer(following)
-    following.show(5, 1.0)
+    answer(following, 5, [Look(1.0, 4)])
     return following, observation
 
 
-def answer(following: Following) -> None:
+def answer(following: Following, zxid: int, looks: list[Look]) -> None:
+    """Answer as of ``zxid`` what is asked, and show it."""
     for need in following.place.needs():
-        following.place.take(need, (b"", SimpleNamespace(version=0)))
+        following.place.take(need, (b"", stat(zxid)), zxid)
+    following.show(following.place.advance(), looks)
+
+
+def stale_since(observation: Observation[Listing]) -> float | None:
+    return observation.view.stale_since
 
 
 def test_what_is_shown_is_stale_since_all_was_told_last() -> None:
     following, observation = followed()
     assert (observation.view.state, observation.view.stale_since) == (following.state, None)
-    following.told(2.0)
+    following.looked(2.0, 0.0)
     following.doubt()
-    following.told(3.0)
+    following.looked(3.0, 1.0)
     following.doubt()
-    assert observation.view.stale_since == 2.0
-    answer(following)
-    following.show(6, 4.0)
-    assert observation.view.stale_since is None
+    assert stale_since(observation) == 2.0
+    answer(following, 6, [Look(2.0, 5), Look(3.0, 7)])
+    assert stale_since(observation) is None
+    following.doubt()
+    assert stale_since(observation) == 2.0, "a look that began after what is shown"
 
 
 def test_what_was_told_but_is_not_read_yet_leaves_the_state_as_old_as_it_was() -> None:
     following, observation = followed()
     following.place.fired(EventType.CHANGED, "/k")
-    following.told(2.0)
+    following.looked(2.0, 0.0)
     following.doubt()
-    assert observation.view.stale_since == 1.0
+    assert stale_since(observation) == 1.0
+
+
+def test_what_is_not_read_for_longer_than_a_look_is_in_doubt() -> None:
+    following, observation = followed()
+    following.place.fired(EventType.CHANGED, "/k")
+    needs = following.place.needs()
+    following.looked(2.0, 0.0)
+    assert stale_since(observation) is None
+    following.looked(3.0, 1.0)
+    assert stale_since(observation) == 1.0
+    for need in needs:
+        following.place.take(need, (b"", stat(6)), 6)
+    following.show(following.place.advance(), [Look(2.0, 5), Look(3.0, 7)])
+    assert stale_since(observation) is None, "what was under way is taken all the same"
 
 
 def test_who_joins_is_shown_what_is_known_and_nothing_that_is_in_doubt() -> None:
@@ -273,7 +410,7 @@ def test_a_reader_takes_one_state_or_the_reason_why_there_is_none() -> None:
     following, _ = followed()
     shown, doubted, ended = (Promise[Listing]() for _ in range(3))
     following.join(Reader(shown))
-    following.show(7, 2.0)
+    following.show(following.state, [])
     assert shown.result(0).revision == 5
     following.doubt()
     following.join(Reader(doubted))
