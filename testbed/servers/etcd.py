@@ -113,7 +113,7 @@ class EtcdServer(Etcd, ServerProcess):
     """
 
     AUTH_PREFIX: Final = "/coordlock/"
-    USER: Final = "coord"
+    USER = "coord"
     PASSWORD: Final = "p@ss/wörd:1"
 
     name = "etcd"
@@ -133,7 +133,7 @@ class EtcdServer(Etcd, ServerProcess):
         self._tls = tls
         self._mutual = mutual
         self._auth = auth
-        self._auth_is_enabled = False
+        self._auth_is_enabled = self._has_users = False
         self._token_ttl = token_ttl
         super().__init__(directory)
 
@@ -203,10 +203,17 @@ class EtcdServer(Etcd, ServerProcess):
     def start(self) -> Self:
         super().start()
         if self._auth and not self._auth_is_enabled:
-            self._enable_auth()
+            self.turn_auth(on=True)
         return self
 
-    def _enable_auth(self) -> None:
+    def turn_auth(self, *, on: bool) -> None:
+        """Turn authentication on, with the users of ``auth``, or off, while clients are at work."""
+        if on and not self._has_users:
+            self._add_users()
+        self.etcdctl("auth", "enable" if on else "disable")
+        self._auth_is_enabled = on
+
+    def _add_users(self) -> None:
         for line in (
             ("user", "add", f"root:{ROOT_PASSWORD}"),
             ("user", "grant-role", "root", "root"),
@@ -214,10 +221,9 @@ class EtcdServer(Etcd, ServerProcess):
             ("role", "add", "locker"),
             ("role", "grant-permission", "locker", "readwrite", "--prefix=true", self.AUTH_PREFIX),
             ("user", "grant-role", self.USER, "locker"),
-            ("auth", "enable"),
         ):
             self.etcdctl(*line)
-        self._auth_is_enabled = True
+        self._has_users = True
 
     def leads(self) -> bool:
         """Whether this member answers, and believes to lead its cluster."""

@@ -46,6 +46,8 @@ class Endpoint:
         given: grpc.Channel | None = None,
     ) -> None:
         self.host: Final = host
+        #: Whether it has ever answered, and so is an etcd.
+        self.has_answered = False
         self._credentials = credentials
         self._connect_within = connect_within
         self._given = given

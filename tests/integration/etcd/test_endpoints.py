@@ -19,7 +19,8 @@ from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from testbed.servers.etcd import Etcd, EtcdCluster
+from testbed.servers.certificates import Certificates
+from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
 from tests.integration.etcd.conftest import Join
 
 pytestmark = pytest.mark.faults
@@ -32,6 +33,14 @@ DEAD = "127.0.0.1:1"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
     with EtcdCluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def secure(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[EtcdServer]:
+    with EtcdServer(tmp_path_factory.mktemp("tls"), tls=certificates) as server:
+        yield server
 
 
 @pytest.fixture
@@ -99,6 +108,43 @@ def test_a_zookeeper_is_no_etcd(request: pytest.FixtureRequest, root: str, no_le
     try:
         with pytest.raises(BackendUnavailable, match="is this an etcd endpoint"):
             backend.open(Listener()).result(10)
+    finally:
+        backend.close().result(BOUND)
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+def test_a_host_that_has_answered_is_not_asked_whether_it_is_an_etcd(
+    tmp_path: Path, join: Join, root: str, fault: str
+) -> None:
+    with EtcdServer(tmp_path) as server:
+        party = join(server.url_for(root, ttl="60s", request_timeout="1s"))
+        getattr(server, fault)()
+        reasons: set[str] = set()
+
+        def is_dialled_again() -> bool:
+            error = party.backend.heartbeat().exception(BOUND)
+            assert isinstance(error, BackendUnavailable)
+            reasons.add(error.reason)
+            return any("ipv4" in reason for reason in reasons)
+
+        eventually(is_dialled_again)
+        assert [reason for reason in reasons if "?" in reason] == []
+        if fault == "pause":
+            server.resume()
+
+
+def test_what_keeps_a_client_from_each_host_is_told(
+    secure: EtcdServer, tmp_path: Path, root: str, no_leaks: None
+) -> None:
+    stranger = Certificates(tmp_path)
+    url = f"etcd://{secure.endpoint.hosts[0]},{DEAD}{root}?tls=true&ca={stranger.ca}"
+    backend = EtcdBackend.configure(configure(url))
+    try:
+        for _ in range(2):  # beginning with one host, and with the other
+            error = backend.open(Listener()).exception(BOUND)
+            assert isinstance(error, BackendUnavailable)
+            assert "the option ca must name" in error.reason
+            assert f"{DEAD}: " in error.reason
     finally:
         backend.close().result(BOUND)
 
