@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import grpc
 
+from coordlock_etcd.quiet import quiet
 from coordlock_etcd.rpc import Method
 
 __all__ = ["Endpoint", "Endpoints"]
@@ -122,9 +123,10 @@ class Endpoint:
     def _open(self) -> grpc.Channel:
         # The scheme is spelled out: a host named "unix" is a host.
         target, options = f"dns:///{self.host}", _channel_options(self._connect_within)
-        if self._credentials is None:
-            return grpc.insecure_channel(target, options)
-        return grpc.secure_channel(target, self._credentials, options)
+        with quiet():
+            if self._credentials is None:
+                return grpc.insecure_channel(target, options)
+            return grpc.secure_channel(target, self._credentials, options)
 
 
 class Endpoints:
