@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from coordlock_etcd import EtcdBackend
+from coordlock_etcd.transport import members
 
 from coordlock.config import configure
 from coordlock.errors import BackendUnavailable
-from coordlock.testing.backend_contract import BOUND, Listener
+from coordlock.testing.backend_contract import BOUND, Listener, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -231,6 +232,75 @@ def test_a_session_and_its_watches_move_on_when_their_member_fails(
         else:
             member.start()
     eventually(lambda: all(one.answers() for one in cluster.members))
+
+
+@pytest.fixture
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "_FIRST", 0.0)
+    monkeypatch.setattr(members, "_AGAIN", 0.0)
+
+
+def hosts_of(party: Party) -> list[str]:
+    """The hosts that the client knows, after another heartbeat, which asks for them."""
+    party.backend.heartbeat().exception(BOUND)
+    assert isinstance(party.backend, EtcdBackend)
+    return [endpoint.host for endpoint in party.backend._connection.cluster.endpoints.all]
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_a_client_outlives_all_members_that_its_url_names(
+    tmp_path: Path, join: Join, root: str
+) -> None:
+    with EtcdCluster(tmp_path) as cluster:
+        configured = list(cluster.endpoint.hosts)
+        party = join(cluster.url_for(root, ttl="60s"))
+        assert isinstance(party.backend, EtcdBackend)
+        entry, contender, snapshot = party.enqueue("q")
+        told = threading.Event()
+        party.backend.watch(contender, snapshot.revision, lambda _: told.set())
+        for member in list(cluster.members):
+            cluster.replace(member)
+            new = {one for one in cluster.endpoint.hosts if one not in configured}
+            # Behind those of the URL, and without any that was replaced.
+            eventually(lambda: set(hosts_of(party)[3:]) == new)  # noqa: B023
+            assert hosts_of(party)[:3] == configured
+        assert set(configured).isdisjoint(cluster.endpoint.hosts)
+        eventually(repeat(lambda: party.backend.heartbeat().result(BOUND)))
+        seen = party.backend.snapshot("q", owners=True).result(BOUND)
+        assert seen.contenders == (contender,)
+        assert party.backend.withdraw(entry).result(BOUND)
+        assert told.wait(BOUND)
+        assert not any(event.startswith("lost") for event in party.listener.events)
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_one_host_of_the_url_is_enough_to_learn_the_others(
+    cluster: EtcdCluster, join: Join, root: str
+) -> None:
+    first, *others = cluster.endpoint.hosts
+    party = join(f"etcd://{first}{root}")
+    eventually(lambda: sorted(hosts_of(party)[1:]) == sorted(others))
+    assert hosts_of(party)[0] == first
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_members_are_not_learned_where_the_url_names_none_of_them(
+    cluster: EtcdCluster, join: Join, root: str
+) -> None:
+    member = cluster.members[0]
+    with FaultProxy(member.host, member.port, GrpcFrames) as proxy:
+        url = f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s"
+        party, other = join(url), join(f"{url}&learn_members=true")
+        eventually(lambda: len(hosts_of(other)) == 4)
+
+        def asks_no_more() -> bool:
+            with proxy.counting() as sent:
+                assert hosts_of(party) == [f"127.0.0.1:{proxy.port}"]
+            return not any(kind.endswith("MemberList") for kind in sent.requests)
+
+        eventually(asks_no_more)
+        for one in (party, other):
+            one.backend.close().result(BOUND)
 
 
 def test_a_member_without_a_majority_is_left_at_once(tmp_path: Path, join: Join, root: str) -> None:
