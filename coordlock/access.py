@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
+from weakref import WeakSet
 
 from coordlock.errors import ClientClosed
 from coordlock.kernel.engine import Engine
 from coordlock.log import Log
-from coordlock.runtime.driver import Steps, run
+from coordlock.runtime.clock import soon
+from coordlock.runtime.driver import Steps, run, run_in_background
 
 __all__ = ["Access", "LazyAccess"]
 
@@ -40,6 +45,25 @@ class Access:
         """Close the engine of this process, as `Engine.close` does."""
         _unclosed.discard(self)
         yield from self._engine.close(patience)
+
+    @property
+    def _begun(self) -> Engine | None:
+        """The engine that this process has begun to use, if it has."""
+        return self._engine
+
+    def __del__(self) -> None:
+        # The client, its locks and its recipes are gone. This may be any thread, at any step.
+        engine = self._begun
+        if engine is None or not engine.is_at_work or sys.is_finalizing():
+            return
+        soon(engine.timers, partial(_abandon, engine))
+        warnings.warn(
+            f"a client of {self.settings} was dropped and not closed: use it in a with statement, "
+            "or call close()",
+            ResourceWarning,
+            source=self,
+            stacklevel=2,
+        )
 
 
 class LazyAccess(Access):
@@ -82,6 +106,10 @@ class LazyAccess(Access):
         if (engine := self._engines.get(self._closed_in)) is not None:
             yield from engine.close(patience)
 
+    @property
+    def _begun(self) -> Engine | None:
+        return self._engines.get(os.getpid())
+
     def warn_of_fork(self) -> None:
         """Say so, where this process's connection endangers a child that is being forked."""
         engine = self._engines.get(os.getpid())
@@ -89,16 +117,29 @@ class LazyAccess(Access):
             log.warning("%s: %s", self.settings, engine.backend.fork_warning)
 
 
-#: Closed at the interpreter's exit, so that no waiter waits for the sessions' time-to-live. Until
-#: then they live, even if the program has dropped them: no held lock is lost to garbage collection.
-_unclosed: Final[set[Access]] = set()
+#: Closed at the interpreter's exit, so that no waiter waits for the sessions' time-to-live.
+_unclosed: Final[WeakSet[Access]] = WeakSet()
+#: What the program has dropped: closed at the exit, too, or once it holds nothing any more. No held
+#: lock is lost to garbage collection.
+_abandoned: Final[set[Engine]] = set()
+
+
+def _abandon(engine: Engine) -> None:
+    _abandoned.add(engine)
+    engine.call_when_unused(partial(_close_abandoned, engine))
+
+
+def _close_abandoned(engine: Engine) -> None:
+    closing = run_in_background(engine.close())
+    closing.add_done_callback(lambda _: _abandoned.discard(engine))
 
 
 @atexit.register
 def _close_all() -> None:
-    for access in list(_unclosed):
+    left: list[Access | Engine] = [*_unclosed, *_abandoned]
+    for one in left:
         with suppress(Exception):
-            run(access.close(2.0))
+            run(one.close(2.0))
 
 
 def _warn_of_fork() -> None:

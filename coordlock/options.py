@@ -38,6 +38,7 @@ class Options(TypedDict, total=False):
     cert: str
     key: str
     leading_slash: bool | str
+    learn_members: bool | str
     auth: Literal["digest", "sasl"]
     acl: Literal["creator", "open"]
     token: Literal["czxid", "sequence"]

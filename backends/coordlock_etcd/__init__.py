@@ -23,14 +23,17 @@
     errors        etcd's errors as coordlock's; pure
     rpc           the methods of etcd's API that are called here
     messages_pb2  their messages, generated from messages.proto
+    quiet         gRPC's own log
 
 The service must be etcd 3.4 or later.
 """
 
 from coordlock.errors import MissingExtra
+from coordlock_etcd.quiet import quiet
 
 try:
-    from coordlock_etcd.backend import EtcdBackend
+    with quiet():
+        from coordlock_etcd.backend import EtcdBackend
 except ImportError as error:
     if (error.name or "").split(".")[0] not in ("grpc", "google"):
         raise

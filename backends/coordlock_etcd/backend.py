@@ -64,6 +64,16 @@ _LISTED = 16
 _COMING = 16
 
 
+def _learning(value: object) -> bool | str:
+    """Parses ``auto``, or what `boolean` does."""
+    if str(value).strip().lower() == "auto":
+        return "auto"
+    try:
+        return boolean(value)
+    except ValueError:
+        raise ValueError("auto, true or false") from None
+
+
 class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQueues, Data):
     """Locks in an etcd cluster, version 3.4 or later: see `coordlock_etcd`."""
 
@@ -78,6 +88,13 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
             boolean,
             True,
             "Whether keys begin with a slash, as the root is written.",
+        ),
+        Option(
+            "learn_members",
+            _learning,
+            "auto",
+            "Whether to use the cluster's other members, too; auto: if one of the URL's hosts is "
+            "among their client URLs.",
         ),
     )
     default_port: ClassVar[int] = 2379
@@ -103,7 +120,7 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         self._watcher = Watcher(connection, self)
         # As often as a session's heartbeats: an observation is in doubt when a session would be.
         self._observations = Observations(connection, self._ttl / 3)
-        connection.cluster.moved = self._restart_streams
+        connection.cluster.moved = self._moved
         # Re-entrant, because a call may be answered before `call` returns.
         self._lock = threading.RLock()
         self._lease = 0
@@ -144,6 +161,7 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         if not (lease := self._session):
             return failed(_no_session())
         self._watcher.recheck_when_due()
+        self._connection.members.learn_when_due()
         request = pb.LeaseKeepAliveRequest(ID=lease)
         # A member that hangs is left in time to ask another.
         timeout = min(self._connection.timeout, self._ttl / 3)
@@ -280,7 +298,10 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         """The lease, while it is to be used."""
         return 0 if self._closing is not None else self._lease
 
-    def _restart_streams(self) -> None:
+    def _moved(self) -> None:
+        """Another endpoint or connection is in use."""
+        self._room.fit(len(self._connection.cluster.endpoints.all))
+        self._connection.members.moved()
         self._watcher.restart()
         self._observations.restart()
 

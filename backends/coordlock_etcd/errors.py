@@ -19,6 +19,7 @@ __all__ = [
     "UNKNOWN_LEASE",
     "NoSpace",
     "NotPermitted",
+    "WatchRefused",
     "had_no_effect",
     "is_elsewhere",
     "needs_login",
@@ -37,6 +38,9 @@ _HINTS: Final = (
     ("certificate", "the option ca must name who signed the server's certificate"),
     ("peer name", "the server's certificate is for another host"),
     ("data_corrupted", "the server may want a client certificate: the options cert and key"),
+)
+#: What to ask about a host that has never answered.
+_GUESSES: Final = (
     ("handshake", "is this an etcd endpoint, and does it speak TLS?"),
     ("settings frame", "is this an etcd endpoint, and does it want tls=true?"),
     ("socket closed", "is this an etcd endpoint, and does it want tls=true?"),
@@ -77,8 +81,14 @@ def is_elsewhere(code: StatusCode, details: str) -> bool:
     )
 
 
-def needs_login(code: StatusCode, details: str) -> bool:
-    """Whether etcd wants a new token. It refused the request before it did anything."""
+def needs_login(code: StatusCode, details: str, *, had_token: bool = True) -> bool:
+    """Whether etcd wants a new token. It refused the request before it did anything.
+
+    Without a token, etcd takes the name in the client's certificate for the user. So a request that
+    ``had_token`` not may be refused because authentication has been turned on meanwhile.
+    """
+    if code is StatusCode.PERMISSION_DENIED and not had_token:
+        return True
     return code is StatusCode.UNAUTHENTICATED or any(
         text in details
         for text in ("invalid auth token", "user name is empty", "revision of auth store is old")
@@ -93,8 +103,17 @@ class NotPermitted(AuthenticationFailed):
     """The user is known, and may not do that."""
 
 
-def translate(code: StatusCode, details: str, host: str = "") -> BackendError:
-    """The error for a call to ``host`` that ended with ``code`` and ``details``."""
+class WatchRefused(BackendUnavailable):
+    """etcd has refused a watch: the stream's token has ended, or the right to read is missing."""
+
+
+def translate(
+    code: StatusCode, details: str, host: str = "", *, has_answered: bool = False
+) -> BackendError:
+    """The error for a call to ``host`` that ended with ``code`` and ``details``.
+
+    ``has_answered`` tells that the host has answered before, so that it is an etcd.
+    """
     at = f"{host}: " if host else ""
     text = details.removeprefix("etcdserver: ") or code.name
     if "lease not found" in text:
@@ -119,7 +138,8 @@ def translate(code: StatusCode, details: str, host: str = "") -> BackendError:
         return _exhausted(at, text)
     if code in _SILENT_CODES or "not supported for learner" in text:
         # gRPC reports on a single address, too, as the last of many.
-        return BackendUnavailable(SERVICE, at + text.rpartition("last error: ")[2] + _hint(text))
+        said = text.rpartition("last error: ")[2]
+        return BackendUnavailable(SERVICE, at + said + _hint(text, has_answered))
     return BackendError(SERVICE, f"{at}{text} ({code.name})")
 
 
@@ -134,8 +154,9 @@ def _exhausted(at: str, text: str) -> BackendError:
     return BackendUnavailable(SERVICE, at + text)
 
 
-def _hint(text: str) -> str:
+def _hint(text: str, has_answered: bool) -> str:
     said = text.lower()
     if not said.startswith(_UNSENT):
         return ""
-    return next((f"; {hint}" for word, hint in _HINTS if word in said), "")
+    hints = _HINTS if has_answered else _HINTS + _GUESSES
+    return next((f"; {hint}" for word, hint in hints if word in said), "")

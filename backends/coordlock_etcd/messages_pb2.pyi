@@ -131,6 +131,28 @@ class LeaseRevokeResponse(_message.Message):
     header: ResponseHeader
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ...) -> None: ...
 
+class Member(_message.Message):
+    __slots__ = ["clientURLs", "isLearner"]
+    CLIENTURLS_FIELD_NUMBER: _ClassVar[int]
+    ISLEARNER_FIELD_NUMBER: _ClassVar[int]
+    clientURLs: _containers.RepeatedScalarFieldContainer[str]
+    isLearner: bool
+    def __init__(self, clientURLs: _Optional[_Iterable[str]] = ..., isLearner: bool = ...) -> None: ...
+
+class MemberListRequest(_message.Message):
+    __slots__ = ["linearizable"]
+    LINEARIZABLE_FIELD_NUMBER: _ClassVar[int]
+    linearizable: bool
+    def __init__(self, linearizable: bool = ...) -> None: ...
+
+class MemberListResponse(_message.Message):
+    __slots__ = ["header", "members"]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    header: ResponseHeader
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+
 class PutRequest(_message.Message):
     __slots__ = ["key", "lease", "value"]
     KEY_FIELD_NUMBER: _ClassVar[int]

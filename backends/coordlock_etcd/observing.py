@@ -33,7 +33,7 @@ from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
 from coordlock.runtime.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
-from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.errors import SERVICE, WatchRefused
 from coordlock_etcd.following import Following
 from coordlock_etcd.looks import Looks
 from coordlock_etcd.places import Place
@@ -87,7 +87,8 @@ class Observations:
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
         self._delay = _BACKOFF[0]
-        #: Whether the last answer to a new watch was a refusal.
+        #: Whether the last answer to a new watch was a refusal. The first one tells that the token
+        #: has ended: the next stream logs in anew, and observers hear only of a long delay.
         self._is_refused = False
         self._is_ticking = False
         self._closed = False
@@ -267,6 +268,7 @@ class Observations:
             for following in self._all():
                 self._end(following, error)
             return
+        is_quiet = False
         try:
             with self._lock:
                 if self._closed:
@@ -281,22 +283,25 @@ class Observations:
             for response in stream.responses():
                 self._handle(stream, response)
             raise BackendUnavailable(SERVICE, "the server ended the watch stream")
+        except WatchRefused:
+            is_quiet, self._is_refused = not self._is_refused, True
+            if not is_quiet:
+                raise
+            self._delay = _BACKOFF[0]
         finally:
             with self._lock:
                 self._stream = None
                 followings = self._all()
+                for following in followings:
+                    self._stop(following)
             stream.close()
-            for following in followings:
-                self._doubt(following)
+            if is_quiet:
+                self._later(self._interval, self._tell_delay)
+            else:
+                for following in followings:
+                    following.tell()
 
     def _handle(self, stream: Stream, response: pb.WatchResponse) -> None:
-        if response.created and response.canceled:
-            # With a token that has ended: the reading, which had the right to it, may have logged
-            # in anew. The next stream is to have that token while it is good.
-            stream.refuse_token()
-            if not self._is_refused:
-                self._is_refused, self._delay = True, _BACKOFF[0]
-            raise BackendUnavailable(SERVICE, response.cancel_reason or "the watch was refused")
         if response.watch_id == _ALL:
             self._looks.progressed(response.header.revision)
             return
@@ -333,6 +338,12 @@ class Observations:
                 return
             del self._followings[following.place.name]
             self._stop(following)
+
+    def _tell_delay(self) -> None:
+        """Tell that places are in doubt that have been so since their token ended."""
+        for following in self._all():
+            if not following.is_live:
+                following.tell()
 
     def _tick(self) -> None:
         with self._lock:

@@ -16,6 +16,7 @@ __all__ = [
     "LEASE_GRANT",
     "LEASE_KEEP_ALIVE",
     "LEASE_REVOKE",
+    "MEMBER_LIST",
     "RANGE",
     "STATUS",
     "TXN",
@@ -69,6 +70,10 @@ LEASE_KEEP_ALIVE: Final = Method(
 )
 LEASE_REVOKE: Final = Method(
     "/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse
+)
+#: Releases before 3.5 answer it without their leader.
+MEMBER_LIST: Final = Method(
+    "/etcdserverpb.Cluster/MemberList", pb.MemberListRequest, pb.MemberListResponse
 )
 RANGE: Final = Method("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse)
 STATUS: Final = Method(

@@ -32,7 +32,7 @@ from coordlock.model.contender import Contender
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
-from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.errors import SERVICE, WatchRefused
 from coordlock_etcd.progress import Progress
 from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport import Connection, Stream, can_start_threads
@@ -87,6 +87,12 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._delay = _BACKOFF[0]
         self._broken = False
+        #: Whether etcd has refused a watch, and not yet filed those that the next stream began
+        #: with, up to the id `_trial`.
+        self._is_refused = False
+        self._trial = 0
+        #: Whether watches are on a stream again, and their keys are to be read for that.
+        self._is_resent = False
         self._checked = time.monotonic()
         self._closed = False
 
@@ -165,7 +171,7 @@ class Watcher:
             self._late.clear()
             self._replayed.clear()
             self._compacted = 0
-            self._broken = False
+            self._broken = self._is_refused = False
             if self._stream is not None:
                 self._stream.cancel()
 
@@ -266,6 +272,12 @@ class Watcher:
         while self._wait_for_watches():
             try:
                 self._serve()
+            except WatchRefused as error:
+                if not self._is_refused:
+                    # Its token has ended: nobody needs to know, unless a new one is no better.
+                    self._is_refused = True
+                    continue
+                self._break(str(error))
             except CoordlockError as error:
                 self._break(str(error))
             except Exception as error:
@@ -292,8 +304,10 @@ class Watcher:
                 again = any(watch.sent for watch in self._watches.values())
                 for watch in self._watches.values():
                     self._send(watch)
+                    self._trial = watch.id
                 if again:
                     self._progress.resent()
+                    self._is_resent = True
             if not stream.is_current():
                 # `restart` came before there was a stream to cancel. This stream has told nothing,
                 # and all watches count as behind until they are created on the next.
@@ -316,22 +330,21 @@ class Watcher:
             self._broken = True
         self._observer.suspect(reason)
 
-    def _mend(self) -> None:
+    def _mend(self, id: int) -> None:
         with self._lock:
             self._delay = _BACKOFF[0]
-            if not self._broken:
-                return
-            self._broken = False
-        self._observer.recovered()
-        self._recheck_all()
+            if id >= self._trial:
+                self._is_refused = False
+            was_broken, self._broken = self._broken, False
+            is_resent, self._is_resent = self._is_resent, False
+        if was_broken:
+            self._observer.recovered()
+        if was_broken or is_resent:
+            self._recheck_all()
 
     def _handle(self, stream: Stream, response: pb.WatchResponse) -> None:
-        if response.created and response.canceled:
-            # Without the right to read, or with a token that has ended meanwhile.
-            stream.refuse_token()
-            raise BackendUnavailable(SERVICE, response.cancel_reason or "the watch was refused")
         if response.created:
-            self._mend()
+            self._mend(response.watch_id)
         ends: list[pb.Event] = []
         is_unsure = False
         with self._lock:

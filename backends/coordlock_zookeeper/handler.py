@@ -43,12 +43,17 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         context: for TLS.
         failed: called on the connection's thread, repeatedly, while kazoo pauses because a whole
             round of attempts failed; must not block.
+        answered: hosts and ports that have answered as ZooKeeper does; others are added.
     """
 
     queue_impl = Calls
 
     def __init__(
-        self, timeout: float, context: ssl.SSLContext | None, failed: Callable[[], None]
+        self,
+        timeout: float,
+        context: ssl.SSLContext | None,
+        failed: Callable[[], None],
+        answered: set[str],
     ) -> None:
         super().__init__()
         # kazoo puts there what is to be called back; when it stops, it takes another one.
@@ -56,6 +61,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._timeout = timeout
         self._context = context
         self._failed = failed
+        self._answered = answered
+        #: The host and port of the newest connection.
+        self._where = ""
         self._lock = threading.RLock()
         self._socket: socket.socket | None = None
         self._aborted = False
@@ -112,17 +120,19 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._completions.complete()  # of the connection before
         self.dialled = SYSTEM_CLOCK.now()
         hostname = hostname or self._name_of(address)
-        where = f"{hostname}:{address[1]}"
+        where = self._where = f"{hostname}:{address[1]}"
         try:
             connection = self.dial(address, hostname, self._timeout, track=True)
         except OSError as error:
             hint = "; does this port speak TLS?" if isinstance(error, ssl.SSLError) else ""
             self.failure = f"{where}: {error.strerror or error}{hint}"
             raise
-        self.failure = (
-            f"{where} accepts connections but does not answer as ZooKeeper does; "
-            f"is it the right port, and does it speak {'TLS' if self._context else 'plain TCP'}?"
-        )
+        self.failure = f"{where} accepts connections but does not answer"
+        if where not in self._answered:
+            self.failure += (
+                " as ZooKeeper does; is it the right port, and does it speak "
+                f"{'TLS' if self._context else 'plain TCP'}?"
+            )
         return BufferedSocket(connection, self._greeted)
 
     def dial(
@@ -164,6 +174,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         # Zero says that the session has expired; kazoo starts a new one and greets again.
         if timeout_ms > 0:
             self.negotiated = timeout_ms / 1000
+            self._answered.add(self._where)
             self.failure = "the connection was lost"
 
     def create_socket_pair(self) -> tuple[Any, Any]:

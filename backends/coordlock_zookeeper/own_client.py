@@ -47,7 +47,7 @@ class OwnClient:
         attempts = 2 * (access.hosts.count(",") + 1)
         attempt = max(1.0, min(access.connect_timeout, access.ttl) / attempts)
         self._log = _KazooLog()
-        self._handler = Handler(attempt, access.tls, self._round_failed)
+        self._handler = Handler(attempt, access.tls, self._round_failed, access.answered)
         self.client = KazooClient(
             hosts=access.hosts,
             timeout=access.ttl,

@@ -88,6 +88,8 @@ class Engine:
         #: What each caller was granted.
         self._actors: dict[Caller, set[Ticket]] = {}
         self._closing: Promise[None] | None = None
+        #: What to call once nothing is held or waited for.
+        self._unused: Callable[[], object] | None = None
         #: Whether no caller waits for `close` any more.
         self._leaving = False
         self.sessions: Final = Sessions(
@@ -109,6 +111,11 @@ class Engine:
     def was_open(self) -> bool:
         """Whether there is a session, or was one."""
         return self.sessions.was_open
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether there is something to close: in this process, and not yet."""
+        return bool(self.sessions.known) and not (self.closed or self.inherited)
 
     @property
     def inherited(self) -> bool:
@@ -394,6 +401,17 @@ class Engine:
                     del self._actors[ticket.caller]
         if self._leaving and not self._tickets:
             self._leave()
+        self._tell_when_unused()
+
+    def call_when_unused(self, action: Callable[[], object]) -> None:
+        """Call ``action``, once, in the timers' thread when nothing is held or waited for."""
+        self._unused = action
+        self._tell_when_unused()
+
+    def _tell_when_unused(self) -> None:
+        if self._unused is not None and all(one.is_leaving for one in self._everybody()):
+            action, self._unused = self._unused, None
+            soon(self.timers, action)
 
     def _tell_end(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
         now, lost, was_granted = self.clock.now(), end.result(), ticket.granted is not None

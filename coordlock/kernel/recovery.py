@@ -9,15 +9,20 @@ from functools import partial
 from typing import Final
 
 from coordlock.errors import ClientClosed
+from coordlock.log import Log
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise
 
 __all__ = ["Recovery"]
 
+log = Log("coordlock")
+
 #: One of the protocols that pause tries again after so many seconds at most, for all of them.
 _SCOUTING: Final = 1.0
 #: All are woken so many seconds apart at least: an overloaded service answers now and then.
 _BETWEEN: Final = 0.1
+#: Seconds after which the log says how many removals the service has refused since it last did.
+_COUNTING: Final = 10.0
 
 
 class Recovery:
@@ -34,6 +39,8 @@ class Recovery:
         self._scout: Promise[None] | None = None
         self._is_waking = False
         self._woken = -math.inf
+        #: Removals that were refused since the log last told of one; None where it may do so now.
+        self._refusals: int | None = None
 
     def pause(self, seconds: float) -> Promise[None]:
         """A promise that is kept after ``seconds``, or when the service answers before.
@@ -65,6 +72,30 @@ class Recovery:
             with suppress(ClientClosed):
                 self._timers.call_at(when, self._wake)
                 self._is_waking = True
+
+    def refused(self, name: str, error: BaseException) -> None:
+        """The service refuses to remove contenders from ``name``. The log tells it once.
+
+        Where it lacks a right, it refuses every removal: the next ones are counted.
+        """
+        with self._lock:
+            is_first = self._refusals is None
+            self._refusals = 0 if self._refusals is None else self._refusals + 1
+        if is_first:
+            log.error("could not withdraw from %r: %s", name, error)
+            self._count()
+
+    def _count(self) -> None:
+        with suppress(ClientClosed, RuntimeError):  # or no thread can be started
+            self._timers.call_at(self._timers.clock.now() + _COUNTING, self._counted)
+
+    def _counted(self) -> None:
+        with self._lock:
+            refusals, self._refusals = self._refusals, 0 if self._refusals else None
+        if refusals:
+            text = "%d more removals were refused in the last %g s"
+            log.error(text, refusals, _COUNTING)
+            self._count()
 
     def _wake(self) -> None:
         with self._lock:

@@ -23,7 +23,6 @@ from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.removal import Removal
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
-from coordlock.log import Log
 from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Snapshot, are_same
 from coordlock.model.names import joined
@@ -40,8 +39,6 @@ else:
     entry_sets = Lazily("coordlock.backend.entries")  # most programs take one lock at a time
 
 __all__ = ["Stage", "Ticket"]
-
-log = Log("coordlock")
 
 T = TypeVar("T")
 
@@ -374,7 +371,7 @@ class Ticket:
                 # Ctrl-C, or the error of another signal handler, in the thread that goes on here.
                 soon(self._timers, self._leave_again)
                 raise
-            log.error("could not withdraw from %r: %s", self.name, error)
+            self._recovery.refused(self.name, error)
             self.removal.fail(error)
             yield self._over()  # it stands, and must not pass for another client's
         finally:

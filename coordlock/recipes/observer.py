@@ -41,6 +41,8 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
         self._closed_at: float | None = None
         #: What was told last, in a tuple of one; empty before the first.
         self._told: tuple[T, ...] = ()
+        #: Kept, with what is observed and its client, which is closed once it is dropped.
+        self._begin: Final = begin
         self._observation: Final = begin(_teller(weakref.ref(self)))
         # A loop that is left by `break` closes nothing.
         self._dropped: Final = weakref.finalize(self, _drop, engine, self._observation)

@@ -13,6 +13,8 @@ of the test's own) and the class attribute ``backend``; pytest does the rest::
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import math
 import os
 import re
@@ -32,7 +34,7 @@ import pytest
 import coordlock
 from coordlock import Mode
 from coordlock.backend import Transactions
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import DRIVERS, ClientSuite
 from coordlock.testing.waiting import eventually
 
 __all__ = ["LockContract"]
@@ -373,6 +375,43 @@ class LockContract(ClientSuite):
         for call in (client.lock("orders").acquire, client.queues, client.describe):
             with pytest.raises(coordlock.ClientClosed):
                 call()
+
+    @pytest.mark.parametrize("driver", DRIVERS)
+    def test_a_client_that_was_dropped_says_so_and_its_threads_end(
+        self, driver: str, url: str
+    ) -> None:
+        before = set(threading.enumerate())
+
+        async def use() -> None:
+            grant = await (await coordlock.connect_async(url)).lock("orders").acquire()
+            await grant.release()
+
+        def drop() -> None:
+            if driver == "async":
+                asyncio.run(use())
+            else:
+                coordlock.connect(url).lock("orders").acquire().release()
+            gc.collect()
+
+        with pytest.warns(ResourceWarning, match="a client of .* was dropped and not closed"):
+            drop()
+        eventually(lambda: set(threading.enumerate()) <= before, "the threads to end")
+
+    def test_what_a_dropped_client_holds_is_held_until_it_is_released(
+        self, client: Any, url: str
+    ) -> None:
+        def drop() -> coordlock.Grant:
+            grant = coordlock.connect(url).lock("orders").acquire()
+            gc.collect()
+            return grant
+
+        with pytest.warns(ResourceWarning, match="a client of .* was dropped and not closed"):
+            grant = drop()
+        assert client.lock("orders").try_acquire() is None
+        grant.check()
+        grant.release()
+        with client.lock("orders", timeout=30):
+            eventually(lambda: grant._engine.closed, "the dropped client to be closed")
 
     def test_another_process_is_excluded_unless_the_backend_reaches_no_further(
         self, client: Any, url: str

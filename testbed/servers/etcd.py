@@ -113,11 +113,13 @@ class EtcdServer(Etcd, ServerProcess):
     """
 
     AUTH_PREFIX: Final = "/coordlock/"
-    USER: Final = "coord"
+    USER = "coord"
     PASSWORD: Final = "p@ss/wörd:1"
 
     name = "etcd"
     cluster: Mapping[str, str] = {}
+    #: Whether it joins a cluster that exists.
+    joins = False
     #: Milliseconds. The shortest lease is one and a half elections, rounded up to seconds: 1 s.
     heartbeat, election = 50, 500
 
@@ -133,7 +135,7 @@ class EtcdServer(Etcd, ServerProcess):
         self._tls = tls
         self._mutual = mutual
         self._auth = auth
-        self._auth_is_enabled = False
+        self._auth_is_enabled = self._has_users = False
         self._token_ttl = token_ttl
         super().__init__(directory)
 
@@ -175,6 +177,7 @@ class EtcdServer(Etcd, ServerProcess):
             "listen-peer-urls": f"http://127.0.0.1:{self.peer_port}",
             "initial-advertise-peer-urls": self.peer_url,
             "initial-cluster": ",".join(f"{name}={url}" for name, url in members.items()),
+            "initial-cluster-state": "existing" if self.joins else "new",
             # Health on a plain port of its own, so that the probe needs no credentials.
             "listen-metrics-urls": f"http://127.0.0.1:{self._health_port}",
             "heartbeat-interval": str(self.heartbeat),
@@ -203,10 +206,17 @@ class EtcdServer(Etcd, ServerProcess):
     def start(self) -> Self:
         super().start()
         if self._auth and not self._auth_is_enabled:
-            self._enable_auth()
+            self.turn_auth(on=True)
         return self
 
-    def _enable_auth(self) -> None:
+    def turn_auth(self, *, on: bool) -> None:
+        """Turn authentication on, with the users of ``auth``, or off, while clients are at work."""
+        if on and not self._has_users:
+            self._add_users()
+        self.etcdctl("auth", "enable" if on else "disable")
+        self._auth_is_enabled = on
+
+    def _add_users(self) -> None:
         for line in (
             ("user", "add", f"root:{ROOT_PASSWORD}"),
             ("user", "grant-role", "root", "root"),
@@ -214,10 +224,9 @@ class EtcdServer(Etcd, ServerProcess):
             ("role", "add", "locker"),
             ("role", "grant-permission", "locker", "readwrite", "--prefix=true", self.AUTH_PREFIX),
             ("user", "grant-role", self.USER, "locker"),
-            ("auth", "enable"),
         ):
             self.etcdctl(*line)
-        self._auth_is_enabled = True
+        self._has_users = True
 
     def leads(self) -> bool:
         """Whether this member answers, and believes to lead its cluster."""
@@ -235,6 +244,8 @@ class EtcdCluster(Etcd):
     """An etcd cluster on this machine; ``members`` are stopped, killed and paused one by one."""
 
     def __init__(self, directory: Path, size: int = 3) -> None:
+        self._directory = directory
+        self._made = size
         self.members = [EtcdServer(directory / f"member{number}") for number in range(size)]
 
     @property
@@ -251,6 +262,36 @@ class EtcdCluster(Etcd):
 
         eventually(look, "a leader")
         return found[0]
+
+    def replace(self, member: EtcdServer) -> None:
+        """Have another server in the place of ``member``, as operators do: add one, remove one."""
+        peers = {one.name: one.peer_url for one in self.members}
+        number, self._made = self._made, self._made + 1
+        new = EtcdServer(self._directory / f"member{number}")
+        new.name, new.joins = f"etcd{number}", True
+        new.heartbeat, new.election = member.heartbeat, member.election
+        new.cluster = {**peers, new.name: new.peer_url}
+        self._change("add", new.name, f"--peer-urls={new.peer_url}")
+        self.members.append(new.start())
+        lines = self.etcdctl("member", "list").splitlines()
+        [id] = [line.partition(",")[0] for line in lines if f" {member.name}," in line]
+        self.members.remove(member)
+        self._change("remove", id)
+        member.kill()
+
+    def _change(self, *change: str) -> None:
+        """Change the members. A cluster refuses that while one of them has only just come."""
+
+        def is_done() -> bool:
+            try:
+                self.etcdctl("member", *change)
+            except subprocess.CalledProcessError as error:
+                if "unhealthy cluster" in error.stderr:
+                    return False
+                raise AssertionError(error.stderr) from None
+            return True
+
+        eventually(is_done, "the cluster to let its members change")
 
     def _configure(self) -> None:
         peers = {f"etcd{number}": member.peer_url for number, member in enumerate(self.members)}

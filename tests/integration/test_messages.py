@@ -27,7 +27,7 @@ from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
 
 #: Sent at intervals, whatever the locks do, and where an answer takes long.
-KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive", "Status"}
+KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive", "MemberList", "Status"}
 
 CROWD = 30
 

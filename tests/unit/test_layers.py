@@ -58,7 +58,7 @@ BELOW: Final = {"errors", "runtime", "model", "contract"}
 #: backend.
 DOORS: Final = {
     "coordlock_etcd.transport": {
-        f"coordlock_etcd.{name}" for name in ("errors", "messages_pb2", "requests", "rpc")
+        f"coordlock_etcd.{name}" for name in ("errors", "messages_pb2", "quiet", "requests", "rpc")
     },
 }
 #: What the testbed imports: no kernel, and no command line.

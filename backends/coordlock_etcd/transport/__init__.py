@@ -13,6 +13,7 @@ An acquisition passes these, from top to bottom. A removal begins at `batches`, 
 These stand beside that path::
 
     cluster       what all calls share
+    members       the hosts that the cluster tells of
     login         the token that calls carry
     lookout       finds requests that were lost with a leader
     stream        the watch stream

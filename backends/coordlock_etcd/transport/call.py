@@ -54,7 +54,7 @@ class Call(Generic[Request, Reply, Result]):
 
     __slots__ = (
         *("_at", "_channel", "_cluster", "_deadline", "_endpoint", "_hosts_left", "_is_expected"),
-        *("_login", "_may_log_in", "_message", "_promise", "_read", "_token"),
+        *("_login", "_may_log_in", "_message", "_promise", "_read", "_token", "_unreached"),
     )
 
     def __init__(
@@ -74,6 +74,8 @@ class Call(Generic[Request, Reply, Result]):
         self._at = at
         self._hosts_left = 1 if at else len(cluster.endpoints.all)
         self._may_log_in = True
+        #: What kept it from the hosts that it has tried so far.
+        self._unreached: list[str] = []
         self._promise: Promise[Result] = Promise()
         # Of the attempt under way:
         self._token: str | None = None
@@ -168,6 +170,7 @@ class Call(Generic[Request, Reply, Result]):
             self._succeed(reply)
 
     def _succeed(self, reply: Any) -> None:
+        self._endpoint.has_answered = True
         self._cluster.saw(reply.header.revision)
         self._cluster.lookout.saw(reply.header.raft_term)
         if self._was_given_up():
@@ -184,7 +187,8 @@ class Call(Generic[Request, Reply, Result]):
 
     def _judge(self, code: grpc.StatusCode, details: str) -> None:
         login = self._login if self._may_log_in else None
-        if login is not None and needs_login(code, details) and login.forget(self._token):
+        is_refused = needs_login(code, details, had_token=self._token is not None)
+        if login is not None and is_refused and login.forget(self._token):
             # etcd refused the request before it did anything, so any may be sent again.
             self._may_log_in = False
             self._log_in()
@@ -195,9 +199,17 @@ class Call(Generic[Request, Reply, Result]):
             self._cluster.fail_over(self._endpoint, self._channel, silent=silent)
             self._hosts_left -= 1
             if self._hosts_left and had_no_effect(code, details):
+                self._unreached.append(self._error(code, details).reason)
                 self._log_in()
                 return
         if self._cluster.closed:
             self._promise.fail(BackendUnavailable(SERVICE, "the client is closed"))
-        else:
-            self._promise.fail(translate(code, details, self._endpoint.host))
+            return
+        error = self._error(code, details)
+        if self._unreached and isinstance(error, BackendUnavailable):
+            error = BackendUnavailable(SERVICE, "; ".join([*self._unreached, error.reason]))
+        self._promise.fail(error)
+
+    def _error(self, code: grpc.StatusCode, details: str) -> BackendError:
+        endpoint = self._endpoint
+        return translate(code, details, endpoint.host, has_answered=endpoint.has_answered)

@@ -14,7 +14,7 @@ from coordlock.settings import Settings
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE
-from coordlock_etcd.rpc import AUTHENTICATE, RANGE, STATUS, Method
+from coordlock_etcd.rpc import AUTHENTICATE, MEMBER_LIST, RANGE, STATUS, Method
 from coordlock_etcd.transport.call import Call
 from coordlock_etcd.transport.cluster import Cluster
 from coordlock_etcd.transport.endpoints import Endpoint, Endpoints
@@ -22,6 +22,7 @@ from coordlock_etcd.transport.given import channel_of, token_of
 from coordlock_etcd.transport.greenlets import prepare
 from coordlock_etcd.transport.login import Login, metadata
 from coordlock_etcd.transport.lookout import Lookout
+from coordlock_etcd.transport.members import Members
 from coordlock_etcd.transport.stream import Stream
 from coordlock_etcd.transport.tls import channel_credentials
 
@@ -44,6 +45,7 @@ class Connection:
         credentials: the user and the password; None for no login.
         given_token: where there is no login, gives the token of a given client.
         prefix: of the keys that may be read.
+        learns: whether to learn the cluster's members: see `Members`.
     """
 
     def __init__(
@@ -53,10 +55,12 @@ class Connection:
         credentials: tuple[str, str] | None = None,
         given_token: Callable[[], str | None] = lambda: None,
         prefix: bytes = b"/",
+        learns: bool | None = False,
     ) -> None:
         self.timeout: Final = timeout
         self.cluster: Final = Cluster(endpoints, Lookout(self._ask_term))
         self.login: Final = Login(credentials, given_token, self._authenticate)
+        self.members: Final = Members(endpoints, learns, self._list_members)
         self._prefix: Final = prefix
 
     @classmethod
@@ -75,8 +79,19 @@ class Connection:
         credentials = None
         if settings.username is not None:
             credentials = (settings.username, settings.password or "")
-        given_token = partial(token_of, client)
-        return cls(Endpoints(endpoints), settings.request_timeout, credentials, given_token, prefix)
+        learns = settings.options["learn_members"]
+        if client is not None:
+            learns = False
+        elif learns == "auto":
+            learns = None
+        return cls(
+            Endpoints(endpoints),
+            settings.request_timeout,
+            credentials,
+            partial(token_of, client),
+            prefix,
+            learns,
+        )
 
     def call(
         self,
@@ -139,6 +154,9 @@ class Connection:
             self.timeout,
         )
         return call.begin()
+
+    def _list_members(self, read: Callable[[pb.MemberListResponse], None]) -> Promise[None]:
+        return self.call(MEMBER_LIST, pb.MemberListRequest(linearizable=True), read)
 
     def _ask_term(self) -> int:
         """The term of the member in use, asked in this thread; 0 if it does not say."""

@@ -1,4 +1,8 @@
-"""The hosts of a cluster and the channels to them, one host in use at a time."""
+"""The hosts of a cluster and the channels to them, one host in use at a time.
+
+The hosts of the URL come first and are never left out. Behind them are those that the cluster has
+told of: see `members`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any, Final
 
 import grpc
 
+from coordlock_etcd.quiet import quiet
 from coordlock_etcd.rpc import Method
 
 __all__ = ["Endpoint", "Endpoints"]
@@ -46,6 +51,8 @@ class Endpoint:
         given: grpc.Channel | None = None,
     ) -> None:
         self.host: Final = host
+        #: Whether it has ever answered, and so is an etcd.
+        self.has_answered = False
         self._credentials = credentials
         self._connect_within = connect_within
         self._given = given
@@ -83,12 +90,17 @@ class Endpoint:
                 return False
             useless, self._retired, self._own = self._retired, self._own, None
         if useless is not None:
-            # Closing waits for the thread that may be calling us, so it needs another thread.
-            with suppress(RuntimeError):  # at the interpreter's end
-                threading.Thread(
-                    target=useless.close, name="coordlock-etcd-renew", daemon=True
-                ).start()
+            _close_elsewhere(useless)
         return True
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether connections to it use TLS."""
+        return self._credentials is not None
+
+    def like(self, host: str) -> Endpoint:
+        """Another ``host`` of the same cluster, reached in the same way."""
+        return Endpoint(host, self._credentials, self._connect_within)
 
     @property
     def is_given(self) -> bool:
@@ -108,6 +120,10 @@ class Endpoint:
             if channel is not None:
                 channel.close()
 
+    def close_soon(self) -> None:
+        """Do the same, without waiting for it."""
+        _close_elsewhere(self)
+
     def _opened(self) -> grpc.Channel:
         if self._given is not None:
             return self._given
@@ -120,23 +136,53 @@ class Endpoint:
     def _open(self) -> grpc.Channel:
         # The scheme is spelled out: a host named "unix" is a host.
         target, options = f"dns:///{self.host}", _channel_options(self._connect_within)
-        if self._credentials is None:
-            return grpc.insecure_channel(target, options)
-        return grpc.secure_channel(target, self._credentials, options)
+        with quiet():
+            if self._credentials is None:
+                return grpc.insecure_channel(target, options)
+            return grpc.secure_channel(target, self._credentials, options)
+
+
+def _close_elsewhere(what: grpc.Channel | Endpoint) -> None:
+    # Closing waits for the thread that may be calling us, so it needs another thread.
+    with suppress(RuntimeError):  # at the interpreter's end
+        threading.Thread(target=what.close, name="coordlock-etcd-renew", daemon=True).start()
 
 
 class Endpoints:
-    """Several endpoints of one cluster, used in turn: the next when one has failed."""
+    """Several endpoints of one cluster, used in turn: the next when one has failed.
 
-    def __init__(self, all: Sequence[Endpoint]) -> None:
-        self.all: Final = tuple(all)
+    Attributes:
+        configured: those of the URL.
+        all: those, and then the ones that the client has learned of.
+        current: the endpoint in use.
+    """
+
+    def __init__(self, configured: Sequence[Endpoint]) -> None:
+        self.configured: Final = tuple(configured)
+        self.all = self.configured
+        self.current = self.all[0]
         self._lock = threading.RLock()
-        self._index = 0
+        self._closed = False
 
-    @property
-    def current(self) -> Endpoint:
-        """The endpoint in use."""
-        return self.all[self._index]
+    def learn(self, hosts: Sequence[str]) -> bool:
+        """Have ``hosts`` behind the configured ones, and no others; whether that is a change.
+
+        The endpoint in use stays.
+        """
+        with self._lock:
+            before = self.all
+            known = {endpoint.host: endpoint for endpoint in before}
+            fixed, sample = {one.host.lower() for one in self.configured}, self.configured[0]
+            added = [known.get(host) or sample.like(host) for host in hosts if host not in fixed]
+            if self.current not in (*self.configured, *added):
+                added.append(self.current)
+            if self._closed or (*self.configured, *added) == before:
+                return False
+            self.all = (*self.configured, *added)
+        for endpoint in before:
+            if endpoint not in self.all:
+                endpoint.close_soon()
+        return True
 
     def fail_over(self, failed: Endpoint) -> bool:
         """Use the next endpoint instead of ``failed``; False if that changes nothing.
@@ -146,10 +192,12 @@ class Endpoints:
         with self._lock:
             if self.current is not failed or len(self.all) == 1:
                 return False
-            self._index = (self._index + 1) % len(self.all)
+            self.current = self.all[(self.all.index(failed) + 1) % len(self.all)]
             return True
 
     def close(self) -> None:
         """Close all channels that are ours. Blocks until their calls have ended."""
+        with self._lock:
+            self._closed = True
         for endpoint in self.all:
             endpoint.close()

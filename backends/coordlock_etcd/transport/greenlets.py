@@ -59,17 +59,25 @@ class GeventRoom:
     _others: int | None = None
 
     def __init__(self, hosts: int) -> None:
-        self._size = hosts + _OF_A_CLIENT if is_patched() else 0
-        if not self._size:
+        self._size = 0
+        self._is_needed = is_patched()
+        self.fit(hosts)
+
+    def fit(self, hosts: int) -> None:
+        """The client has ``hosts`` by now, or had more."""
+        more = hosts + _OF_A_CLIENT - self._size
+        if not self._is_needed or more <= 0:
             return
         pool = sys.modules["gevent"].get_hub().threadpool
         if GeventRoom._others is None:
             GeventRoom._others = pool.maxsize
-        GeventRoom._taken += self._size
+        self._size += more
+        GeventRoom._taken += more
         pool.maxsize = max(pool.maxsize, GeventRoom._others + GeventRoom._taken + _OF_GRPC)
 
     def leave(self) -> None:
         """The client is closed. Idempotent."""
+        self._is_needed = False
         GeventRoom._taken -= self._size
         self._size = 0
 

@@ -9,7 +9,7 @@ from typing import Final
 import grpc
 
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import is_elsewhere, needs_login, translate
+from coordlock_etcd.errors import SERVICE, WatchRefused, is_elsewhere, needs_login, translate
 from coordlock_etcd.rpc import WATCH
 from coordlock_etcd.transport.cluster import Cluster
 from coordlock_etcd.transport.login import Login, metadata
@@ -46,20 +46,24 @@ class Stream:
         self._call.cancel()
 
     def responses(self) -> Iterator[pb.WatchResponse]:
-        """The responses until the stream breaks, which raises an error of coordlock."""
+        """The responses until the stream breaks, which raises an error of coordlock.
+
+        That is `WatchRefused` where etcd refuses a watch: another stream logs in anew.
+        """
         try:
-            yield from self._call
+            for response in self._call:
+                if response.created and response.canceled:
+                    self._login.forget(self._token)
+                    raise WatchRefused(SERVICE, response.cancel_reason or "the watch was refused")
+                yield response
         except grpc.RpcError:
             code, details = self._call.code(), self._call.details() or ""
-            if needs_login(code, details):
+            if needs_login(code, details, had_token=self._token is not None):
                 self._login.forget(self._token)
             elif is_elsewhere(code, details):
                 self._cluster.fail_over(self._endpoint, self._channel, silent=False)
-            raise translate(code, details, self._endpoint.host) from None
-
-    def refuse_token(self) -> None:
-        """Log in anew before the next stream."""
-        self._login.forget(self._token)
+            has_answered = self._endpoint.has_answered
+            raise translate(code, details, self._endpoint.host, has_answered=has_answered) from None
 
     def close(self) -> None:
         """Free what the broken stream holds. Blocks no longer than gRPC's own cleanup."""

@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from coordlock_etcd import EtcdBackend
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.rpc import AUTHENTICATE
 
-from coordlock.backend import Put
+from coordlock import connect
+from coordlock.backend import Listing, Put, View
 from coordlock.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
 from coordlock.log import flush
@@ -22,6 +24,7 @@ from coordlock.testing.backend_contract import BOUND, Listener, Party
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.servers.certificates import Certificates
 from testbed.servers.etcd import Etcd, EtcdServer
 from tests.integration.etcd.conftest import EtcdClient, Join
 
@@ -141,6 +144,48 @@ def test_a_watch_survives_the_end_of_its_streams_token(join: Join, url: str) -> 
     assert late.wait(BOUND)
     assert party.backend.withdraw(entry).result(BOUND)
     assert early.wait(BOUND)
+    assert party.listener.events == []  # nobody needs to know that a token has ended
+
+
+def add_user(server: EtcdServer, name: str, root: str) -> str:
+    """The URL of a user who may lock below ``root``."""
+    for command in (
+        ("user", "add", f"{name}:pass"),
+        ("role", "add", name),
+        ("role", "grant-permission", name, "readwrite", "--prefix=true", f"{root}/"),
+        ("user", "grant-role", name, name),
+    ):
+        server.etcdctl(*command)
+    return replace(server.endpoint, username=name, password="pass").url(root, ttl="60s")
+
+
+def revoke_right(server: EtcdServer, name: str, root: str) -> None:
+    try:
+        server.etcdctl("role", "revoke-permission", name, "--prefix=true", f"{root}/")
+    except subprocess.CalledProcessError as error:
+        raise AssertionError(error.stderr) from None
+
+
+def test_a_watch_without_the_right_to_it_puts_the_session_in_doubt(
+    server: EtcdServer, join: Join, root: str
+) -> None:
+    party = join(add_user(server, "passing", root))
+    _, contender, snapshot = party.enqueue("q")
+    revoke_right(server, "passing", root)
+    party.backend.watch(contender, snapshot.revision, lambda _: None)
+    eventually(lambda: party.listener.events)
+
+
+def test_the_log_tells_once_that_removals_are_refused(
+    server: EtcdServer, root: str, no_leaks: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connect(add_user(server, "leaving", root)) as client:
+        grants = [client.lock(f"q{number}").acquire(BOUND) for number in range(20)]
+        revoke_right(server, "leaving", root)
+        for grant in grants:
+            grant.release()
+        assert flush(30)
+        assert caplog.text.count("could not withdraw") == 1
 
 
 def test_observations_survive_the_end_of_their_streams_token(
@@ -168,6 +213,62 @@ def test_observations_survive_the_end_of_their_streams_token(
     eventually(is_written)
     seen = two.read(folder).result(BOUND)
     eventually(lambda: early.view.state == seen and early.view.stale_since is None)
+
+
+def test_observers_hear_nothing_of_the_end_of_their_streams_token(join: Join, url: str) -> None:
+    one, two = join(url).backend, join(url).backend
+    assert isinstance(one, EtcdBackend)
+    assert isinstance(two, EtcdBackend)
+    where = f"{two._layout.prefix.decode()}-data/"
+    views: list[View[Listing]] = []
+    early = one.follow(where, lambda: views.append(early.view))
+    eventually(lambda: early.view.stale_since is None)
+    let_tokens_end()
+    views.clear()
+    late = one.observe("q", lambda: None)  # on the stream whose token has ended
+    eventually(lambda: late.view.stale_since is None)
+    revision = two.write([Put(where + "a", b"1")]).result(BOUND)
+    eventually(lambda: early.view.state is not None and early.view.state.revision >= revision)
+    assert [view for view in views if view.stale_since is not None] == []
+
+
+@pytest.fixture
+def mutual(tmp_path: Path, certificates: Certificates) -> Iterator[EtcdServer]:
+    """Asks for client certificates, and for passwords once `toggle_auth` was called."""
+    server = EtcdServer(tmp_path, tls=certificates, mutual=True)
+    server.USER = "billing"  # not the name in the certificate
+    with server:
+        yield server
+
+
+def test_a_client_certificate_does_not_replace_the_login_when_authentication_is_turned_on(
+    mutual: EtcdServer, join: Join, root: str
+) -> None:
+    known = replace(mutual.endpoint, username=mutual.USER, password=mutual.PASSWORD)
+    party, other = (join(known.url(f"/coordlock{root}", ttl="60s")) for _ in range(2))
+    backend = party.backend
+    assert isinstance(backend, EtcdBackend)
+    entry, contender, snapshot = party.enqueue("q")
+    told = threading.Event()
+    backend.watch(contender, snapshot.revision, lambda _: told.set())
+    seen = backend.observe("q", lambda: None)
+    eventually(lambda: seen.view.stale_since is None)
+    for _ in range(2):
+        mutual.turn_auth(on=True)
+        # The session has no token, so etcd takes the certificate's name for the user.
+        assert len(backend.snapshot("q").result(BOUND).contenders) == 1
+        another, its, now = party.enqueue("r")
+        gone = threading.Event()
+        backend.watch(its, now.revision, lambda _, gone=gone: gone.set())  # type: ignore[misc]
+        assert other.backend.withdraw(another).result(BOUND)
+        assert gone.wait(BOUND)
+        mutual.turn_auth(on=False)
+        party.enqueue("s")
+    assert other.backend.withdraw(entry).result(BOUND)
+    assert told.wait(BOUND)
+    eventually(lambda: "q" not in backend.queues().result(BOUND))
+    eventually(lambda: seen.view.state is not None and seen.view.state.contenders == ())
+    assert party.listener.events == []
 
 
 def test_an_observation_without_the_right_to_it_ends_alone(join: Join, url: str) -> None:
@@ -231,19 +332,9 @@ def test_credentials_that_nobody_asks_for_do_no_harm(
 
 
 def test_a_right_that_is_revoked_is_reported(server: EtcdServer, join: Join, root: str) -> None:
-    for command in (
-        ("user", "add", "brief:pass"),
-        ("role", "add", "brief"),
-        ("role", "grant-permission", "brief", "readwrite", "--prefix=true", f"{root}/"),
-        ("user", "grant-role", "brief", "brief"),
-    ):
-        server.etcdctl(*command)
-    party = join(replace(server.endpoint, username="brief", password="pass").url(root))
+    party = join(add_user(server, "brief", root))
     party.enqueue("q")
-    try:
-        server.etcdctl("role", "revoke-permission", "brief", "--prefix=true", f"{root}/")
-    except subprocess.CalledProcessError as error:
-        raise AssertionError(error.stderr) from None
+    revoke_right(server, "brief", root)
     with pytest.raises(AuthenticationFailed):
         party.enqueue("q")
 

@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pytest
 from coordlock_etcd import EtcdBackend
+from coordlock_etcd.transport import members
 
 from coordlock.config import configure
 from coordlock.errors import BackendUnavailable
-from coordlock.testing.backend_contract import BOUND, Listener
+from coordlock.testing.backend_contract import BOUND, Listener, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from testbed.servers.etcd import Etcd, EtcdCluster
+from testbed.servers.certificates import Certificates
+from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
 from tests.integration.etcd.conftest import Join
 
 pytestmark = pytest.mark.faults
@@ -32,6 +34,14 @@ DEAD = "127.0.0.1:1"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
     with EtcdCluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def secure(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[EtcdServer]:
+    with EtcdServer(tmp_path_factory.mktemp("tls"), tls=certificates) as server:
+        yield server
 
 
 @pytest.fixture
@@ -99,6 +109,43 @@ def test_a_zookeeper_is_no_etcd(request: pytest.FixtureRequest, root: str, no_le
     try:
         with pytest.raises(BackendUnavailable, match="is this an etcd endpoint"):
             backend.open(Listener()).result(10)
+    finally:
+        backend.close().result(BOUND)
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+def test_a_host_that_has_answered_is_not_asked_whether_it_is_an_etcd(
+    tmp_path: Path, join: Join, root: str, fault: str
+) -> None:
+    with EtcdServer(tmp_path) as server:
+        party = join(server.url_for(root, ttl="60s", request_timeout="1s"))
+        getattr(server, fault)()
+        reasons: set[str] = set()
+
+        def is_dialled_again() -> bool:
+            error = party.backend.heartbeat().exception(BOUND)
+            assert isinstance(error, BackendUnavailable)
+            reasons.add(error.reason)
+            return any("ipv4" in reason for reason in reasons)
+
+        eventually(is_dialled_again)
+        assert [reason for reason in reasons if "?" in reason] == []
+        if fault == "pause":
+            server.resume()
+
+
+def test_what_keeps_a_client_from_each_host_is_told(
+    secure: EtcdServer, tmp_path: Path, root: str, no_leaks: None
+) -> None:
+    stranger = Certificates(tmp_path)
+    url = f"etcd://{secure.endpoint.hosts[0]},{DEAD}{root}?tls=true&ca={stranger.ca}"
+    backend = EtcdBackend.configure(configure(url))
+    try:
+        for _ in range(2):  # beginning with one host, and with the other
+            error = backend.open(Listener()).exception(BOUND)
+            assert isinstance(error, BackendUnavailable)
+            assert "the option ca must name" in error.reason
+            assert f"{DEAD}: " in error.reason
     finally:
         backend.close().result(BOUND)
 
@@ -185,6 +232,75 @@ def test_a_session_and_its_watches_move_on_when_their_member_fails(
         else:
             member.start()
     eventually(lambda: all(one.answers() for one in cluster.members))
+
+
+@pytest.fixture
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "_FIRST", 0.0)
+    monkeypatch.setattr(members, "_AGAIN", 0.0)
+
+
+def hosts_of(party: Party) -> list[str]:
+    """The hosts that the client knows, after another heartbeat, which asks for them."""
+    party.backend.heartbeat().exception(BOUND)
+    assert isinstance(party.backend, EtcdBackend)
+    return [endpoint.host for endpoint in party.backend._connection.cluster.endpoints.all]
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_a_client_outlives_all_members_that_its_url_names(
+    tmp_path: Path, join: Join, root: str
+) -> None:
+    with EtcdCluster(tmp_path) as cluster:
+        configured = list(cluster.endpoint.hosts)
+        party = join(cluster.url_for(root, ttl="60s"))
+        assert isinstance(party.backend, EtcdBackend)
+        entry, contender, snapshot = party.enqueue("q")
+        told = threading.Event()
+        party.backend.watch(contender, snapshot.revision, lambda _: told.set())
+        for member in list(cluster.members):
+            cluster.replace(member)
+            new = {one for one in cluster.endpoint.hosts if one not in configured}
+            # Behind those of the URL, and without any that was replaced.
+            eventually(lambda: set(hosts_of(party)[3:]) == new)  # noqa: B023
+            assert hosts_of(party)[:3] == configured
+        assert set(configured).isdisjoint(cluster.endpoint.hosts)
+        eventually(repeat(lambda: party.backend.heartbeat().result(BOUND)))
+        seen = party.backend.snapshot("q", owners=True).result(BOUND)
+        assert seen.contenders == (contender,)
+        assert party.backend.withdraw(entry).result(BOUND)
+        assert told.wait(BOUND)
+        assert not any(event.startswith("lost") for event in party.listener.events)
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_one_host_of_the_url_is_enough_to_learn_the_others(
+    cluster: EtcdCluster, join: Join, root: str
+) -> None:
+    first, *others = cluster.endpoint.hosts
+    party = join(f"etcd://{first}{root}")
+    eventually(lambda: sorted(hosts_of(party)[1:]) == sorted(others))
+    assert hosts_of(party)[0] == first
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_members_are_not_learned_where_the_url_names_none_of_them(
+    cluster: EtcdCluster, join: Join, root: str
+) -> None:
+    member = cluster.members[0]
+    with FaultProxy(member.host, member.port, GrpcFrames) as proxy:
+        url = f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s"
+        party, other = join(url), join(f"{url}&learn_members=true")
+        eventually(lambda: len(hosts_of(other)) == 4)
+
+        def asks_no_more() -> bool:
+            with proxy.counting() as sent:
+                assert hosts_of(party) == [f"127.0.0.1:{proxy.port}"]
+            return not any(kind.endswith("MemberList") for kind in sent.requests)
+
+        eventually(asks_no_more)
+        for one in (party, other):
+            one.backend.close().result(BOUND)
 
 
 def test_a_member_without_a_majority_is_left_at_once(tmp_path: Path, join: Join, root: str) -> None:

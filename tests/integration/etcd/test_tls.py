@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +66,39 @@ def test_a_server_that_nobody_known_has_signed_is_refused(
 
 def test_the_systems_authorities_are_the_default(secure: EtcdServer, no_leaks: None) -> None:
     assert "the option ca must name" in reason(secure.endpoint.hosts[0], tls=True)
+
+
+#: Fails to connect, and tells which variables of gRPC are set then.
+FAIL = """
+import os, sys, coordlock
+try:
+    coordlock.connect(sys.argv[1])
+except coordlock.BackendUnavailable as error:
+    print(error.reason)
+print([name for name in os.environ if name.startswith("GRPC_")])
+"""
+
+
+@pytest.mark.parametrize("wanted", [None, "INFO"])
+def test_grpc_logs_a_failed_handshake_only_for_those_who_ask_for_its_log(
+    secure: EtcdServer, tmp_path: Path, wanted: str | None
+) -> None:
+    url = replace(secure.endpoint, options={"tls": "true", "ca": str(Certificates(tmp_path).ca)})
+    environment = {name: os.environ[name] for name in os.environ if not name.startswith("GRPC_")}
+    if wanted is not None:
+        environment["GRPC_VERBOSITY"] = wanted
+    ended = subprocess.run(
+        [sys.executable, "-c", FAIL, url.url("/x", connect_timeout="2s")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "the option ca must name" in ended.stdout
+    assert ended.stdout.endswith("[]\n" if wanted is None else "['GRPC_VERBOSITY']\n")
+    complaints = [line for line in ended.stderr.splitlines() if "coordlock: " not in line]
+    assert bool(complaints) is (wanted is not None), ended.stderr
 
 
 def test_a_missing_client_certificate_is_reported(

@@ -115,6 +115,22 @@ def test_a_failed_connection_comes_with_a_hint(said: str, hint: str) -> None:
     assert "all addresses" not in reason
 
 
+@pytest.mark.parametrize(
+    ("said", "is_told"),
+    [
+        ("connection attempt timed out before receiving SETTINGS frame", False),
+        ("Socket closed", False),
+        ("Tls handshake failed: CERTIFICATE_VERIFY_FAILED", True),
+    ],
+)
+def test_whether_a_host_that_has_answered_is_an_etcd_is_not_asked(said: str, is_told: bool) -> None:
+    details = f"failed to connect to all addresses; last error: UNAVAILABLE: ipv4:1.2.3.4:5: {said}"
+    reason = translate(StatusCode.UNAVAILABLE, details, "h:5", has_answered=True).reason
+    assert said in reason
+    assert ("the option ca" in reason) is is_told
+    assert "?" not in reason
+
+
 def test_a_refused_connection_needs_no_hint() -> None:
     details = "failed to connect to all addresses; last error: UNKNOWN: Connection refused"
     reason = translate(StatusCode.UNAVAILABLE, details, "h:1").reason

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from coordlock_memory import VirtualTime, VirtualTimers
 
-from coordlock.errors import ClientClosed
+from coordlock.errors import BackendError, ClientClosed
 from coordlock.kernel.recovery import Recovery
+from coordlock.log import flush
 
 
 @pytest.fixture
@@ -77,3 +78,25 @@ def test_nobody_pauses_after_the_end(time: VirtualTime) -> None:
     with pytest.raises(ClientClosed):
         recovery.pause(5)
     recovery.noticed()
+
+
+def test_the_log_tells_a_refusal_once_and_then_counts(
+    time: VirtualTime, recovery: Recovery, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> list[str]:
+        assert flush(30)
+        messages = [one.getMessage() for one in caplog.records]
+        caplog.clear()
+        return messages
+
+    for _ in range(50):
+        recovery.refused("q", BackendError("etcd", "permission denied"))
+    [first] = said()
+    assert "could not withdraw from 'q'" in first
+    time.advance(10)
+    [count] = said()
+    assert "49 more removals were refused" in count
+    time.advance(60)
+    assert said() == []
+    recovery.refused("q", BackendError("etcd", "permission denied"))
+    assert len(said()) == 1

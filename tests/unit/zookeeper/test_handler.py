@@ -32,7 +32,7 @@ from tests.unit.signals import interrupted
 
 @pytest.fixture
 def handler() -> Handler:
-    return Handler(10.0, None, lambda: None)
+    return Handler(10.0, None, lambda: None, set())
 
 
 def test_any_number_of_wakeups_fits(handler: Handler) -> None:
