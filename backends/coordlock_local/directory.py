@@ -10,7 +10,8 @@
     <root>/values/<session>-<entry id>    what that contender publishes (values.py)
     <root>/data                           what applications keep, in SQLite (data.py), with
     <root>/data.lock                      locked by whoever reads or writes it
-    <root>/data.changes                   closed by whoever has written it (followers.py)
+    <root>/changes/<key or folder>        closed by processes that have written there, made by those
+                                          that follow it (data.py, followers.py)
 
 Several contenders enter in one step because the counter is held meanwhile.
 
@@ -84,7 +85,7 @@ class Directory:
         self.counter: Final = os.path.join(root, "counter")
         self.data: Final = os.path.join(root, "data")
         self.data_lock: Final = os.path.join(root, "data.lock")
-        self.changes: Final = os.path.join(root, "data.changes")
+        self.changes: Final = os.path.join(root, "changes")
         self.sessions: Final = os.path.join(root, "sessions")
         self.queues: Final = os.path.join(root, "queues")
         self.watched: Final = os.path.join(root, "watched")
@@ -118,7 +119,10 @@ class Directory:
             )
         mode = stat.S_IMODE(status.st_mode) & 0o2770 if shared else 0o700
         directory = cls(root, mode)
-        for path in (directory.sessions, directory.queues, directory.watched, directory.values):
+        for path in (
+            *(directory.sessions, directory.queues, directory.watched),
+            *(directory.values, directory.changes),
+        ):
             directory.make(path)
         if os.path.exists(os.path.join(root, "SESSIONS")):
             return cls(root, mode, folds=True)
@@ -139,6 +143,10 @@ class Directory:
     def value(self, session: str, id: str) -> str:
         """The file with what the contender ``id`` of ``session`` publishes."""
         return f"{self.values}/{session}-{id}"
+
+    def change(self, where: str) -> str:
+        """The file that tells of changes at ``where``, a key or, with a slash, a folder."""
+        return f"{self.changes}/{file_name(where, folds=self.folds)}"
 
     def make(self, path: str) -> None:
         """Make a directory, unless it is there."""
