@@ -193,14 +193,18 @@ class Directory:
         A file that is made here has the directory's mode, whatever the umask.
         """
         flags |= os.O_CLOEXEC | os.O_NOFOLLOW
-        if not flags & os.O_CREAT:
-            return _opened(path, flags)
-        while not flags & os.O_EXCL:
-            with suppress(FileNotFoundError):
-                return _opened(path, flags & ~os.O_CREAT)
+        if flags & os.O_EXCL:
+            return self._made(path, flags)
+        while True:
+            try:
+                return os.open(path, flags & ~os.O_CREAT)
+            except FileNotFoundError:
+                if not flags & os.O_CREAT:
+                    raise
+            except PermissionError:
+                return _opened_later(path, flags & ~os.O_CREAT)
             with suppress(FileExistsError):  # another process makes it at this moment
                 return self._made(path, flags)
-        return self._made(path, flags)
 
     def _made(self, path: str, flags: int) -> int:
         descriptor = os.open(path, flags | os.O_EXCL, 0o600)
@@ -232,13 +236,6 @@ def _set_mode(made: str | int, mode: int) -> None:
     if stat.S_IMODE(os.stat(made).st_mode) != mode:
         with suppress(OSError):  # vfat and others have no modes; their mount options count
             os.chmod(made, mode)
-
-
-def _opened(path: str, flags: int) -> int:
-    try:
-        return os.open(path, flags)
-    except PermissionError:
-        return _opened_later(path, flags)
 
 
 def _opened_later(path: str, flags: int) -> int:
