@@ -43,3 +43,4 @@ class Options(TypedDict, total=False):
     acl: Literal["creator", "open"]
     token: Literal["czxid", "sequence"]
     nodes: Literal["kazoo", "curator", "curator-rw"]
+    trust_filesystem: bool | str

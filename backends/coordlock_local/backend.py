@@ -23,7 +23,7 @@ from coordlock.log import Log
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise, failed, resolved
-from coordlock.settings import Settings
+from coordlock.settings import Option, Settings, boolean
 from coordlock_local.attempts import Attempts, perform
 from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory, default_root
@@ -75,9 +75,24 @@ class LocalBackend(Backend):
     )
     default_root: ClassVar[str] = ""
     shares_keys: ClassVar[bool] = False
+    options: ClassVar[Sequence[Option]] = (
+        Option(
+            "trust_filesystem",
+            boolean,
+            False,
+            "Use the directory though its file system is not known to be local to this machine.",
+        ),
+    )
 
-    def __init__(self, root: str, connect_timeout: float = 10.0, request_timeout: float = 5.0):
+    def __init__(
+        self,
+        root: str,
+        connect_timeout: float = 10.0,
+        request_timeout: float = 5.0,
+        trust_filesystem: bool = False,
+    ):
         self.root: Final = root
+        self._trusts = trust_filesystem
         self._connect_timeout = connect_timeout
         self._request_timeout = request_timeout
         self._pid = os.getpid()
@@ -115,7 +130,8 @@ class LocalBackend(Backend):
                 "the user's state directory, or name another one with local:///path"
             )
         root = settings.root or default_root()
-        return cls(root, settings.connect_timeout, settings.request_timeout)
+        trusts = settings.options["trust_filesystem"]
+        return cls(root, settings.connect_timeout, settings.request_timeout, trusts)
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         return self._ask(partial(self._open, listener), self._connect_timeout)
@@ -293,13 +309,13 @@ class LocalBackend(Backend):
 
     def _prepared(self) -> Directory:
         if self._directory is None:
-            directory = Directory.prepare(self.root)
+            directory = Directory.prepare(self.root, trusted=self._trusts)
             check(directory)
             self._directory = directory
         return self._directory
 
     def _open(self, listener: SessionListener) -> SessionInfo:
-        self._directory = directory = Directory.prepare(self.root)
+        self._directory = directory = Directory.prepare(self.root, trusted=self._trusts)
         session = LocalSession(directory)
         adopt(directory, session.counter)
         others = session.start()
@@ -317,7 +333,7 @@ class LocalBackend(Backend):
             log.debug("cannot sweep %s: %s", self.root, error)
         else:
             log.debug("removed %d dead session(s) from %s", len(dead), self.root)
-        log.info("the locks in %s cover this machine only", self.root)
+        log.info("the locks in %s cover processes of this machine only that use it", self.root)
         return SessionInfo(session.id, math.inf)
 
     def _heartbeat(self) -> float:
@@ -425,6 +441,8 @@ class LocalBackend(Backend):
         warnings = []
         if directory.shared:
             warnings.append("the directory is shared: every member of its group can break locks")
+        if foreign := directory.foreign():
+            warnings.append(f"the directory is trusted, though it is on {foreign}")
         source = notices()
         source.close()
         if isinstance(source, Polling):

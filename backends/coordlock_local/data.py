@@ -11,6 +11,12 @@ is held. Whatever removes one of them afterwards, its own process or another, th
 and writes data after this write, because it needs the lock for that, too. So the write counts from
 the moment of that look, at which the guards stood.
 
+How followers hear of a write. A follower makes a file named after the key or the folder, listens to
+it, and then reads. A writer opens the files of what it writes while it holds the lock, before the
+commit, and closes them once it has given the lock back; the system does that for a process that is
+killed. Readings need the lock too. So a follower that reads before a write had made its file before
+the writer looked for it, and hears the closing; any other one reads what was written.
+
 No connection outlives a use, so none is inherited by a child.
 """
 
@@ -18,16 +24,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import quote
 
 from coordlock.backend import Expect, Listing, Operation, Put, Stored
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.contender import Contender
+from coordlock_local.descriptor import Descriptor
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.flock import close_in_children, keep_from_children, try_lock, unlock
+from coordlock_local.flock import close_kept, keep_from_children, try_lock, unlock
 from coordlock_local.slots import Place, stands
 
 __all__ = ["DataFile"]
@@ -66,16 +75,27 @@ class DataFile:
 
     def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> int:
         """See `Data.write`."""
+        notices: list[Descriptor] = []
 
         def act(kept: sqlite3.Connection) -> int:
             self._check(guards)
+            notices.extend(self._notices(operations))
             return _write(kept, operations)
 
-        revision = self._hold(act)
-        if not all(isinstance(one, Expect) for one in operations):
-            # Closing it is what followers hear.
-            os.close(self._directory.open(self._directory.changes, os.O_WRONLY | os.O_CREAT))
-        return revision
+        try:
+            return self._hold(act)
+        finally:
+            while notices:  # followers hear this, once they can read
+                close_kept(notices.pop())
+
+    def _notices(self, operations: Sequence[Operation]) -> Iterator[Descriptor]:
+        """What followers listen to of what ``operations`` write, opened: its closing tells them."""
+        keys = {one.key for one in operations if not isinstance(one, Expect)}
+        for where in sorted(keys | {_folder(key) for key in keys}):
+            with suppress(FileNotFoundError):  # nobody follows it
+                yield keep_from_children(
+                    partial(self._directory.open, self._directory.change(where), os.O_WRONLY)
+                )
 
     def _check(self, guards: Sequence[Contender]) -> None:
         for contender in guards:
@@ -84,19 +104,19 @@ class DataFile:
 
     def _hold(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """The result of ``action``, which excludes all others meanwhile."""
-        descriptor = keep_from_children(
+        lock = keep_from_children(
             lambda: self._directory.open(self._directory.data_lock, os.O_RDWR | os.O_CREAT)
         )
         try:
-            if not try_lock(descriptor) or os.fstat(descriptor).st_nlink == 0:
+            if not try_lock(lock.number) or os.fstat(lock.number).st_nlink == 0:
                 raise Busy
             return self._use(action)
         finally:
             try:
-                unlock(descriptor)
+                if lock.status() is not None:
+                    unlock(lock.number)
             finally:
-                close_in_children.discard(descriptor)
-                os.close(descriptor)
+                close_kept(lock)
 
     def _use(self, action: Callable[[sqlite3.Connection], T]) -> T:
         path = self._directory.data
@@ -148,7 +168,7 @@ def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:
                 kept.execute(
                     "INSERT INTO kept VALUES (?, ?, ?, 1)"
                     " ON CONFLICT (key) DO UPDATE SET data = excluded.data, version = version + 1",
-                    (one.key, one.key.rpartition("/")[0] + "/", one.data),
+                    (one.key, _folder(one.key), one.data),
                 )
             else:
                 kept.execute("DELETE FROM kept WHERE key = ?", (one.key,))
@@ -166,6 +186,10 @@ def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:
         # It may be on the disk, or may be restored from the journal by the next one.
         raise BackendUnavailable(SERVICE, f"{error}; the data may have been written") from error
     return revision
+
+
+def _folder(key: str) -> str:
+    return key.rpartition("/")[0] + "/"
 
 
 def _revision(kept: sqlite3.Connection) -> int:

@@ -10,11 +10,12 @@
     <root>/values/<session>-<entry id>    what that contender publishes (values.py)
     <root>/data                           what applications keep, in SQLite (data.py), with
     <root>/data.lock                      locked by whoever reads or writes it
-    <root>/data.changes                   closed by whoever has written it (followers.py)
+    <root>/changes/<key or folder>        closed by processes that have written there, made by those
+                                          that follow it (data.py, followers.py)
 
 Several contenders enter in one step because the counter is held meanwhile.
 
-A private directory (mode 0700, what is created where none is) belongs to one user. One that an
+A private directory (mode 0700, as are those made here) belongs to one user. One that an
 administrator made writable for a group (mode 2770) is shared by its members.
 """
 
@@ -23,44 +24,66 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import time
 from contextlib import suppress
 from typing import Final, Self
 
 from coordlock.errors import ConfigurationError
 from coordlock.model.names import file_name
-from coordlock.sources import home
 
 __all__ = ["UNKNOWN", "Directory", "default_root"]
 
 #: The boot id where the system has none.
 UNKNOWN: Final = "-" * 36
 
-#: File systems that several machines share. The locks of another machine's processes may not be
-#: seen here, so they would count as dead and lose their contenders.
-_NETWORK: Final = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "beegfs"}
-    | {"glusterfs", "pvfs2", "orangefs", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs", "fuse.s3fs"}
+#: File systems of one machine, by the types of proc(5). Of any other, several machines may be
+#: users. The locks of another machine's processes may not be seen here, so they would count as
+#: dead and lose their contenders. FUSE has a type for each program that serves one.
+_LOCAL: Final = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "nilfs2", "ubifs"}
+    | {"reiserfs", "reiser4", "jffs2", "udf", "ufs", "minix", "hfs", "hfsplus", "apfs"}
+    | {"vfat", "msdos", "exfat", "ntfs", "ntfs3", "fuseblk"}
+    | {"tmpfs", "ramfs", "rootfs", "overlay", "aufs", "fuse.fuse-overlayfs", "ecryptfs", "shiftfs"}
+    | {"lxfs", "wslfs"}
 )
+_TRUSTING: Final = "trust_filesystem=true"
 
-#: How often a file is opened again that its maker has not opened to the group yet.
+#: How often a file is opened again whose maker may not have given it its mode yet.
 _ATTEMPTS: Final = 20
 
 
 def default_root() -> str:
     """``$XDG_STATE_HOME/coordlock``, or ``~/.local/state/coordlock`` where that is not set.
 
-    Raises `ConfigurationError` for a user without a home.
+    The home is that of the account, whatever ``HOME`` says, so that all of a user's processes
+    exclude each other: under sudo, in a unit, or in a job that sets it.
+
+    Raises `ConfigurationError` for a user without an account, or without a home.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):  # the XDG specification: ignore relative ones
-        user = home(os.environ)
-        if not os.path.isabs(user):
-            raise ConfigurationError(
-                "no directory for local locks: set XDG_STATE_HOME or HOME, or use local:///path"
-            )
-        state = os.path.join(user, ".local", "state")
+        state = os.path.join(_home(), ".local", "state")
     return os.path.join(state, "coordlock")
+
+
+def _home() -> str:
+    import pwd  # not on all systems on which this file is imported
+
+    user = os.geteuid()
+    try:
+        home = pwd.getpwuid(user).pw_dir
+    except KeyError:
+        reason = f"user {user} has no account in the password database"
+    else:
+        if home != "/" and os.path.isabs(home) and os.path.isdir(home):
+            return home
+        what = "is the machine's top directory" if home == "/" else "is not there, or out of reach"
+        reason = f"{home!r}, the home of user {user}'s account, {what}"
+    raise ConfigurationError(
+        f"no directory for local locks: {reason}: name a directory with local:///path, or set "
+        "XDG_STATE_HOME"
+    )
 
 
 class Directory:
@@ -84,7 +107,7 @@ class Directory:
         self.counter: Final = os.path.join(root, "counter")
         self.data: Final = os.path.join(root, "data")
         self.data_lock: Final = os.path.join(root, "data.lock")
-        self.changes: Final = os.path.join(root, "data.changes")
+        self.changes: Final = os.path.join(root, "changes")
         self.sessions: Final = os.path.join(root, "sessions")
         self.queues: Final = os.path.join(root, "queues")
         self.watched: Final = os.path.join(root, "watched")
@@ -92,12 +115,13 @@ class Directory:
         self._mode = mode
 
     @classmethod
-    def prepare(cls, root: str) -> Self:
+    def prepare(cls, root: str, *, trusted: bool = False) -> Self:
         """The directory at ``root``, created where there is none.
 
-        Raises `ConfigurationError` for one that can't be used, OSError where something fails.
+        Unless the file system is ``trusted``, it must be known to be local. Raises
+        `ConfigurationError` for one that can't be used, OSError where something fails.
         """
-        os.makedirs(root, 0o700, exist_ok=True)
+        _make_all(root)
         status = os.stat(root)
         if status.st_mode & stat.S_IWOTH:
             raise ConfigurationError(
@@ -110,19 +134,34 @@ class Directory:
                 f"{root} belongs to user {status.st_uid} alone, this is user {os.geteuid()}: "
                 "use another directory, or give it mode 2770 and a group of which both are members"
             )
-        if (kind := _file_system(root)) in _NETWORK:
-            raise ConfigurationError(
-                f"{root} is on a network file system ({kind}), and local locks cover one machine: "
-                "choose a directory on a local disk, with local:///path or XDG_STATE_HOME, "
-                "or coordinate machines with zookeeper:// or etcd://"
-            )
         mode = stat.S_IMODE(status.st_mode) & 0o2770 if shared else 0o700
         directory = cls(root, mode)
-        for path in (directory.sessions, directory.queues, directory.watched, directory.values):
+        if not trusted and (kind := directory.foreign()):
+            raise ConfigurationError(
+                f"{root} is on {kind}, and local locks cover one machine: "
+                "choose a directory on a local disk, with local:///path or XDG_STATE_HOME; "
+                "coordinate machines with zookeeper:// or etcd://; or, if no other machine uses "
+                f"that file system, trust it with local://{root}?{_TRUSTING}"
+            )
+        for path in (
+            *(directory.sessions, directory.queues, directory.watched),
+            *(directory.values, directory.changes),
+        ):
             directory.make(path)
         if os.path.exists(os.path.join(root, "SESSIONS")):
             return cls(root, mode, folds=True)
         return directory
+
+    def foreign(self) -> str:
+        """What it is on, in words, if that is not known to be local to this machine; else empty."""
+        if sys.platform != "linux":
+            return ""  # none of the systems without /proc/self/mountinfo tells
+        kind = _file_system(self.root)
+        if kind in _LOCAL:
+            return ""
+        if not kind:
+            return "a file system of which /proc/self/mountinfo says nothing"
+        return f"a file system ({kind}) that is not known to be local to this machine"
 
     def session(self, id: str) -> str:
         """The file of the session ``id``."""
@@ -140,39 +179,72 @@ class Directory:
         """The file with what the contender ``id`` of ``session`` publishes."""
         return f"{self.values}/{session}-{id}"
 
+    def change(self, where: str) -> str:
+        """The file that tells of changes at ``where``, a key or, with a slash, a folder."""
+        return f"{self.changes}/{file_name(where, folds=self.folds)}"
+
     def make(self, path: str) -> None:
         """Make a directory, unless it is there."""
-        with suppress(FileExistsError):
-            os.mkdir(path, self._mode)
-            if self.shared:  # the umask must not shut out the group
-                os.chmod(path, self._mode)
+        _make(path, self._mode)
 
     def open(self, path: str, flags: int) -> int:
-        """Open a file, with the ``flags`` of the system call; its descriptor."""
+        """Open a file, with the ``flags`` of the system call; its descriptor.
+
+        A file that is made here has the directory's mode, whatever the umask.
+        """
         flags |= os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            descriptor = os.open(path, flags, 0o600)
-        except PermissionError:
-            if not self.shared:
-                raise
-            descriptor = _opened_later(path, flags)
-        if self.shared and flags & os.O_CREAT:
+        if flags & os.O_EXCL:
+            return self._made(path, flags)
+        while True:
             try:
-                if os.fstat(descriptor).st_uid == os.geteuid():
-                    os.fchmod(descriptor, self._mode & 0o660)
-            except BaseException:
-                os.close(descriptor)
-                raise
+                return os.open(path, flags & ~os.O_CREAT)
+            except FileNotFoundError:
+                if not flags & os.O_CREAT:
+                    raise
+            except PermissionError:
+                return _opened_later(path, flags & ~os.O_CREAT)
+            with suppress(FileExistsError):  # another process makes it at this moment
+                return self._made(path, flags)
+
+    def _made(self, path: str, flags: int) -> int:
+        descriptor = os.open(path, flags | os.O_EXCL, 0o600)
+        try:
+            _set_mode(descriptor, self._mode & 0o660)
+        except BaseException:
+            os.close(descriptor)
+            raise
         return descriptor
 
 
+def _make_all(path: str) -> None:
+    """Make the directory ``path`` and those above that are missing, for this user alone."""
+    if not os.path.isdir(path):
+        parent = os.path.dirname(path)
+        if parent != path:
+            _make_all(parent)
+        _make(path, 0o700)
+
+
+def _make(path: str, mode: int) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(path, mode)
+        _set_mode(path, mode)
+
+
+def _set_mode(made: str | int, mode: int) -> None:
+    """Let what was just made have ``mode``, whatever the umask was."""
+    if stat.S_IMODE(os.stat(made).st_mode) != mode:
+        with suppress(OSError):  # vfat and others have no modes; their mount options count
+            os.chmod(made, mode)
+
+
 def _opened_later(path: str, flags: int) -> int:
-    """A descriptor of a file that another user has made and is about to open to the group."""
+    """A descriptor of a file whose maker is about to give it its mode."""
     for _ in range(_ATTEMPTS):
         time.sleep(0.001)
         with suppress(PermissionError):
-            return os.open(path, flags, 0o600)
-    return os.open(path, flags, 0o600)
+            return os.open(path, flags)
+    return os.open(path, flags)
 
 
 def _boot_id() -> str:

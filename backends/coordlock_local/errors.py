@@ -14,7 +14,7 @@ SERVICE: Final = "local"
 
 _ELSEWHERE: Final = "choose another directory, with local:///path or XDG_STATE_HOME"
 _ADVICE: Final = {
-    errno.ENOSPC: "free some space",
+    errno.ENOSPC: "free some space, or some inodes (df -i)",
     errno.EDQUOT: "the disk quota is used up: free some space",
     errno.EROFS: _ELSEWHERE,
     errno.ENOTDIR: _ELSEWHERE,

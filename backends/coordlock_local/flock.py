@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Final
 
 from coordlock.runtime.shared_file import no_fork
+from coordlock_local.descriptor import Descriptor
 
 if os.name == "posix":  # elsewhere `LocalBackend.configure` refuses before anything is called
     import fcntl
 
 __all__ = [
-    "close_in_children",
+    "close_kept",
     "holder",
     "is_locked",
     "keep_from_children",
@@ -26,21 +27,27 @@ __all__ = [
 ]
 
 #: Descriptors of files that may be locked for longer than a fork can wait.
-close_in_children: Final[set[int]] = set()
+_close_in_children: Final[set[Descriptor]] = set()
 
 
-def keep_from_children(open_file: Callable[[], int]) -> int:
+def keep_from_children(open_file: Callable[[], int]) -> Descriptor:
     """A descriptor that ``open_file`` gives, and that forked children close at once."""
     with no_fork:
-        descriptor = open_file()
-        close_in_children.add(descriptor)
+        descriptor = Descriptor(open_file())
+        _close_in_children.add(descriptor)
         return descriptor
 
 
+def close_kept(descriptor: Descriptor) -> None:
+    """Close what `keep_from_children` gave."""
+    _close_in_children.discard(descriptor)
+    descriptor.close()
+
+
 def _close_all() -> None:
-    for descriptor in close_in_children:
-        os.close(descriptor)
-    close_in_children.clear()
+    for descriptor in _close_in_children:
+        descriptor.close()
+    _close_in_children.clear()
 
 
 if hasattr(os, "register_at_fork"):

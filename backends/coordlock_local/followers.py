@@ -1,8 +1,9 @@
 """Following data and queues: one thread per client, asleep until the system tells of a change.
 
-A notice says only that something may have changed; what is followed is read anew then. Files tell:
-``data.changes`` of data, the file of a queue of its contenders, and those of their sessions of the
-death of their processes. Whoever changes something closes one of these after that.
+A notice says only that something may have changed: all that follow that file read anew then. There
+is one for each key or folder that is followed, made and removed by its followers (see `data`). The
+file of a queue tells of its contenders, and those of their sessions of the death of their
+processes. A process that changes something closes one of these afterwards.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from coordlock.backend import Listing, Observation
@@ -21,6 +24,7 @@ from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock_local.data import DataFile
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy, translated
+from coordlock_local.notices import Notices, Polling
 from coordlock_local.queue import Queue
 from coordlock_local.watcher import notices
 
@@ -45,13 +49,13 @@ class Followers:
         self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._followed: dict[int, _Followed] = {}
-        self._notices = notices()
+        self._notices: Notices = notices()
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
     def follow(self, where: str, news: Callable[[], None]) -> Observation[Listing]:
         """See `Data.follow`."""
-        changes = self._directory.changes
+        changes = self._directory.change(where)
         return self._add(lambda: self._data.read(where), lambda _: (changes,), news)
 
     def observe(self, queue: str, news: Callable[[], None]) -> Observation[Snapshot]:
@@ -117,39 +121,63 @@ class Followers:
         return observation
 
     def _run(self) -> None:
-        heard: set[str] = set()
+        heard: set[str] = set()  # notices of these are ordered, and none has come
+        wanted: set[str] = set()
+        check = 0.0  # when all is to be read again, whatever was heard
         while not self._is_closed:
+            if (now := time.monotonic()) >= check:
+                heard.clear()  # a file may have been removed and made again
+                check = now + self._notices.interval
             followed = list(self._followed.values())
-            wanted = {file for one in followed for file in one.files()}
-            for file in heard - wanted:
-                self._notices.drop(file)
+            before, wanted = wanted, {file for one in followed for file in one.files()}
+            self._drop(before - wanted)
             heard &= wanted
+            due = [one for one in followed if one.is_due or not heard.issuperset(one.files())]
             deaf = sum(not self._hears(file, heard) for file in wanted)
             # After it listens, so that nothing falls between. What was read may name more files.
-            failed = sum(not self._look(one) for one in followed)
+            for one in due:
+                one.is_due = not self._look(one)
             if any(not heard.issuperset(one.files()) for one in followed if not deaf):
                 continue
-            pause = _PAUSE if deaf or failed else self._notices.interval
-            changed = self._notices.wait(pause)
-            if changed is None or not changed:
-                heard.clear()  # a file may have been removed and made again
+            failed = any(one.is_due for one in due)
+            pause = max(0.0, check - time.monotonic())
+            try:
+                changed = self._notices.wait(min(pause, _PAUSE) if deaf or failed else pause)
+            except OSError as error:  # the program has closed what it had not opened
+                log.warning("changes are polled for: %s", error.strerror)
+                self._notices.close()
+                self._notices = Polling()
+                changed = None
+            if changed is None:
+                check = 0.0
             else:
                 heard.difference_update(changed)
+        self._drop(wanted)
         self._notices.close()
+
+    def _drop(self, files: Collection[str]) -> None:
+        """Listen to ``files`` no more."""
+        for file in files:
+            self._notices.drop(file)
+            if file.startswith(self._directory.changes):
+                with suppress(OSError):  # others that follow it hear this, and make it again
+                    os.unlink(file)
 
     def _hears(self, file: str, heard: set[str]) -> bool:
         """Whether notices of ``file`` are ordered."""
         if file in heard:
             return True
+        is_session = file.startswith(self._directory.sessions)
         try:
-            if not file.startswith(self._directory.sessions):
+            if not is_session:
                 os.close(self._directory.open(file, os.O_RDONLY | os.O_CREAT))
             self._notices.add(file)
-        except FileNotFoundError:
-            pass  # its session has ended, as the next reading shows
         except OSError as error:
-            log.debug("cannot watch %s: %s", file, error)
-            return False
+            # A session that has no file has ended, as the next reading shows. Another process has
+            # removed any other file just now, which is made again then.
+            if not (is_session and isinstance(error, FileNotFoundError)):
+                log.debug("cannot watch %s: %s", file, error)
+                return False
         heard.add(file)
         return True
 
@@ -183,6 +211,8 @@ class _Followed:
         self.observation: Final = observation
         self.read: Final = read
         self._files = files
+        #: Whether it has to be read, because it has not been yet, or could not be.
+        self.is_due = True
 
     def files(self) -> Collection[str]:
         return self._files(self.observation.view.state)

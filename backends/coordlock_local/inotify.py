@@ -12,6 +12,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
+from coordlock_local.descriptor import Descriptor
+
 __all__ = ["Inotify"]
 
 _CLOSE_WRITE: Final = 0x8
@@ -25,10 +27,15 @@ _HEADER: Final = struct.Struct("iIII")
 
 
 class Inotify:
-    """One inotify instance, and an eventfd that wakes the thread in `wait`.
+    """One inotify instance, and a pipe that wakes the thread in `wait`.
 
     A session that ends is unlinked, or its process has ended and the kernel closes it: only that
-    process opens it for writing.
+    process opens it for writing, and those that evict one of its contenders.
+
+    A program may close all three descriptors and get their numbers for files of its own: then every
+    method raises OSError or does nothing. A pipe is an inode of its own, while all inotify
+    instances, eventfds and epoll descriptors share one; so only the pipe shows for certain that the
+    numbers are still ours. Closing its writing end also ends the sleep of the thread in `wait`.
     """
 
     #: Notices are trusted, and yet checked: a forked child of the holder may keep a file open.
@@ -39,21 +46,28 @@ class Inotify:
         self._lock = threading.RLock()
         self._paths: dict[int, str] = {}
         self._watches: dict[str, int] = {}
+        self._descriptors: list[Descriptor] = []
         try:
             self._library = ctypes.CDLL(None, use_errno=True)
-            self._descriptor: int = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            number: int = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         except AttributeError:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
-        if self._descriptor < 0:
+        if number < 0:
             raise _last_error()
+        self._inotify = self._kept(number)
         try:
-            self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._woken, self._waker = map(self._kept, os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
         except BaseException:
-            os.close(self._descriptor)
+            self.close()
             raise
         self._poll = select.poll()
-        self._poll.register(self._descriptor, select.POLLIN)
-        self._poll.register(self._waker, select.POLLIN)
+        self._poll.register(self._inotify.number, select.POLLIN)
+        self._poll.register(self._woken.number, select.POLLIN)
+
+    def _kept(self, number: int) -> Descriptor:
+        descriptor = Descriptor(number)
+        self._descriptors.append(descriptor)
+        return descriptor
 
     def add(self, path: str, *, closed: bool = True) -> None:
         """Tell of ``path`` from now on; OSError where it's gone or limits are reached.
@@ -61,28 +75,37 @@ class Inotify:
         What happens before the watch is recorded may go unheard: look at the file afterwards.
         """
         mask = _REMOVED | _CLOSE_WRITE if closed else _REMOVED
-        watch = self._library.inotify_add_watch(self._descriptor, os.fsencode(path), mask)
-        if watch < 0:
-            raise _last_error(path)
-        self._watches[path] = watch
-        self._paths[watch] = path
+        with self._lock:
+            self._check()
+            number = self._inotify.number
+            watch = self._library.inotify_add_watch(number, os.fsencode(path), mask)
+            if watch < 0:
+                raise _last_error(path)
+            self._watches[path] = watch
+            self._paths[watch] = path
 
     def drop(self, path: str) -> None:
         """Tell no more of ``path``."""
-        watch = self._watches.pop(path, None)
-        # The kernel drops those of removed files itself, and never uses their numbers again.
-        if watch is not None and self._paths.pop(watch, None) is not None:
-            self._library.inotify_rm_watch(self._descriptor, watch)
+        with self._lock:
+            watch = self._watches.pop(path, None)
+            # The kernel drops those of removed files itself, and never uses their numbers again.
+            if watch is not None and self._paths.pop(watch, None) is not None and self._is_open():
+                self._library.inotify_rm_watch(self._inotify.number, watch)
 
     def wait(self, timeout: float | None) -> Collection[str] | None:
-        """The paths that may have changed; None when too much happened to tell."""
+        """The paths that may have changed; None when too much happened to tell.
+
+        Raises OSError when the program has closed the descriptors.
+        """
+        self._check()
         ready = dict(self._poll.poll(None if timeout is None else int(timeout * 1000) + 1))
-        if self._waker in ready:
+        self._check()
+        if self._woken.number in ready:
             with suppress(BlockingIOError):
-                os.eventfd_read(self._waker)
-        if self._descriptor not in ready:
+                os.read(self._woken.number, 4096)
+        if self._inotify.number not in ready:
             return ()
-        data = os.read(self._descriptor, 65_536)
+        data = os.read(self._inotify.number, 65_536)
         changed = set()
         offset = 0
         while offset < len(data):
@@ -100,17 +123,25 @@ class Inotify:
     def wake(self) -> None:
         """Let `wait` return. From any thread; nothing once it is closed."""
         with self._lock:
-            if self._waker >= 0:
-                os.eventfd_write(self._waker, 1)
+            if self._is_open():
+                with suppress(OSError):  # it is full, so `wait` returns
+                    os.write(self._waker.number, b"\0")
 
     def close(self) -> None:
-        """Free both descriptors. Idempotent."""
+        """Free the descriptors. Idempotent."""
         with self._lock:
-            descriptors = self._descriptor, self._waker
-            self._descriptor = self._waker = -1
-        for descriptor in descriptors:
-            if descriptor >= 0:
-                os.close(descriptor)
+            is_open = self._is_open()
+            for descriptor in self._descriptors:
+                # Without the pipe, what seems to be the inotify instance may be the program's.
+                if is_open or descriptor is not self._inotify:
+                    descriptor.close()
+
+    def _is_open(self) -> bool:
+        return all(one.status() is not None for one in self._descriptors)
+
+    def _check(self) -> None:
+        if not self._is_open():
+            raise OSError(errno.EBADF, "the program has closed descriptors of coordlock's")
 
     def forget(self) -> None:
         """Close the child's copies; the parent's watches stay."""

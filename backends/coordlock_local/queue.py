@@ -247,7 +247,10 @@ def _bury(directory: Directory, slots: Slots, place: Place, session: str) -> Non
     """Take the contender of a dead session away. The counter must be held."""
     # If the file of the session was removed, its process may live: then the slot stays its own.
     free = has_died(directory, session)
-    slots.put(place.slot, 0 if free else place.token | EVICTED)
+    if free:
+        slots.put(place.slot, 0)
+    else:
+        slots.mark(place.slot, place.token)
 
 
 def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
@@ -257,18 +260,24 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
     def mark(_: Tokens) -> bool:
         with Slots(directory, place.path, os.O_RDWR) as slots:
             is_there = slots.get(place.slot) == place.token
-            if is_there:
-                slots.put(place.slot, place.token | EVICTED)
-            return is_there
+            if not is_there:
+                return False
+            # All that watch it hear of this file. It is opened first, so that they also hear of it
+            # when this process is killed in between: then the system closes it.
+            notice = -1
+            with suppress(OSError):  # they look now and then anyway
+                notice = directory.open(directory.session(contender.session), os.O_WRONLY)
+            try:
+                slots.mark(place.slot, place.token)
+            finally:
+                if notice >= 0:
+                    os.close(notice)
+            return True
 
     try:
-        if not counter.hold(mark):
-            return False
+        return counter.hold(mark)
     except FileNotFoundError:
         return False
-    with suppress(OSError):  # all that watch it look now and then anyway
-        os.utime(directory.session(contender.session))
-    return True
 
 
 def queue_names(directory: Directory) -> list[str]:
@@ -328,6 +337,9 @@ def sweep(directory: Directory, counter: Counter, sessions: Iterable[str]) -> li
     for id in dead:
         with suppress(FileNotFoundError):
             os.unlink(directory.session(id))
+    for name in os.listdir(directory.changes) if dead else ():
+        with suppress(FileNotFoundError):  # those that live and follow it make it again
+            os.unlink(os.path.join(directory.changes, name))
     left = [
         (place, name)
         for place in (directory.watched, directory.values)

@@ -14,6 +14,7 @@ from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock_local.counter import Counter, Tokens
+from coordlock_local.descriptor import Descriptor
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.flock import is_locked, try_lock
@@ -35,8 +36,7 @@ class LocalSession:
         #: Held by a thread that takes one of its contenders away. When another thread has done so,
         #: or ended the session, others may use the slot, which must not be written to then.
         self.leaving: Final = threading.RLock()
-        self._descriptor = -1
-        self._file = (0, 0)
+        self._descriptor: Descriptor | None = None
 
     def start(self) -> list[str]:
         """Make the file and lock it; the ids of the sessions that were there before.
@@ -48,12 +48,11 @@ class LocalSession:
 
     def _start(self, _: Tokens) -> list[str]:
         others = os.listdir(self.directory.sessions)
-        self._descriptor = self.directory.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        number = self.directory.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        self._descriptor = Descriptor(number)
         _open.add(self)
         try:
-            status = os.fstat(self._descriptor)
-            self._file = status.st_dev, status.st_ino
-            if not try_lock(self._descriptor):
+            if not try_lock(number):
                 raise BackendError(SERVICE, f"{self._path} is locked by somebody else")
         except BaseException:
             self.end()
@@ -63,15 +62,13 @@ class LocalSession:
     @property
     def has_ended(self) -> bool:
         """Whether `end` was called."""
-        return self._descriptor < 0
+        return self._descriptor is None
 
     def is_alive(self) -> bool:
         """Whether other processes find it alive: its file was neither removed nor closed."""
-        try:
-            status = os.fstat(self._descriptor)
-        except OSError:  # the program has closed what it had not opened
-            return False
-        return status.st_nlink > 0 and (status.st_dev, status.st_ino) == self._file
+        descriptor = self._descriptor
+        status = None if descriptor is None else descriptor.status()
+        return status is not None and status.st_nlink > 0
 
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
@@ -83,10 +80,9 @@ class LocalSession:
 
     def forget(self) -> None:
         """Close the descriptor. In a forked child the parent's session lives on."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            with suppress(OSError):  # the program has closed what it had not opened
-                os.close(descriptor)
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            descriptor.close()
 
 
 def is_alive(directory: Directory, id: str) -> bool:

@@ -19,7 +19,9 @@ leaving, so that no process can keep another's contender from leaving:
 * Only the owner makes its slot 0, or, once the owner's process has died, one that holds the
   counter. So an owner looks whether its token is there, and then writes. However long it is stopped
   in between, no other contender can stand there meanwhile.
-* A process that evicts a contender holds the counter, and sets the highest bit of the token.
+* A process that evicts a contender holds the counter, and sets the highest bit of the token. It
+  writes the highest byte alone, which is 0 in tokens. So where the owner has made the slot 0 in the
+  meantime, what remains is that bit without a token, and such a slot is free.
 
 A process that reads without the counter may meet half of a token, or a slot that another contender
 takes over. So a token counts only if the record has the same: it was written before the token, and
@@ -136,7 +138,12 @@ class Slots:
         if data == _NOTHING:
             return []
         end = len(data.rstrip(b"\0"))
-        return memoryview(data)[: end + -end % 8].cast("Q").tolist()
+        index = memoryview(data)[: end + -end % 8].cast("Q").tolist()
+        if EVICTED in index:  # an eviction that met a release
+            index = [0 if value == EVICTED else value for value in index]
+            while index and not index[-1]:
+                index.pop()
+        return index
 
     @property
     def can_shrink(self) -> bool:
@@ -164,6 +171,12 @@ class Slots:
     def put(self, slot: int, value: int) -> None:
         """Write an entry of the index."""
         self._write(value.to_bytes(8, byteorder), _entry(slot))
+
+    def mark(self, slot: int, token: int) -> None:
+        """Evict the contender that stood there with ``token``; the counter must be held."""
+        value = (token | EVICTED).to_bytes(8, byteorder)
+        at = 7 if byteorder == "little" else 0
+        self._write(value[at : at + 1], _entry(slot) + at)
 
     def get(self, slot: int) -> int:
         """Read an entry of the index."""

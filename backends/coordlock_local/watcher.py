@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from coordlock.log import Log
 from coordlock.model.contender import Contender
 from coordlock.runtime.lazily import Lazily
+from coordlock_local.errors import translated
 from coordlock_local.notices import Notices, Polling
 from coordlock_local.session import LocalSession, is_alive
 from coordlock_local.slots import Place, stands
@@ -47,7 +49,11 @@ def notices() -> Notices:
 
 
 def _warn(error: Exception) -> None:
+    """Say why departures are polled for."""
     reason = error.strerror if isinstance(error, OSError) else error
+    if isinstance(error, OSError) and error.errno == errno.EBADF:
+        log.warning("departures are polled for: %s", reason)
+        return
     log.warning(
         "inotify is not available (%s), so departures are polled for; its limits are "
         "fs.inotify.max_user_instances and fs.inotify.max_user_watches",
@@ -212,17 +218,28 @@ class Watcher:
         keys.add(key)
         if len(keys) > 1 or self._notices is None:
             return
-        try:
-            if path.startswith(self._directory.watched):
+        if path.startswith(self._directory.watched):
+            try:
                 os.close(self._directory.open(path, os.O_RDONLY | os.O_CREAT))
+            except OSError as error:  # no space, or no inodes
+                if self._polls():
+                    log.warning("departures are polled for: %s", translated(error).reason)
+                return
+        try:
             self._notices.add(path, closed=not path.startswith(self._directory.queues))
         except FileNotFoundError:
             pass  # that the contender has left is seen in a moment
         except OSError as error:
-            if self._interval > Polling.interval:
+            if self._polls():
                 _warn(error)
-                self._interval = Polling.interval
-                self._notices.wake()
+
+    def _polls(self) -> bool:
+        """Poll from now on; whether that is new."""
+        is_new = self._interval > Polling.interval
+        if is_new and self._notices is not None:
+            self._interval = Polling.interval
+            self._notices.wake()
+        return is_new
 
     def _drop(self, key: str, paths: Sequence[str]) -> None:
         for path in paths:
@@ -247,10 +264,12 @@ class Watcher:
             try:
                 changed = source.wait(timeout)
             except OSError as error:  # the program has closed what it had not opened
-                _warn(error)
                 with self._lock:
+                    is_new = self._polls()
+                    source.close()
                     source = self._notices = Polling()
-                    self._interval = source.interval
+                if is_new:
+                    _warn(error)
                 continue
             began = time.monotonic()
             if changed is None or began >= due:

@@ -33,6 +33,8 @@ class Host:
         self.file = self.project / "coordlock.toml"
         self.file.write_text(f'url = "{url}"\n')
         self.environment = {"HOME": str(self.home), "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
+        # The default is in the account's home, wherever HOME is.
+        self.environment["XDG_STATE_HOME"] = str(top / "state")
 
     def cron(
         self, *arguments: str, unset: str = "", **variables: str

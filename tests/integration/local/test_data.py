@@ -173,7 +173,7 @@ def test_a_foreign_open_and_close_of_the_files_changes_nothing(
 
     def copy() -> None:
         while not stop.is_set():
-            for name in ("data", "data.lock", "data.changes", "data-journal"):
+            for name in ("data", "data.lock", "data-journal"):
                 file = tmp_path / "state" / name
                 if file.exists():
                     with suppress(FileNotFoundError):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from coordlock_local import LocalBackend
 from coordlock_local.directory import Directory
-from coordlock_local.slots import Place, header
+from coordlock_local.slots import Place, Slots, header
 
 from coordlock.backend import SessionInfo
 from coordlock.errors import AuthenticationFailed, BackendError, ConfigurationError, SessionLost
@@ -82,7 +82,7 @@ def test_nothing_is_left_open_after_closing(
     _, ahead, _ = one.enqueue()
     two.enqueue()
     two.departure(ahead)
-    assert len(_open_descriptors(root)) == 4  # two sessions, an inotify and its waker
+    assert len(_open_descriptors(root)) == 3  # two sessions and an inotify, beside its pipe
     one.backend.close().result(BOUND)
     two.backend.close().result(BOUND)
     assert _open_descriptors(root) == []
@@ -169,7 +169,7 @@ def test_a_holder_whose_program_closed_all_descriptors_is_told_of_its_loss(
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
             path = os.readlink(f"/proc/self/fd/{name}")
-            if path.startswith(root) or "inotify" in path or "eventfd" in path:
+            if path.startswith((root, "anon_inode:inotify")):
                 os.close(int(name))
     two = party()
     assert two.ids() == []
@@ -286,6 +286,31 @@ def test_who_was_evicted_takes_nothing_away_from_who_came_later(
     third, _, _ = two.enqueue()  # now the place is free
     assert two.ids() == [other.id, third.id]
     assert Place.of(two.backend.snapshot("q").result(BOUND).contenders[1]).slot == 0
+
+
+def test_an_eviction_that_meets_a_release_leaves_the_place_free(
+    party: Callable[..., Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: the contender leaves between the evicting process's look and its write."""
+    one, two = party(), party()
+    entry, me, _ = one.enqueue()
+    waiter, _, _ = two.enqueue()
+    look, left = Slots.get, list[bool]()
+
+    def look_and_leave(slots: Slots, slot: int) -> int:
+        value = look(slots, slot)
+        if not left:
+            left.append(True)
+            assert one.backend.withdraw(entry).result(BOUND)
+        return value
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Slots, "get", look_and_leave)
+        two.backend.evict(me).result(BOUND)
+    assert two.ids() == one.ids() == [waiter.id]
+    _, later, _ = one.enqueue()
+    assert Place.of(later).slot == Place.of(me).slot
+    assert one.backend.verify(later).exception(BOUND) is None
 
 
 def test_a_session_whose_file_was_removed_leaves_its_places_to_nobody(

@@ -5,46 +5,81 @@ from __future__ import annotations
 import io
 import os
 import pwd
+import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from coordlock_local import LocalBackend, directory
 from coordlock_local.directory import Directory, default_root
 
+import coordlock
 from coordlock.config import configure
 from coordlock.errors import ConfigurationError
 
 
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets the user's account have that home; ``XDG_STATE_HOME`` is not set."""
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+
+    def has(home: str) -> None:
+        monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_dir=home))
+
+    return has
+
+
 def test_the_default_directory_follows_the_xdg_specification(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, account: Callable[[str], None], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("HOME", "/home/somebody")
+    account(str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", "/elsewhere")
     assert default_root() == "/elsewhere/coordlock"
     for ignored in ("", "relative/path"):
         monkeypatch.setenv("XDG_STATE_HOME", ignored)
-        assert default_root() == "/home/somebody/.local/state/coordlock"
+        assert default_root() == f"{tmp_path}/.local/state/coordlock"
     assert LocalBackend.configure(configure("local://")).root == default_root()
     assert LocalBackend.configure(configure("local:///var/x")).root == "/var/x"
 
 
-def test_without_the_variable_home_it_is_in_the_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a job of cron and its user at a terminal exclude each other."""
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    account = pwd.getpwuid(os.getuid()).pw_dir
-    monkeypatch.delenv("HOME", raising=False)
-    assert default_root() == f"{account}/.local/state/coordlock"
-    monkeypatch.setenv("HOME", "")
-    assert default_root() == f"{account}/.local/state/coordlock"
+@pytest.mark.parametrize("home", [None, "", "relative", "/home/somebody/else"])
+def test_the_default_directory_is_in_the_accounts_home_whatever_the_variable_says(
+    monkeypatch: pytest.MonkeyPatch,
+    account: Callable[[str], None],
+    tmp_path: Path,
+    home: str | None,
+) -> None:
+    """So that a job of cron, one under sudo and their user at a terminal exclude each other."""
+    account(str(tmp_path))
+    if home is None:
+        monkeypatch.delenv("HOME", raising=False)
+    else:
+        monkeypatch.setenv("HOME", home)
+    assert default_root() == f"{tmp_path}/.local/state/coordlock"
 
 
-def test_who_has_no_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.setenv("HOME", "relative")
-    with pytest.raises(ConfigurationError, match="XDG_STATE_HOME"):
+@pytest.mark.parametrize("home", ["nonexistent", "relative", "/", ""])
+def test_an_account_without_a_home_is_told_what_to_do_and_none_is_made(
+    account: Callable[[str], None], tmp_path: Path, home: str
+) -> None:
+    missing = tmp_path / "nonexistent"
+    account(str(missing) if home == "nonexistent" else home)
+    with pytest.raises(ConfigurationError, match=r"local:///path.*XDG_STATE_HOME"):
+        LocalBackend.configure(configure("local://"))
+    assert not missing.exists()
+
+
+def test_a_user_without_an_account_is_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, account: Callable[[str], None]
+) -> None:
+    """As containers run with arbitrary user ids."""
+    monkeypatch.setenv("HOME", "/")
+    monkeypatch.setattr(os, "geteuid", lambda: 2_000_123_456)
+    with pytest.raises(ConfigurationError, match=r"user 2000123456 has no account.*local:///path"):
         default_root()
 
 
@@ -74,10 +109,65 @@ def test_systems_without_posix_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
             LocalBackend.configure(settings)
 
 
-def test_network_file_systems_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "_file_system", lambda path: "nfs4")
-    with pytest.raises(ConfigurationError, match=r"network file system \(nfs4\)"):
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("9p", "virtiofs", "vboxsf", "ocfs2", "gfs2", "nfs4", "cifs", "ceph", "lustre"),
+        *("fuse.ceph-fuse", "fuse.sshfs", "fuse.mergerfs", "fuse", "of tomorrow"),
+    ],
+)
+def test_a_file_system_that_is_not_known_to_be_local_is_refused_unless_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(directory, "_file_system", lambda path: kind)
+    url = f"local://{tmp_path}/state"
+    with pytest.raises(ConfigurationError) as caught:
+        coordlock.connect(url)
+    assert f"({kind})" in str(caught.value)
+    trusting = f"{url}?trust_filesystem=true"
+    assert trusting in str(caught.value)
+    assert os.listdir(tmp_path / "state") == []
+    with coordlock.connect(trusting) as client, client.lock("q"):
+        [warning] = client.describe().warnings
+        assert kind in warning
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "fuseblk"])
+def test_a_file_system_that_is_known_to_be_local_is_not_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(directory, "_file_system", lambda path: kind)
+    with coordlock.connect(f"local://{tmp_path}/state") as client:
+        assert client.describe().warnings == ()
+
+
+def test_systems_that_tell_nothing_of_their_file_systems_are_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "_file_system", lambda path: "")
+    with pytest.raises(ConfigurationError, match="mountinfo says nothing"):
         Directory.prepare(str(tmp_path / "state"))
+    monkeypatch.setattr(sys, "platform", "freebsd14")
+    Directory.prepare(str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077, 0o177, 0o777], ids=oct)
+def test_whatever_the_umask_only_the_user_has_access_to_what_is_made(
+    tmp_path: Path, umask: int
+) -> None:
+    tmp_path.chmod(0o755)
+    root = tmp_path / ".local" / "state" / "coordlock"
+    before = os.umask(umask)
+    try:
+        with coordlock.connect(f"local://{root}") as client, client.lock("q"):
+            client.value("/app/a").set(b"1")
+            found = {path: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    finally:
+        os.umask(before)
+    assert root / "data" in found
+    for path, mode in found.items():
+        assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755  # it was there before
 
 
 def test_the_file_system_is_that_of_the_nearest_mount_point(

@@ -245,6 +245,35 @@ def test_without_inotify_departures_are_polled_for(monkeypatch: pytest.MonkeyPat
     assert isinstance(notices(), Polling)
 
 
+def test_a_full_disk_is_not_taken_for_a_limit_of_inotify(
+    directory: Directory,
+    session: LocalSession,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other = LocalSession(directory)
+    other.start()
+    watcher = Watcher(other)
+    contender = add(directory, session)
+    open_file = Directory.open
+
+    def without_inodes(self: Directory, path: str, flags: int) -> int:
+        if flags & os.O_CREAT and not os.path.exists(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return open_file(self, path, flags)
+
+    monkeypatch.setattr(Directory, "open", without_inodes)
+    told = threading.Event()
+    watcher.watch(contender, lambda _: told.set())
+    remove(directory, contender)
+    assert told.wait(BOUND)
+    watcher.close()
+    other.end()
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert "inodes" in warning
+    assert "inotify" not in warning
+
+
 def test_watching_many_files_and_dropping_them_leaves_nothing(tmp_path: Path) -> None:
     source = Inotify()
     paths = [tmp_path / str(number) for number in range(100)]
