@@ -252,7 +252,7 @@ class ConversionContract(ClientSuite):
             [member] = [one for one in other.contenders("a") if one.token == mine.token]
             with pytest.raises(ConversionTimeout, match="still held in mode PR") as caught:
                 mine.upgrade(timeout=0)
-            assert caught.value.position == 1
+            assert caught.value.in_the_way == 1
             assert mine.claim is Mode.PR
             mine.check()
             [now] = [one for one in other.contenders("a") if one.token == mine.token]
