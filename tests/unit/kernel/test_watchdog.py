@@ -93,10 +93,12 @@ def test_a_record_that_the_service_refuses_is_told(
 ) -> None:
     enqueue = MemoryBackend.enqueue
 
-    def refuse(self: MemoryBackend, entry: Entry) -> Promise[Snapshot]:
+    def refuse(
+        self: MemoryBackend, entry: Entry, *, unless_blocked: bool = False
+    ) -> Promise[Snapshot]:
         if entry.queue == WAITS:
             return failed(TooLarge("memory", "the record is too long"))
-        return enqueue(self, entry)
+        return enqueue(self, entry, unless_blocked=unless_blocked)
 
     monkeypatch.setattr(MemoryBackend, "enqueue", refuse)
     conversion, waiting = circle(world)
