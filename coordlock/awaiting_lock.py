@@ -11,7 +11,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from coordlock.base_lock import BaseLock, runs_too_late
 from coordlock.grant import AsyncGrant
-from coordlock.runtime.caller import this_task
 from coordlock.runtime.methods import awaiting
 from coordlock.runtime.statement import EnteredByAsyncWith, Statement, known_by_statement, running
 
@@ -24,8 +23,6 @@ R = TypeVar("R")
 
 class AwaitingLock(EnteredByAsyncWith, BaseLock[G], shown="AsyncLock"):
     """A lock of whatever kind, for asyncio."""
-
-    _caller = staticmethod(this_task)
 
     acquire = awaiting(BaseLock[G]._acquire)
     try_acquire = awaiting(BaseLock[G]._try_acquire)

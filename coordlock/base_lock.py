@@ -13,7 +13,7 @@ from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import AnyClaim, Mode
-from coordlock.runtime.caller import Caller
+from coordlock.runtime.caller import this_caller
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.lazily import Lazily
@@ -81,16 +81,15 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         given = default if isinstance(timeout, Default) else timeout
         return timeout_of("acquire", given)
 
-    def _again(self) -> G | None:
-        """One more grant of what the caller holds, where the lock is reentrant."""
-        return None
+    def _acquisition(
+        self, seconds: float | None, label: str | None, cancellation: Cancellation | None
+    ) -> Steps[Ticket]:
+        """Acquire the queues, with what `acquire` was given or its defaults; the ticket."""
+        engine, caller = self._access.engine, this_caller()
+        return acquisition(engine, self._claims, seconds, caller, label, cancellation)
 
     def _make(self, ticket: Ticket) -> G:
         """The grant of ``ticket``."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _caller() -> Caller:
         raise NotImplementedError
 
     def _acquire(
@@ -114,17 +113,15 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         """
         cancellation = self.cancellation if cancellation is None else _cancellation_of(cancellation)
         seconds = self._seconds(timeout, self.timeout)
-        if (again := self._again()) is not None:
-            return again
+        label = self.label if label is None else label_of(label)
+        return (yield from self._granted(seconds, label, cancellation))
+
+    def _granted(
+        self, seconds: float | None, label: str | None, cancellation: Cancellation | None
+    ) -> Steps[G]:
+        """The grant, with what `acquire` was given or its defaults."""
         started = self._access.engine.clock.now()
-        ticket = yield from acquisition(
-            self._access.engine,
-            self._claims,
-            seconds,
-            self._caller(),
-            self.label if label is None else label_of(label),
-            cancellation,
-        )
+        ticket = yield from self._acquisition(seconds, label, cancellation)
         try:
             grant = self._make(ticket)
             if self._keeps_value:

@@ -11,7 +11,6 @@ from typing import ParamSpec, TypeVar
 
 from coordlock.base_lock import BaseLock, runs_too_late
 from coordlock.grant import Grant
-from coordlock.runtime.caller import this_thread
 from coordlock.runtime.methods import blocking
 from coordlock.runtime.statement import EnteredByWith, Statement, known_by_statement, running
 
@@ -24,8 +23,6 @@ R = TypeVar("R")
 
 class BlockingLock(EnteredByWith, BaseLock[G], shown="Lock"):
     """A lock of whatever kind, for threads."""
-
-    _caller = staticmethod(this_thread)
 
     acquire = blocking(BaseLock[G]._acquire)
     try_acquire = blocking(BaseLock[G]._try_acquire)

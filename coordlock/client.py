@@ -545,7 +545,7 @@ def _engine_of(target: Target, client: object, options: Options) -> Engine:
     settings = configure({"backend": backend.scheme} if target is None else target, dict(options))
     if settings.scheme != backend.scheme:
         raise ConfigurationError(f"client is for {backend.scheme}://, not {settings.scheme}://")
-    return Engine(backend.configure(settings, client), settings)
+    return Engine(backend.configure(settings, client), settings, given=client)
 
 
 @cache

@@ -169,7 +169,7 @@ class AcquireTimeout(NotAcquired, TimeoutError):
     the queue was last seen, or is None when the queue was never seen; ``holder`` describes the
     contender that was waited for: by its key alone where it would have taken another request to
     ask for its owner, and the timeout was 0. ``held_here`` says since when, and in which thread or
-    task, this client itself holds the lock, if it does.
+    task, this process itself holds the lock, if it does.
     """
 
     name: str
@@ -183,7 +183,7 @@ class AcquireTimeout(NotAcquired, TimeoutError):
         if self.position is None:
             return text
         text = f"{text}: {self.position} contender(s) ahead, the nearest is {self.holder}"
-        return f"{text}; held by this client {self.held_here}" if self.held_here else text
+        return f"{text}; held by this process {self.held_here}" if self.held_here else text
 
 
 @dataclass(eq=False, repr=False)

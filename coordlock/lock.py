@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from coordlock.access import Access
@@ -81,30 +82,49 @@ class _OneLock(BaseLock[G], shown="Lock"):
         """Whether its owner, a thread, a task or who was named, may acquire it again."""
         return self._reentrance is not None
 
-    def _again(self) -> G | None:
+    def _granted(
+        self, seconds: float | None, label: str | None, cancellation: Cancellation | None
+    ) -> Steps[G]:
         if self._reentrance is None:
-            return None
-        engine, mode = self._access.engine, self.claim
-        assert isinstance(mode, Mode)
-        hold = self._reentrance.again(engine, self.name, mode, self._caller())
-        return None if hold is None else self._shared(hold)
+            return super()._granted(seconds, label, cancellation)
+        return self._reentered(self._reentrance, seconds, label, cancellation)
 
-    def _shared(self, hold: Hold) -> G | None:
-        """One more grant of ``hold``; None where its last one was released just now."""
+    def _reentered(
+        self,
+        owner: Reentrance,
+        seconds: float | None,
+        label: str | None,
+        cancellation: Cancellation | None,
+    ) -> Steps[G]:
+        """One more grant of what the owner holds, or the first one."""
+        mode = self.claim
+        assert isinstance(mode, Mode)
+        attempt = reentrance.Attempt(owner, self._access.engine, self.name, mode, self.max_hold)
+        grant: G | None = None
+        try:
+            acquire = partial(self._acquisition, seconds, label)
+            hold = yield from attempt.steps(cancellation, acquire)
+            grant = self._shared(hold)
+            attempt.end()
+            return grant
+        except BaseException:
+            if grant is not None:
+                grant._abandon()  # Ctrl-C: the caller never gets it
+            attempt.end()
+            raise
+
+    def _shared(self, hold: Hold) -> G:
+        """One more grant of ``hold``."""
         grant = self._make_reentrant(hold)
         try:
-            return grant if hold.enter(grant) else None
+            hold.enter(grant)
+            return grant
         except BaseException:
             hold.leave(grant)  # Ctrl-C: the caller never gets the grant
             raise
 
     def _make_reentrant(self, hold: Hold) -> G:
         raise NotImplementedError
-
-    def _first(self, ticket: Ticket) -> G | None:
-        """The first grant of what the caller holds by ``ticket`` and may acquire again."""
-        assert self._reentrance is not None
-        return self._shared(self._reentrance.first(self._access.engine, ticket, self._caller()))
 
     def _contenders(self) -> Steps[tuple[QueueMember, ...]]:
         """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
@@ -126,8 +146,6 @@ class Lock(_OneLock[Grant], BlockingLock[Grant]):
     """
 
     def _make(self, ticket: Ticket) -> Grant:
-        if self._reentrance is not None and (shared := self._first(ticket)) is not None:
-            return shared
         return Grant(self._access.engine, ticket)
 
     def _make_reentrant(self, hold: Hold) -> Grant:
@@ -149,8 +167,6 @@ class AsyncLock(_OneLock[AsyncGrant], AwaitingLock[AsyncGrant]):
     """
 
     def _make(self, ticket: Ticket) -> AsyncGrant:
-        if self._reentrance is not None and (shared := self._first(ticket)) is not None:
-            return shared
         return AsyncGrant(self._access.engine, ticket)
 
     def _make_reentrant(self, hold: Hold) -> AsyncGrant:

@@ -330,4 +330,9 @@ def acquisition(
         yield Deadline.at_latest(deadline, engine.clock, tuple(both))
     report = Report(engine, claims, caller, None if once else deadline)
     attempt = _Acquisition(engine, claims, caller, label, report, announcement)
-    return (yield from attempt.steps(once))
+    try:
+        return (yield from attempt.steps(once))
+    except BaseException:
+        if attempt.ticket is not None:
+            attempt.ticket.withdraw()  # again, because Ctrl-C may have kept the first call from it
+        raise

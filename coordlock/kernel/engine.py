@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -56,6 +58,10 @@ T = TypeVar("T")
 #: Seconds from a loss at the deadline to the withdrawal of what was held: so that its holder, which
 #: may wait for a processor, hears of the loss before the next one is granted.
 _NOTICE: Final = 0.2
+#: How many of the last calls keep what they shared.
+_LATELY: Final = 256
+#: Those of this process and, in the child of a fork, of its parents.
+_engines: Final[weakref.WeakValueDictionary[int, Engine]] = weakref.WeakValueDictionary()
 #: The owner of a contender whose value stands alone.
 _NOBODY: Final = Owner("", 0)
 
@@ -63,7 +69,15 @@ _NOBODY: Final = Owner("", 0)
 class Engine:
     """What the locks and grants of one client share. Belongs to the process that made it."""
 
-    def __init__(self, backend: Backend, settings: Settings, timers: Timers | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        settings: Settings,
+        timers: Timers | None = None,
+        given: object = None,
+    ) -> None:
+        """``given`` is the client of another library that the backend uses, if it does."""
+        self._given: Final = given
         self.backend: Final = backend
         self.settings: Final = settings
         self.timers: Final = timers or SystemTimers("coordlock-timers")
@@ -79,14 +93,15 @@ class Engine:
         # Reentrant, like the others': a signal handler, or a finalizer in a collection of garbage,
         # may release a lock between any two steps of this thread.
         self.lock: Final = threading.RLock()
-        #: What owners hold of reentrant locks, by the lock's name and the owner.
-        self.reentrant: Final[dict[tuple[str, Hashable], Any]] = {}
         #: What recipes keep for as long as this client lives.
         self._shared: dict[Hashable, Any] = {}
+        #: What they share for as long as somebody uses it, and what was used last.
+        self._used: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+        self._used_lately: deque[Any] = deque(maxlen=_LATELY)
         self._tickets: dict[str, Ticket] = {}
         self._granted: dict[str, list[Ticket]] = {}
-        #: What each caller was granted.
-        self._actors: dict[Caller, set[Ticket]] = {}
+        #: What each caller was granted, in that order.
+        self._actors: dict[Caller, dict[Ticket, None]] = {}
         self._closing: Promise[None] | None = None
         #: What to call once nothing is held or waited for.
         self._unused: Callable[[], object] | None = None
@@ -101,6 +116,7 @@ class Engine:
             self._session_ended,
             self._notice,
         )
+        _engines[id(self)] = self
 
     @property
     def closed(self) -> bool:
@@ -134,6 +150,22 @@ class Engine:
                 self._shared[key] = make()
             shared: T = self._shared[key]
             return shared
+
+    def share_while_used(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The same, forgotten some time after the last of them has dropped it: for names."""
+        with self.lock:
+            shared: T | None = self._used.get(key)
+            if shared is None:
+                shared = self._used[key] = make()
+            self._used_lately.append(shared)
+            return shared
+
+    def is_of(self, other: Engine) -> bool:
+        """Whether both speak to the same service below the same root, as far as settings tell."""
+        one, two = self.settings, other.settings
+        if (one.scheme, one.root) != (two.scheme, two.root) or self._given is not other._given:
+            return False
+        return one.hosts == two.hosts or not set(one.hosts).isdisjoint(two.hosts)
 
     def check(self) -> None:
         """Raise `ForkedClient` or `ClientClosed` where the engine can no longer be used."""
@@ -199,7 +231,7 @@ class Engine:
                     self._granted.setdefault(entry.queue, []).append(ticket)
                     if caller is not None:
                         ticket.caller = caller
-                        self._actors.setdefault(caller, set()).add(ticket)
+                        self._actors.setdefault(caller, {})[ticket] = None
         if len(ticket.entries) > 1:
             ticket.end.add_done_callback(partial(self._fall_together, ticket))
         ticket.grant(snapshots, caller)
@@ -243,12 +275,19 @@ class Engine:
         return bool(self.held_by(caller))
 
     def held_by(self, caller: Caller) -> list[Ticket]:
-        """What ``caller`` was granted and is not released.
+        """What ``caller`` was granted by this service, through any client, and holds.
 
-        What is being removed goes whatever the caller waits for, also where it comes late.
+        What is lost or being removed goes whatever the caller waits for, also where it comes late.
         """
-        with self.lock:
-            return [one for one in self._actors.get(caller, ()) if not one.is_leaving]
+        found: list[Ticket] = []
+        for reference in _engines.valuerefs():
+            engine = reference()
+            if engine is None or not engine._actors.get(caller):
+                continue
+            if engine.is_of(self) and not engine.inherited:
+                with engine.lock:
+                    found += engine._actors.get(caller, ())
+        return [one for one in found if not one.is_leaving and not one.end.done()]
 
     def deduplicated(self, snapshot: Snapshot) -> Snapshot:
         """``snapshot`` with the client's own contenders, which it keeps anyway, not with copies."""
@@ -396,7 +435,7 @@ class Engine:
                     if not granted:
                         del self._granted[entry.queue]
             if ticket.caller is not None and (held := self._actors.get(ticket.caller)):
-                held.discard(ticket)
+                held.pop(ticket, None)
                 if not held:
                     del self._actors[ticket.caller]
         if self._leaving and not self._tickets:

@@ -155,9 +155,10 @@ class Report:
 
     def _own_grant(self) -> Ticket | None:
         """The caller's own grant of this lock, where it is what the caller waits for."""
-        if self._caller is None or not (held := self._engine.held(self.name)):
+        if self._caller is None:
             return None
-        own = [one for one in held if one.granted and one.granted[1] is self._caller]
+        held = self._engine.held_by(self._caller)
+        own = [one for one in held if any(entry.queue == self.name for entry in one.entries)]
         claim = self._claims.get(self.name)
         enough = claim.of if isinstance(claim, Permit) else 1
         return own[0] if len(own) >= enough else None

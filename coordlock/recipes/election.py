@@ -32,7 +32,7 @@ from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import check_name
 from coordlock.recipes.observer import AsyncObserver, Observer
 from coordlock.recipes.term import AsyncTerm, Term, check_proposal
-from coordlock.runtime.caller import Caller, this_task, this_thread
+from coordlock.runtime.caller import this_caller
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
@@ -70,7 +70,6 @@ class _BaseElection(Resident, Generic[T], shown="Election"):
     """What sync and async elections share."""
 
     _term_kind: ClassVar[type[Term | AsyncTerm]]
-    _caller: ClassVar[Callable[[], Caller]]
     _instead = "pass its name on, and make it anew with a client there"
 
     def __init__(
@@ -118,7 +117,7 @@ class _BaseElection(Resident, Generic[T], shown="Election"):
             engine,
             {self.name: Mode.EX},
             _seconds(timeout, self.timeout),
-            type(self)._caller(),
+            this_caller(),
             None,
             self.cancellation if cancellation is None else cancellation,
             Announcement(value, stands_alone=True),
@@ -238,7 +237,6 @@ class Election(_BaseElection[Term]):
     """
 
     _term_kind = Term
-    _caller = staticmethod(this_thread)
 
     campaign = blocking(_BaseElection[Term]._campaign)
     candidates = blocking(_BaseElection[Term]._candidates)
@@ -291,7 +289,6 @@ class AsyncElection(_BaseElection[AsyncTerm]):
     """
 
     _term_kind = AsyncTerm
-    _caller = staticmethod(this_task)
 
     campaign = awaiting(_BaseElection[AsyncTerm]._campaign)
     candidates = awaiting(_BaseElection[AsyncTerm]._candidates)

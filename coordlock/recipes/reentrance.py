@@ -2,67 +2,247 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import weakref
+from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from typing import Final
 
-from coordlock.errors import LockLost
+from coordlock.errors import LockLost, NotAcquired
 from coordlock.grant import AsyncGrant, BaseGrant, Grant, GrantState
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
-from coordlock.runtime.caller import Caller, described
+from coordlock.runtime.caller import Caller, described, this_caller
+from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.driver import Steps
 
-__all__ = ["AsyncReentrantGrant", "Hold", "Reentrance", "ReentrantGrant"]
+__all__ = ["AsyncReentrantGrant", "Attempt", "Hold", "Reentrance", "ReentrantGrant"]
+
+#: A lock's name, and who owns it: a caller, or what was named.
+_Key = tuple[str, Hashable]
+
+
+class _Register:
+    """What owners hold of one client's reentrant locks, and which calls acquire for them."""
+
+    def __init__(self) -> None:
+        #: Grants keep theirs, and tickets until their end: what was lost and dropped is forgotten.
+        self.holds: Final[weakref.WeakValueDictionary[_Key, Hold]] = weakref.WeakValueDictionary()
+        self.attempts: Final[dict[_Key, list[Attempt]]] = {}
 
 
 class Hold:
     """A ticket, and the grants of one owner that share it. The last to be released withdraws it."""
 
-    def __init__(self, engine: Engine, ticket: Ticket, owner: Hashable, caller: Caller) -> None:
+    def __init__(
+        self, engine: Engine, ticket: Ticket, key: _Key, register: _Register, caller: Caller
+    ) -> None:
         self.ticket: Final = ticket
-        self.owner: Final = owner
+        self.engine: Final = engine
         self.caller: Final = caller
-        self._engine = engine
-        #: The identities of the grants that are not released. Changed under the engine's lock, so
-        #: that each change may be made twice: Ctrl-C may have come after the first.
-        self._grants: set[int] = set()
+        self._key = key
+        self._register = register
+        #: The identities of the grants that are not released, and of the calls that will have one.
+        #: Changed under the engine's lock, so that each change may be made twice: Ctrl-C may have
+        #: come after the first.
+        self._parts: set[int] = set()
         self._is_over = False
+
+    def begin(self) -> None:
+        """Let its owner, and whom the caller starts, know of it."""
+        self._register.holds[self._key] = self
+        self.ticket.end.add_done_callback(lambda _: self)  # keeps it until then
+        _inherited.set((*_visible_holds().values(), weakref.ref(self)))
 
     @property
     def name(self) -> str:
         """The lock's name."""
-        return self.ticket.entries[0].queue
+        return self._key[0]
 
     @property
     def is_over(self) -> bool:
         """Whether its last grant was released."""
         return self._is_over
 
-    def has(self, grant: BaseGrant) -> bool:
-        """Whether ``grant`` is of it, and not released."""
-        return id(grant) in self._grants
+    def has(self, part: BaseGrant | Attempt) -> bool:
+        """Whether ``part`` is of it, and not released."""
+        return id(part) in self._parts
 
-    def enter(self, grant: BaseGrant) -> bool:
-        """Take ``grant`` in; False where the last one has been released."""
-        with self._engine.lock:
-            if not self._is_over:
-                self._grants.add(id(grant))
-            return not self._is_over
+    def enter(self, part: BaseGrant | Attempt) -> None:
+        """Take ``part`` in, while another one is in it or its owner has just been granted."""
+        with self.engine.lock:
+            self._parts.add(id(part))
 
-    def leave(self, grant: BaseGrant) -> bool:
-        """Let ``grant`` go; whether none is left."""
-        with self._engine.lock:
-            self._grants.discard(id(grant))
-            if not self._grants:
+    def leave(self, part: BaseGrant | Attempt) -> bool:
+        """Let ``part`` go; whether none is left."""
+        with self.engine.lock:
+            self._parts.discard(id(part))
+            if not self._parts:
                 self._is_over = True
-                if self._engine.reentrant.get((self.name, self.owner)) is self:
-                    del self._engine.reentrant[self.name, self.owner]
-            return not self._grants
+                if self._register.holds.get(self._key) is self:
+                    del self._register.holds[self._key]
+            return not self._parts
+
+    def check(self, mode: Mode) -> None:
+        """Raise what keeps its owner from another grant, in ``mode``: LockLost or ValueError."""
+        held, lost = self.ticket.entries[0].claim, self.ticket.lost
+        if lost is not None:
+            token = self.ticket.contenders[0].token or 0
+            raise LockLost(self.name, token, getattr(lost, "reason", str(lost)))
+        if not isinstance(held, Mode) or held.joined(mode) is not held:
+            raise ValueError(
+                f"lock {self.name!r} is held as {held}, which does not contain {mode}: acquire the "
+                "stronger mode first"
+            )
 
 
-#: The holds of this task, thread or program, and of those that it was started by.
-_inherited: Final[ContextVar[tuple[Hold, ...]]] = ContextVar("coordlock_holds", default=())
+#: The holds of this task or thread, and of those that it was started by.
+_inherited: Final[ContextVar[tuple[weakref.ref[Hold], ...]]] = ContextVar(
+    "coordlock_holds", default=()
+)
+
+
+def _visible_holds() -> dict[Hold, weakref.ref[Hold]]:
+    found = ((reference(), reference) for reference in _inherited.get())
+    return {hold: reference for hold, reference in found if hold is not None and not hold.is_over}
+
+
+class Attempt:
+    """One call that acquires a reentrant lock.
+
+    It stands in the queue for itself, so it has its place whatever becomes of others. When another
+    call of the same owner is granted first, it shares that hold, and its wait is ended.
+    """
+
+    #: Whether there is nothing to end.
+    _is_over = True
+
+    def __init__(
+        self, owner: Reentrance, engine: Engine, name: str, mode: Mode, max_hold: float | None
+    ) -> None:
+        caller = this_caller()
+        self._key = name, owner.of(caller)
+        self._engine = engine
+        self._mode = mode
+        self._max_hold = max_hold
+        self._caller = caller
+        self._register = engine.share(_Register, _Register)
+        self._given: Cancellation | None = None
+        #: Ends the wait in the queue; None for a thread or a task, which makes one call at a time.
+        self._cancellation: Final = Cancellation() if owner.is_named else None
+        #: What the owner holds, with this call among its parts, once it does.
+        self._hold: Hold | None = None
+
+    def steps(
+        self,
+        given: Cancellation | None,
+        acquisition: Callable[[Cancellation | None], Steps[Ticket]],
+    ) -> Steps[Hold]:
+        """What the owner holds: by now, or by ``acquisition``. To be followed by `end`.
+
+        ``given`` ends the wait. Raises what ``acquisition`` does; `LockLost` for what was lost and
+        is not released yet, ValueError for a mode that is not contained in the one that is held,
+        and RuntimeError where the lock is held by the task or the thread that has started this one.
+        """
+        self._engine.check()
+        self._is_over = False
+        self._given = given
+        ticket: Ticket | None = None
+        try:
+            if not self._begin():
+                if self._cancellation is not None and given is not None:
+                    given.add(self._look)
+                    self._look()
+                ticket = yield from acquisition(self._cancellation or given)
+                self._granted(ticket)
+        except NotAcquired:
+            if self._hold is None or self._hold.is_over:
+                raise
+        except BaseException:
+            if ticket is not None and self._hold is None:
+                ticket.withdraw()  # Ctrl-C
+            raise
+        finally:
+            if self._cancellation is not None and given is not None:
+                given.discard(self._look)
+        assert self._hold is not None
+        self._hold.check(self._mode)
+        return self._hold
+
+    def _begin(self) -> bool:
+        """Whether the owner holds the lock by now; else it is known that this call acquires it."""
+        with self._engine.lock:
+            hold = self._register.holds.get(self._key)
+            if hold is not None and not hold.is_over:
+                self._share(hold)
+                return True
+            if self._cancellation is None:
+                self._refuse_inherited()
+            else:
+                self._register.attempts.setdefault(self._key, []).append(self)
+            return False
+
+    def _granted(self, ticket: Ticket) -> None:
+        """``ticket`` was granted to this call: share it with the others of the same owner."""
+        with self._engine.lock:
+            if self._hold is None:
+                hold = Hold(self._engine, ticket, self._key, self._register, self._caller)
+                self._share(hold)
+                hold.begin()
+                for attempt in self._register.attempts.get(self._key, ()):
+                    attempt._share(hold)
+        if self._hold is not None and self._hold.ticket is not ticket:
+            ticket.withdraw()  # another call was granted at the same time
+        elif self._max_hold is not None:
+            self._engine.limit(ticket, self._max_hold)
+
+    def end(self) -> None:
+        """The call has ended, with a grant that is among the parts of the hold, or without.
+
+        May be called twice: Ctrl-C may have ended the first.
+        """
+        if self._cancellation is not None:
+            self._withdraw()
+        if self._hold is not None and self._hold.leave(self):
+            self._hold.ticket.withdraw()
+        self._is_over = True
+
+    def _withdraw(self) -> None:
+        """This call acquires the lock no longer."""
+        with self._engine.lock:
+            attempts = self._register.attempts.get(self._key, [])
+            if self in attempts:
+                attempts.remove(self)
+            if not attempts:
+                self._register.attempts.pop(self._key, None)
+
+    def __del__(self) -> None:
+        if not self._is_over and not self._engine.inherited:
+            self.end()  # Ctrl-C has kept the call from it
+
+    def _share(self, hold: Hold) -> None:
+        self._hold = hold
+        hold.enter(self)
+        if self._cancellation is not None:
+            self._cancellation.cancel("its owner holds the lock")
+
+    def _look(self, _: object = None) -> None:
+        """End the wait, if what was given says so."""
+        given, mine = self._given, self._cancellation
+        if mine is not None and given is not None and given.reason is not None:
+            mine.cancel(given.reason)
+
+    def _refuse_inherited(self) -> None:
+        name = self._key[0]
+        for hold in _visible_holds():
+            if hold.name != name or hold.caller == self._caller or hold.ticket.end.done():
+                continue
+            if hold.engine.is_of(self._engine) and not hold.engine.inherited:
+                raise RuntimeError(
+                    f"lock {name!r} is held {described(hold.caller, self._caller)}, which has "
+                    "started this one, and what a task or a thread holds is not inherited: acquire "
+                    "it after that is released, or give both the same owner=..."
+                )
 
 
 class Reentrance:
@@ -71,49 +251,14 @@ class Reentrance:
     def __init__(self, owner: Hashable | None = None) -> None:
         self._named = owner
 
-    def again(self, engine: Engine, name: str, mode: Mode, caller: Caller) -> Hold | None:
-        """What the caller holds of the lock ``name``, for another grant; None for nothing.
+    @property
+    def is_named(self) -> bool:
+        """Whether an owner was named."""
+        return self._named is not None
 
-        Raises `LockLost` for what was lost and is not released yet, ValueError for a mode that is
-        not contained in the one that is held, and RuntimeError where the lock is held by the task
-        or the thread that has started this one.
-        """
-        engine.check()
-        hold: Hold | None = engine.reentrant.get((name, self._owner(caller)))
-        if hold is None or hold.is_over:
-            self._refuse_inherited(name, caller)
-            return None
-        held, lost = hold.ticket.entries[0].claim, hold.ticket.lost
-        if lost is not None:
-            token = hold.ticket.contenders[0].token or 0
-            raise LockLost(name, token, getattr(lost, "reason", str(lost)))
-        if not isinstance(held, Mode) or held.joined(mode) is not held:
-            raise ValueError(
-                f"lock {name!r} is held as {held}, which does not contain {mode}: acquire the "
-                "stronger mode first"
-            )
-        return hold
-
-    def first(self, engine: Engine, ticket: Ticket, caller: Caller) -> Hold:
-        """The caller's hold by ``ticket``, which was granted just now."""
-        hold = Hold(engine, ticket, self._owner(caller), caller)
-        engine.reentrant[hold.name, hold.owner] = hold
-        alive = (one for one in _inherited.get() if not one.is_over)
-        _inherited.set((*alive, hold))
-        return hold
-
-    def _owner(self, caller: Caller) -> Hashable:
+    def of(self, caller: Caller) -> Hashable:
+        """Who owns what ``caller`` acquires."""
         return caller if self._named is None else (self._named,)
-
-    def _refuse_inherited(self, name: str, caller: Caller) -> None:
-        for hold in _inherited.get():
-            is_others = hold.caller is not caller and self._named is None
-            if hold.name == name and not hold.is_over and is_others:
-                raise RuntimeError(
-                    f"lock {name!r} is held {described(hold.caller, caller)}, which has started "
-                    "this one, and what a task or a thread holds is not inherited: acquire it "
-                    "after that is released, or give both the same owner=..."
-                )
 
 
 class _Reentrant(BaseGrant, shown="ReentrantGrant"):

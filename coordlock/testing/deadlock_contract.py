@@ -163,6 +163,24 @@ class DeadlockContract:
                     two.lock(name).acquire(timeout=BOUND).release()
         waiting.result(BOUND)
 
+    def test_a_thread_is_one_actor_by_however_many_clients_it_acquires(
+        self, connect: Connect, start: Start
+    ) -> None:
+        both_hold = threading.Barrier(2)
+
+        def work(first: str, second: str) -> str:
+            one, other = connect(), connect()
+            with one.lock(first):
+                both_hold.wait(BOUND)
+                try:
+                    with other.lock(second):
+                        return "both"
+                except DeadlockDetected:
+                    return "victim"
+
+        calls = [start(work, "a", "b"), start(work, "b", "a")]
+        assert sorted(call.result(BOUND) for call in calls) == ["both", "victim"]
+
     def test_a_conversion_and_a_wait_for_another_lock_may_meet_in_a_circle(
         self, connect: Connect, start: Start
     ) -> None:

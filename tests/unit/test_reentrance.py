@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TypeVar
 
 import pytest
 
 import coordlock
-from coordlock import Client, GrantState
+from coordlock import AcquireTimeout, Cancellation, Client, GrantState, Mode
+from coordlock.runtime.caller import this_caller
+from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service
 from tests.unit.signals import interrupted
+
+T = TypeVar("T")
 
 
 def test_blocks_of_a_thread_nest(client: Client) -> None:
@@ -115,3 +126,285 @@ def test_closing_the_client_ends_all_grants_of_it(service: Service) -> None:
         with pytest.raises(coordlock.LockLost):
             grant.check()
         assert not grant.release()
+
+
+# Whose it is
+
+
+def test_a_thread_is_another_owner_in_another_copy_of_a_context(client: Client) -> None:
+    """As in anyio's pool of threads: each call for a request runs in a copy of its context."""
+    lock = client.lock("q", reentrant=True)
+    with ThreadPoolExecutor(1) as pool:
+
+        def call(function: Callable[[], T]) -> T:
+            return pool.submit(copy_context().run, function).result(30)
+
+        grant = call(lock.acquire)
+        assert call(lock.try_acquire) is None
+        assert grant.release()
+
+        def nested() -> None:
+            with lock, lock:
+                copy_context().run(lock.acquire).release()
+
+        call(nested)
+    assert client.contenders("q") == ()
+
+
+def test_to_thread_enters_no_lock_that_an_earlier_call_has_left_held(service: Service) -> None:
+    async def main() -> None:
+        with service.client() as client, ThreadPoolExecutor(1) as one_thread:
+            asyncio.get_running_loop().set_default_executor(one_thread)
+            lock = client.lock("q", reentrant=True)
+            grant = await asyncio.to_thread(lock.acquire)
+            assert await asyncio.to_thread(lock.try_acquire) is None
+            assert grant.release()
+
+    asyncio.run(main())
+
+
+def test_tasks_of_one_loop_do_not_share_the_locks_of_a_sync_client(service: Service) -> None:
+    async def main(client: Client) -> None:
+        async def hold() -> bool:
+            with client.lock("q", reentrant=True).try_acquire() or threading.Lock() as grant:
+                await asyncio.sleep(0.01)
+                return isinstance(grant, coordlock.Grant)
+
+        assert sorted(await asyncio.gather(hold(), hold())) == [False, True]
+
+    with service.client() as client:
+        client.lock("q").acquire().release()  # so that the thread is known in their contexts
+        asyncio.run(main(client))
+
+
+def test_a_hold_at_one_service_does_not_concern_a_child_task_at_another(root: str) -> None:
+    async def main() -> None:
+        async with (
+            coordlock.connect_async(f"memory://one{root}") as one,
+            coordlock.connect_async(f"memory://other{root}") as other,
+            coordlock.connect_async(f"memory://one{root}") as again,
+        ):
+
+            async def enter(client: coordlock.AsyncClient) -> None:
+                async with client.lock("q", reentrant=True):
+                    pass
+
+            async with one.lock("q", reentrant=True):
+                await asyncio.create_task(enter(other))
+                with pytest.raises(RuntimeError, match="not inherited"):
+                    await asyncio.create_task(enter(again))
+
+    asyncio.run(main())
+
+
+def test_a_forked_child_inherits_no_hold(tmp_path: os.PathLike[str]) -> None:
+    """It waits for its parent, in whatever task."""
+    client = Client(f"local://{os.fspath(tmp_path)}")
+
+    async def wait() -> str:
+        async with coordlock.connect_async(f"local://{os.fspath(tmp_path)}") as mine:
+            try:
+                await mine.lock("q", reentrant=True).acquire(timeout=1)
+            except AcquireTimeout as error:
+                return str(error)
+        return "acquired"
+
+    with client.lock("q", reentrant=True):
+        reading, writing = os.pipe()
+        if (child := os.fork()) == 0:
+            try:
+                is_free = client.lock("q", reentrant=True).try_acquire() is not None
+                held = client._engine.held_by(this_caller())
+                os.write(writing, f"{is_free} {held} {asyncio.run(wait())}".encode())
+            except BaseException as error:
+                os.write(writing, repr(error).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            said = pipe.read().decode()
+        os.waitpid(child, 0)
+    client.close()
+    assert said.startswith("False [] lock 'q' was not granted within 1 s: 1 contender(s) ahead")
+    assert "held by this process" not in said
+
+
+# Owners that are named
+
+
+def owner_waits(client: Client, pool: ThreadPoolExecutor, **options: object) -> Future[object]:
+    """A call that waits in the queue for a lock of the owner "me"."""
+    before = len(client.contenders("q"))
+    lock = client.lock("q", reentrant=True, owner="me")
+    waiting: Future[object] = pool.submit(lock.acquire, **options)  # type: ignore[arg-type]
+    eventually(lambda: len(client.contenders("q")) == before + 1)
+    return waiting
+
+
+def granted(call: Future[object]) -> coordlock.Grant:
+    grant = call.result(30)
+    assert isinstance(grant, coordlock.Grant)
+    return grant
+
+
+def test_calls_of_one_owner_that_wait_are_let_in_together(client: Client) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        with client.lock("q"):
+            waiting = [owner_waits(client, pool) for _ in range(3)]
+        grants = [granted(call) for call in waiting]
+        assert len({grant.token for grant in grants}) == 1
+        eventually(lambda: len(client.contenders("q")) == 1)
+        for grant in grants:
+            grant.check()
+            assert grant.release()
+    assert client.contenders("q") == ()
+
+
+def test_a_call_whose_owner_was_granted_first_has_the_lock_though_that_was_released_at_once(
+    client: Client,
+) -> None:
+    """It is let in when the other call is granted, and not when it looks."""
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(50):
+            with client.lock("q"):
+                first, second = owner_waits(client, pool), owner_waits(client, pool)
+                first.add_done_callback(lambda call: granted(call).release())
+            grant = granted(second)
+            grant.check()
+            grant.release()
+    assert client.contenders("q") == ()
+
+
+def test_a_call_keeps_its_place_when_the_first_of_its_owner_gives_up(client: Client) -> None:
+    stop = Cancellation()
+    with ThreadPoolExecutor(4) as pool:
+        with client.lock("q"):
+            first = owner_waits(client, pool, cancellation=stop)
+            second = owner_waits(client, pool)
+            token = client.contenders("q")[2].token
+            stop.cancel()
+            with pytest.raises(coordlock.AcquireCancelled):
+                first.result(30)
+        grant = granted(second)
+        assert grant.token == token
+        grant.release()
+
+
+def test_a_call_of_an_owner_that_is_cancelled_or_late_leaves_the_queue(client: Client) -> None:
+    stop = Cancellation()
+    with ThreadPoolExecutor(4) as pool, client.lock("q"):
+        first = owner_waits(client, pool, cancellation=stop)
+        second = owner_waits(client, pool, timeout=0.3)
+        with pytest.raises(AcquireTimeout):
+            second.result(30)
+        stop.cancel("no longer wanted")
+        with pytest.raises(coordlock.AcquireCancelled, match="no longer wanted"):
+            first.result(30)
+        assert len(client.contenders("q")) == 1
+    assert client.contenders("q") == ()
+
+
+def test_a_waiting_call_for_a_stronger_mode_is_refused_when_its_owner_is_granted(
+    client: Client,
+) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        with client.lock("q"):
+            reads = client.read_lock("q", reentrant=True, owner="me")
+            first = pool.submit(reads.acquire)
+            eventually(lambda: len(client.contenders("q")) == 2)
+            second = owner_waits(client, pool)
+        with pytest.raises(ValueError, match="acquire the stronger mode first"):
+            second.result(30)
+        grant = first.result(30)
+        grant.check()
+        assert grant.claim is Mode.PR
+        assert grant.release()
+    assert client.contenders("q") == ()
+
+
+def test_readers_of_one_owner_that_come_at_once_share_one_ticket(client: Client) -> None:
+    lock = client.read_lock("q", reentrant=True, owner="me")
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(50):
+            grants = [call.result(30) for call in [pool.submit(lock.acquire) for _ in range(8)]]
+            assert len({grant.token for grant in grants}) == 1
+            for grant in grants:
+                grant.check()
+                grant.release()
+    assert client.contenders("q") == ()
+
+
+def test_tasks_of_one_owner_that_wait_are_let_in_together(service: Service) -> None:
+    async def main() -> None:
+        async with service.async_client() as client:
+            lock = client.lock("q", reentrant=True, owner="me")
+            all_in = asyncio.Barrier(5)
+
+            async def enter() -> None:
+                async with lock:
+                    await all_in.wait()
+
+            async with client.lock("q"):
+                tasks = [asyncio.create_task(enter()) for _ in range(5)]
+                while len(await client.contenders("q")) < 6:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                tasks.append(asyncio.create_task(enter()))
+                while len(await client.contenders("q")) < 7:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                tasks.pop().cancel()
+            await asyncio.wait_for(asyncio.gather(*tasks), 30)
+            assert await client.contenders("q") == ()
+
+    asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_at_any_moment_of_an_owners_wait_leaves_nothing_behind(client: Client) -> None:
+    """And the other call of that owner has the lock, whichever of them is granted first."""
+    lock = client.lock("q", reentrant=True, owner="me")
+
+    def enter() -> None:
+        with lock:
+            pass
+
+    moment, came = 0, True
+    with ThreadPoolExecutor(1) as pool:
+        while came:
+            moment += 7
+            holder = client.lock("q").acquire()
+            other = owner_waits(client, pool)
+            threading.Timer(0.01, holder.release).start()
+            came = interrupted(enter, moment)
+            granted(other).release()
+            eventually(lambda: client.contenders("q") == ())
+
+
+# What ended is forgotten
+
+
+def test_what_an_owner_has_lost_and_dropped_is_forgotten(service: Service) -> None:
+    client = service.client()
+    lock = client.lock("q", reentrant=True, owner="me")
+    grant = lock.acquire()
+    service.evict("q")
+    eventually(grant.lost.is_set)
+    with pytest.raises(coordlock.LockLost):
+        lock.acquire()
+    dropped = weakref.ref(grant)
+    del grant
+    gc.collect()
+    assert dropped() is None
+    with lock:
+        pass
+    client.close()
+
+
+def test_no_context_keeps_a_client_that_was_closed(service: Service) -> None:
+    client = service.client()
+    engine = weakref.ref(client._engine)
+    with client.lock("q", reentrant=True), client.lock("r", reentrant=True, owner="me"):
+        pass
+    client.close()
+    del client
+    gc.collect()
+    assert engine() is None

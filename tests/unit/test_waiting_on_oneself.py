@@ -24,7 +24,7 @@ def test_a_thread_that_waits_for_itself_is_warned_and_told(
         with pytest.raises(AcquireTimeout) as caught:
             client.lock("q").acquire(timeout=4)
         assert flush(30)
-    assert "held by this client since" in str(caught.value)
+    assert "held by this process since" in str(caught.value)
     assert "in this thread" in str(caught.value)
     warnings = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert ["waits for itself" in one.getMessage() for one in warnings] == [True]
@@ -63,6 +63,33 @@ def test_another_threads_grant_is_named_without_a_warning(
             client.lock("q").acquire(timeout=1.5)
         done.set()
         thread.join()
+    assert "waits for itself" not in caplog.text
+
+
+def test_a_thread_that_waits_for_itself_through_another_client_is_warned_and_told(
+    caplog: pytest.LogCaptureFixture, root: str
+) -> None:
+    with coordlock.connect(URL + root) as one, coordlock.connect(URL + root) as other:
+        with one.lock("q"), pytest.raises(AcquireTimeout, match="held by this process since") as e:
+            other.lock("q").acquire(timeout=4)
+        assert flush(30)
+    assert "in this thread" in str(e.value)
+    assert "waits for itself" in caplog.text
+
+
+def test_locks_of_one_name_at_two_services_are_two(
+    caplog: pytest.LogCaptureFixture, root: str
+) -> None:
+    url = f"memory://another-service{root}"
+    with coordlock.connect(URL + root) as one, coordlock.connect(url) as other:
+        grants: list[coordlock.Grant] = []
+        thread = threading.Thread(target=lambda: grants.append(other.lock("q").acquire()))
+        thread.start()
+        thread.join()
+        with one.lock("q"), pytest.raises(AcquireTimeout) as caught:
+            other.lock("q").acquire(timeout=1.5)
+        assert flush(30)
+        assert "in this thread" not in str(caught.value)
     assert "waits for itself" not in caplog.text
 
 

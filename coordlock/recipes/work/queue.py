@@ -97,12 +97,14 @@ class _BaseWorkQueue(Resident, Generic[J], shown="WorkQueue"):
         #: What queues show of its workers beside host and pid, in place of the client's.
         self.label: Final = label_of(label)
         self._access: Final = access
-        self._share()
+        #: That of the process that used it last: kept here, so that the client keeps it, too.
+        self._shared = self._share()
 
     def _share(self) -> _Share:
         engine = self._access.engine
         name = self.name
-        return engine.share(("work", name), lambda: _Share(engine, name))
+        self._shared = engine.share_while_used(("work", name), lambda: _Share(engine, name))
+        return self._shared
 
     def _put(self, data: bytes, delay: Duration = 0) -> Steps[str]:
         """Put an item with ``data``, up to 65,536 bytes, at the end of the queue; its id.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -18,11 +20,18 @@ from coordlock.kernel.watchdog import WAITS
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.waits import Wait
-from coordlock.runtime.caller import this_thread
+from coordlock.runtime.caller import Caller
 from coordlock.runtime.promise import Promise, failed
 from tests.simulation.world import TTL, Call, Party, World
 
 ERROR = DeadlockDetected("q", ("one", "another"))
+
+#: Each party is another process.
+_threads: weakref.WeakKeyDictionary[Party, threading.Thread] = weakref.WeakKeyDictionary()
+
+
+def caller(party: Party) -> Caller:
+    return weakref.ref(_threads.setdefault(party, threading.Thread()))
 
 
 def test_a_wait_is_given_up_and_leaves_the_queue(world: World, party: Party) -> None:
@@ -54,7 +63,7 @@ def test_what_leaves_is_not_given_up(world: World, party: Party) -> None:
 
 def acquired(party: Party, queue: str, claim: AnyClaim) -> Grant:
     """A grant whose caller is known."""
-    call = party.run(acquisition(party.engine, {queue: claim}, None, this_thread()))
+    call = party.run(acquisition(party.engine, {queue: claim}, None, caller(party)))
     party.world.settle()
     return party.grant(call.result)
 
@@ -66,7 +75,7 @@ def circle(world: World) -> tuple[Call[None], Call[Ticket]]:
     acquired(two, "a", Mode.PR)
     converting = acquired(one, "a", Convertible(Mode.PR))
     conversion = one.run(converting._convert(Mode.EX, None))
-    waiting = two.run(acquisition(two.engine, {"b": Mode.EX}, None, this_thread()))
+    waiting = two.run(acquisition(two.engine, {"b": Mode.EX}, None, caller(two)))
     world.settle()
     return conversion, waiting
 
@@ -116,7 +125,7 @@ def test_a_wait_whose_session_ends_says_so_and_nothing_of_deadlocks(
 ) -> None:
     acquired(world.party(), "b", Mode.EX)
     acquired(party, "a", Mode.EX)
-    waiting = party.run(acquisition(party.engine, {"b": Mode.EX}, None, this_thread()))
+    waiting = party.run(acquisition(party.engine, {"b": Mode.EX}, None, caller(party)))
     world.settle()
     party.cut_off()
     world.advance(TTL)
@@ -174,7 +183,7 @@ def test_what_was_published_in_between_may_have_ended_the_circle(
 def test_what_was_released_is_not_kept_though_an_old_request_makes_it_anew(world: World) -> None:
     one, two = world.party(), world.party()
     one.network.faults.inject("enqueue", Fault.LOSE_REQUEST, 1)
-    call = one.run(acquisition(one.engine, {"a": Mode.PR}, None, this_thread()))
+    call = one.run(acquisition(one.engine, {"a": Mode.PR}, None, caller(one)))
     world.advance(0.5)  # it is sent again
     ghost = call.result
     ghost.withdraw()
@@ -184,7 +193,7 @@ def test_what_was_released_is_not_kept_though_an_old_request_makes_it_anew(world
     # The fault: the request was not lost, and is done now.
     world.service.enqueue(ghost.session.id, ghost.entries[0])
     conversion = two.run(converting._convert(Mode.EX, None))
-    waiting = one.run(acquisition(one.engine, {"b": Mode.EX}, None, this_thread()))
+    waiting = one.run(acquisition(one.engine, {"b": Mode.EX}, None, caller(one)))
     world.advance(2.5)  # the looks for a deadlock begin after a second
     assert (conversion.done, waiting.done) == (False, False), "the ghost is in the way"
     world.advance(5)

@@ -1,0 +1,40 @@
+"""What recipes share within a client: for as long as somebody uses it, and not much longer."""
+
+from __future__ import annotations
+
+import gc
+
+from coordlock import Client
+from tests.unit.clients import Service
+
+
+def test_names_that_nobody_uses_any_more_are_forgotten(service: Service) -> None:
+    with service.client() as client:
+        for number in range(2000):
+            client.work_queue(f"queue-{number}")
+            with client.lock("q", reentrant=True, owner=number):
+                pass
+        gc.collect()
+        assert len(client._engine._used) <= 256
+        (register,) = client._engine._shared.values()
+        assert not register.holds
+        assert not register.attempts
+
+
+def test_what_somebody_uses_stays_shared(service: Service) -> None:
+    with service.client() as client:
+        queue = client.work_queue("q")
+        shared = queue._shared
+        for number in range(2000):
+            client.work_queue(f"queue-{number}")
+        assert client.work_queue("q")._shared is shared
+
+
+def test_an_owner_keeps_its_lock_however_many_others_come(client: Client) -> None:
+    lock = client.lock("q", reentrant=True, owner="me")
+    with lock as grant:
+        for number in range(2000):
+            client.work_queue(f"queue-{number}")
+        gc.collect()
+        with lock as again:
+            assert again.token == grant.token
