@@ -181,7 +181,8 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         A ``reentrant`` lock may be acquired again, in the same mode or a weaker one, by the thread
         or the task that holds it, or by a caller that names the same ``owner``. Its grants share a
         token, and the last release frees it. It is not inherited by tasks and threads that its
-        owner starts. To acquire what was lost and is not released raises `LockLost`.
+        owner starts, nor by another request on a thread of a pool. To acquire what was lost and is
+        not released raises `LockLost`.
 
         The grant of a ``convertible`` lock may be converted to other modes while it is held:
         `Grant.convert`. Programs with an older release, or with kazoo's or Curator's recipes, take
