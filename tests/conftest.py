@@ -11,6 +11,7 @@ where ZooKeeper's jars are, if not in ``/usr/share/java``; ``make test RELEASE=.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -89,6 +90,23 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[left_out_key] = dict.fromkeys(sorted(left_out), 0)
     for name in IS_INSTALLED:
         config.addinivalue_line("markers", f"{name}: needs {name}, though not its fixture")
+    hear_signals()
+
+
+def hear_signals() -> None:
+    """Let the tests and what they start hear the signals that ``nohup make test &`` ignores.
+
+    A process ignores what the one that started it ignores, but not what that one handles. So this
+    run still outlives a hangup and Ctrl-\\.
+    """
+    handlers = {
+        signal.SIGINT: signal.default_int_handler,  # as Python does where it isn't ignored
+        signal.SIGQUIT: lambda *_: None,
+        signal.SIGHUP: lambda *_: None,
+    }
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,7 +12,7 @@ from typing import Final
 from coordlock.cli.completion import SHELLS, complete, is_asked, script
 from coordlock.cli.exits import Exit, complain, joined, killed_by, report
 from coordlock.cli.options import service_options
-from coordlock.cli.parser import Aborted, Group, Parser, Refused, UsageError, one_of
+from coordlock.cli.parser import Aborted, Group, Lost, Parser, Refused, UsageError, one_of
 from coordlock.cli.signals import ENDING, Interrupted, interruptible
 from coordlock.cli.text import echo
 from coordlock.log import mute
@@ -188,6 +188,8 @@ def _run() -> int:
         return killed_by(interrupted.number)
     except Refused as refused:
         return refused.status
+    except Lost:
+        return Exit.LOST
     except UsageError as error:
         help_ = f"see `{error.command} --help`" if error.command else ""
         complain(joined(error, help_) if help_ else error)

@@ -1,10 +1,14 @@
-"""``coordlock elect``: a command that leads."""
+"""``coordlock elect``: a command that leads, and leads again after outages."""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from coordlock.cli.data import given
 from coordlock.cli.hold import hold_for
@@ -17,12 +21,23 @@ from coordlock.cli.options import (
     on_ask_option,
     waiting_options,
 )
-from coordlock.cli.parser import Parser, UsageError
+from coordlock.cli.parser import Lost, Parser, UsageError
 from coordlock.cli.run import run_under
+from coordlock.cli.signals import Inbox
 from coordlock.client import Client
+from coordlock.errors import BackendUnavailable, Evicted, LockLost, SessionLost
 from coordlock.grant import Grant
+from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.settings import Settings
 
 __all__ = ["elect", "parser"]
+
+#: What ends an attempt to be elected, and no campaign.
+_OUTAGES: Final = (BackendUnavailable, Evicted, SessionLost)
+#: Seconds from one attempt to campaign to the next, after the service was silent.
+_PAUSE: Final = 1.0
+#: The variable by which a program that campaigns again knows it.
+_AGAIN: Final = "COORDLOCK_CAMPAIGNS_AGAIN"
 
 
 @dataclass(eq=False, repr=False)
@@ -30,10 +45,37 @@ class _Campaign(LockRequest):
     """A request to lead."""
 
     proposal: bytes | None = None
+    exit_on_loss: bool = False
+    #: Whether it has led before. Then the service is known to be the right one, and may be away.
+    again: bool = False
+
+    def _connected(self, settings: Settings) -> AbstractContextManager[Client]:
+        return Client(settings) if self.again else super()._connected(settings)
 
     def _acquire(self, client: Client) -> Callable[[float | None], Grant]:
         election = client.election(self.names[0], self.proposal)
-        return lambda timeout: election.campaign(timeout=timeout)
+
+        def campaign(timeout: float | None) -> Grant:
+            end = None if timeout is None else SYSTEM_CLOCK.now() + timeout
+            while True:
+                try:
+                    return election.campaign(timeout=timeout)
+                except _OUTAGES as error:
+                    if self.exit_on_loss or timeout == 0:
+                        raise
+                    if end is not None:
+                        timeout = end - SYSTEM_CLOCK.now() - _PAUSE
+                        if timeout <= 0:
+                            raise
+                    self.warn(f"{error}; campaigns again")
+                    time.sleep(_PAUSE)
+
+        return campaign
+
+    def _try(self, acquire: Callable[[float | None], Grant]) -> Grant | None:
+        with suppress(*(() if self.exit_on_loss else _OUTAGES)):
+            return super()._try(acquire)
+        return None
 
     @property
     def what(self) -> str:
@@ -71,6 +113,10 @@ def parser() -> Parser:
     grant_options(parser)
     grace_option(parser)
     on_ask_option(parser)
+    parser.flag(
+        "--exit-on-loss",
+        help="End when the lead or the place in the queue is lost, and don't campaign again.",
+    )
     as_json(parser)
     return parser.finished()
 
@@ -82,21 +128,27 @@ def elect(
     proposal: str | None,
     grace: float,
     on_ask: int | None,
+    exit_on_loss: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
     """Campaign in the election NAME, and run COMMAND while leading.
 
-    COMMAND is run as by `coordlock run`, with the same variables and exit statuses: 75 if it was
-    not elected in time, 79 if the lead was lost, and then COMMAND was ended first. It resigns when
-    COMMAND has ended. To campaign again after that, have it started again, as by systemd.
+    COMMAND is run as by `coordlock run`, with the same variables. When the lead is lost, COMMAND is
+    ended, and it campaigns again; through outages, too. It resigns and ends when COMMAND has ended
+    by itself, with its status, with 75 if it was not elected in time, and with 69 if the service is
+    not there at the beginning. --exit-on-loss ends it with 79 if the lead was lost, and with 69 if
+    its session was while it waited.
 
-    Without COMMAND it leads until stdin closes or a signal comes, and prints the fencing token.
+    Without COMMAND it leads until stdin closes or a signal comes, and prints the fencing token of
+    each term.
     """
     encoded = None if proposal is None else _proposal(proposal)
     request = _Campaign(
         name=name,
         proposal=encoded,
+        exit_on_loss=exit_on_loss,
+        again=os.environ.pop(_AGAIN, None) is not None,
         locks=[],
         trees=[],
         shared=False,
@@ -105,11 +157,35 @@ def elect(
         label=None,
         **options,
     )
-    if not command:
-        return hold_for(request, None, as_json)
-    if as_json:
+    if command and as_json:
         raise UsageError("--json is for an election without COMMAND, which prints nothing else")
-    return run_under(request, command, grace, on_ask)
+    try:
+        if not command:
+            return hold_for(request, None, as_json)
+        return run_under(request, command, grace, on_ask)
+    except (Lost, LockLost) as lost:
+        if exit_on_loss:
+            raise
+        if isinstance(lost, LockLost):  # too late to start COMMAND
+            request.warn(str(lost))
+        if Inbox.newest is not None:
+            Inbox.newest.close()
+            if Inbox.newest.ending:
+                raise
+        request.warn(f"{request.what}: campaigns again")
+        _begin_again()
+
+
+def _begin_again() -> NoReturn:
+    """Become the program that this one was at its start.
+
+    The processes of the next COMMAND are forked before it connects: this one has threads by now,
+    and cannot fork safely. The process, its terminal and its files stay the same.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.environ[_AGAIN] = "1"
+    os.execv(sys.executable, sys.orig_argv)
 
 
 def _proposal(text: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from coordlock.cli.connection import connected
 from coordlock.cli.data import text_of
@@ -48,9 +48,9 @@ def watch(
     """Follow who leads in the election NAME, or who is in the group NAME.
 
     Prints a line for each leader, with its token and its proposal, and for nobody; with --members,
-    one for each member that joins, leaves or publishes another value. A state that came and went
-    between two lines may be left out; none comes late. With --json each line is a document with
-    the whole state. Ends with Ctrl-C.
+    one for each member that joins, leaves or publishes another value, and after an outage for each
+    that is missing, and back. A state that came and went between two lines may be left out; none
+    comes late. With --json each line is a document with the whole state. Ends with Ctrl-C.
     """
     check_name(name)
     with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
@@ -74,18 +74,29 @@ def _of_leader(client: Client, name: str, as_json: bool) -> Iterator[str]:
 
 
 def _of_group(client: Client, name: str, as_json: bool) -> Iterator[str]:
+    missing: set[str] = set()
     with client.group(name).observe() as views:
         for view in views:
             if as_json:
                 yield json.dumps({"name": name, "members": list(map(_member, view.members))})
-            else:
-                yield "\n".join(_changes(view))
+            elif lines := list(_changes(view, missing)):
+                yield "\n".join(lines)
+            missing = {one.id for one in view.members if not one.confirmed}
 
 
-def _changes(view: GroupView) -> Iterator[str]:
+def _changes(view: GroupView, missing: Collection[str]) -> Iterator[str]:
+    """What is new, given the ids of those that were ``missing`` before."""
     if not view.members:
         yield "nobody is there"
-    for what, those in (("left", view.left), ("joined", view.joined), ("changed", view.changed)):
+    lost = [one for one in view.members if not one.confirmed and one.id not in missing]
+    back = [one for one in view.members if one.confirmed and one.id in missing]
+    for what, those in (
+        ("left", view.left),
+        ("joined", view.joined),
+        ("changed", view.changed),
+        ("missing", lost),
+        ("back", back),
+    ):
         for one in those:
             yield f"{what:<8}{text_of(one.value)}  ({one.owner})"
 
@@ -98,4 +109,9 @@ def _candidate(leader: Candidate | None) -> dict[str, object] | None:
 
 def _member(member: Member) -> dict[str, object]:
     owner = None if member.owner is None else str(member.owner)
-    return {"value": text_of(member.value), "token": member.token, "owner": owner}
+    return {
+        "value": text_of(member.value),
+        "token": member.token,
+        "owner": owner,
+        "confirmed": member.confirmed,
+    }

@@ -10,7 +10,7 @@ from typing import Any, Final
 from coordlock.cli.exits import Exit, killed_by
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import acquire_options, as_json, name_arguments, seconds
-from coordlock.cli.parser import Parser, UsageError
+from coordlock.cli.parser import Lost, Parser, UsageError
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.terminal import in_background
 from coordlock.cli.text import echo
@@ -55,7 +55,10 @@ def hold(*, name: str | None, duration: float | None, as_json: bool, **options: 
 
 
 def hold_for(request: LockRequest, duration: float | None, as_json: bool) -> int:
-    """Acquire what ``request`` asks for, and hold it until the end; the exit status."""
+    """Acquire what ``request`` asks for, and hold it until the end; the exit status.
+
+    Raises `Lost` when the lock was lost.
+    """
     if duration is None and os.path.samestat(os.fstat(0), os.stat(os.devnull)):
         # What a script starts with & has this stdin, and would go on without the lock.
         raise UsageError(
@@ -69,7 +72,7 @@ def hold_for(request: LockRequest, duration: float | None, as_json: bool) -> int
         number = _wait(grant, inbox, duration)
         if not grant.release():
             request.warn(f"{request.what} is lost: {grant.lost.reason}")
-            return Exit.LOST
+            raise Lost
         return killed_by(number) if number else Exit.OK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
@@ -92,7 +92,7 @@ class LockRequest:
         if timeout:
             bound = min(settings.connect_timeout, max(timeout, _CONNECT_AT_LEAST))
             settings = replace(settings, connect_timeout=bound)
-        with connected(settings) as client:
+        with self._connected(settings) as client:
             self.say(f"connected to {settings}")
             acquire = self._acquire(client)
             # A new process knows of no refusals, and may be one of many: a try looks first.
@@ -116,8 +116,10 @@ class LockRequest:
             self.say(f"holding {self.what}, token {self.token(grant)}")
             yield grant
 
-    @staticmethod
-    def _try(acquire: Callable[[float | None], Grant]) -> Grant | None:
+    def _connected(self, settings: Settings) -> AbstractContextManager[Client]:
+        return connected(settings)
+
+    def _try(self, acquire: Callable[[float | None], Grant]) -> Grant | None:
         with suppress(AcquireTimeout):
             return acquire(0)
         return None

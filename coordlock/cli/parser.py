@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NoReturn, Self
 from coordlock.cli.exits import Exit
 from coordlock.cli.text import terminal_width
 
-__all__ = ["Aborted", "Group", "Parser", "Refused", "UsageError", "one_of", "whole"]
+__all__ = ["Aborted", "Group", "Lost", "Parser", "Refused", "UsageError", "one_of", "whole"]
 
 #: Help is no wider than this, in columns: longer lines are hard to read.
 _WIDEST: Final = 78
@@ -39,6 +39,10 @@ class Refused(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(status)
         self.status: Final = status
+
+
+class Lost(Exception):
+    """The lock was lost while it was held, which has been told."""
 
 
 class _Formatter(argparse.HelpFormatter):

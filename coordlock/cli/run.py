@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from coordlock.cli.child import Child, CommandFailed
-from coordlock.cli.exits import Exit, complain
+from coordlock.cli.exits import complain
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import (
     acquire_options,
@@ -16,7 +16,7 @@ from coordlock.cli.options import (
     name_arguments,
     on_ask_option,
 )
-from coordlock.cli.parser import Parser
+from coordlock.cli.parser import Lost, Parser
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 
@@ -86,6 +86,7 @@ def run_under(
     """Acquire what ``request`` asks for, and hold it while ``command`` runs; the exit status.
 
     ``on_ask`` is the signal that the command gets when somebody asks for the lock; None for none.
+    Raises `Lost` when the lock was lost: then the command has ended.
     """
     # Before connecting, because that starts threads, and after that no fork is safe.
     child = Child(command)
@@ -101,10 +102,10 @@ def run_under(
                 status = error.status
             released = grant.release(0.5 if supervision.lost else None)
             if supervision.lost:
-                return Exit.LOST
+                raise Lost
             if not released:
                 reason = grant.lost.reason
                 request.warn(f"{request.what} was lost before the command ended: {reason}")
-                return Exit.LOST
+                raise Lost
             request.say(f"released {request.what}, status {status}")
             return status

@@ -8,7 +8,7 @@ import select
 import signal
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Final
+from typing import ClassVar, Final
 
 __all__ = ["ENDING", "Inbox", "Interrupted", "blocked", "interruptible"]
 
@@ -50,10 +50,16 @@ class Inbox:
 
     Both are bytes in one pipe: the interpreter writes the number of each signal, `ring` writes 0.
     From its making on, the signals in ``numbers`` arrive here, but for those that are ignored. It
-    serves until the process ends.
+    serves until the process ends, or `close`.
     """
 
+    #: The one that serves.
+    newest: ClassVar[Inbox | None] = None
+
     def __init__(self, numbers: Sequence[int]) -> None:
+        #: The signals that came and ask to end.
+        self.ending: Final[set[int]] = set()
+        Inbox.newest = self
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -78,4 +84,12 @@ class Inbox:
         if self._read in ready:
             ready.remove(self._read)
             arrived = os.read(self._read, 4096)
+            self.ending.update(set(ENDING).intersection(arrived))
         return [number for number in arrived if number], ready
+
+    def close(self) -> None:
+        """Let the signals do what they do without it: those that ask to end, end the process."""
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        self.wait(0)  # what has come before

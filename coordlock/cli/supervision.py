@@ -153,6 +153,7 @@ class Supervision:
     def _condemn(self, now: float, remaining: float) -> None:
         grant = self._grant
         self.lost = True
+        self._inbox.ending.discard(signal.SIGHUP)  # the command has gone on: it was to reload
         if grant.state is GrantState.LOST:
             self._warn(f"lock {grant.name!r} is lost: {grant.lost.reason}; ending the command")
         else:

@@ -12,8 +12,10 @@ class Announcement:
     """What a contender publishes from the beginning.
 
     With ``stands_alone``, nothing is kept beside ``value``, not even who the owner is: for programs
-    that read it as it is.
+    that read it as it is. The contender's id begins with ``identity``, hexadecimal digits by which
+    it is known again in a later session.
     """
 
     value: bytes
     stands_alone: bool = False
+    identity: str = ""

@@ -203,9 +203,16 @@ class Engine:
         owner = Owner(self._host, self._pid, label, time.time())
         if announcement is not None and announcement.stands_alone:
             owner = _NOBODY
+        identity = "" if announcement is None else announcement.identity
         entries = tuple(
             [
-                Entry(queue, next(self._ids), claim, owner, _value(claim, announcement))
+                Entry(
+                    queue,
+                    identity + next(self._ids)[len(identity) :],
+                    claim,
+                    owner,
+                    _value(claim, announcement),
+                )
                 for queue, claim in claims.items()
             ]
         )

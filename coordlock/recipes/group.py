@@ -5,8 +5,11 @@ A member is a contender in mode NL, which waits for none and keeps none waiting.
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Final, Generic, TypeVar, cast
 
 from coordlock.access import Access
@@ -16,38 +19,21 @@ from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.announcement import Announcement
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
-from coordlock.model.contender import Contender, Owner, Snapshot
+from coordlock.model.contender import Snapshot
 from coordlock.model.names import check_name
 from coordlock.recipes.announcing_grant import check_value
+from coordlock.recipes.attendance import IDENTITY, Attendance, Member, attending, members_of
 from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
-from coordlock.recipes.observer import AsyncObserver, Observer
+from coordlock.recipes.observer import AsyncObserver, Begin, Observer
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.settings import label_of
+from coordlock.settings import DEFAULT, Default, Duration, label_of, seconds_of
 
 __all__ = ["AsyncGroup", "Group", "GroupView", "Member", "view_of"]
 
 M = TypeVar("M", Membership, AsyncMembership)
 P = TypeVar("P", Presence, AsyncPresence)
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One member of a group.
-
-    Attributes:
-        id: unique among all members there ever are.
-        value: what it publishes.
-        token: when it joined: greater than that of all who had joined before. None where the
-            service doesn't tell.
-        owner: its client, by its own account.
-    """
-
-    id: str
-    value: bytes
-    token: int | None
-    owner: Owner | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +43,8 @@ class GroupView:
     Two views are equal when their members are.
 
     Attributes:
-        members: in the order in which they joined.
+        members: in the order in which they joined. After an outage also those that were there
+            before it and may return, which are not ``confirmed``.
         joined: those that were not there before; at first all.
         left: those that were there before and are not now.
         changed: those that publish another value now.
@@ -105,24 +92,30 @@ class _BaseGroup(Resident, Generic[M, P], shown="Group"):
     def _stay(self, value: bytes) -> Steps[P]:
         """Become a member as by `join`, and again after each loss, in the background.
 
-        It always publishes the newest value. Each loss and each attempt that fails is logged.
+        It always publishes the newest value, and is the same `Member` by its id. Each loss and each
+        attempt that fails is logged.
         """
-        presence = self._presence_kind(
-            self._access.engine, self.name, self._joining, check_value(value)
-        )
+        join = partial(self._joining, identity=os.urandom(IDENTITY // 2).hex())
+        presence = self._presence_kind(self._access.engine, self.name, join, check_value(value))
         yield from presence._begin()
         return cast("P", presence)
 
-    def _joining(self, value: bytes) -> Steps[Ticket]:
+    def _joining(self, value: bytes, identity: str = "") -> Steps[Ticket]:
         engine, claims = self._access.engine, {self.name: Mode.NL}
-        announcement = Announcement(value)
+        announcement = Announcement(value, identity=identity)
         return (yield from acquisition(engine, claims, label=self.label, announcement=announcement))
 
     def _members(self) -> Steps[tuple[Member, ...]]:
         """Who is there, in the order in which they joined. Raises `BackendUnavailable`."""
         engine = self._access.engine
         snapshot = yield from engine.ask(lambda: engine.backend.snapshot(self.name, owners=True))
-        return _members_of(snapshot)
+        return members_of(snapshot)
+
+    def _attendance(self, grace: Duration | Default) -> Begin:
+        """What begins to observe who is there."""
+        engine = self._access.engine
+        seconds = engine.settings.ttl if isinstance(grace, Default) else grace_of(grace)
+        return partial(attending, engine, self._begin, seconds)
 
     def _begin(self, news: Callable[[], None]) -> Observation[Snapshot]:
         backend = self._access.engine.backend
@@ -134,24 +127,29 @@ class _BaseGroup(Resident, Generic[M, P], shown="Group"):
         return f"<{type(self).__name__} {self.name!r} at {self._access.settings}>"
 
 
-def _members_of(snapshot: Snapshot) -> tuple[Member, ...]:
-    return tuple(_member(one) for one in snapshot.contenders if one.claim is Mode.NL)
+def grace_of(value: object) -> float:
+    """The seconds of a grace. Raises ValueError that says what is accepted."""
+    try:
+        seconds = seconds_of(value)
+    except ValueError as error:
+        raise ValueError(f"grace of observe: {value!r} is not {error}") from None
+    if not 0 <= seconds < math.inf:  # nor is NaN
+        raise ValueError(f"grace of observe: {value!r} is not finite and 0 or more")
+    return seconds
 
 
-def _member(contender: Contender) -> Member:
-    return Member(contender.id, contender.value or b"", contender.token, contender.owner)
-
-
-def view_of(snapshot: Snapshot, before: GroupView | None) -> GroupView:
-    """What an observer is told of ``snapshot``, given what it was told ``before``."""
-    members = _members_of(snapshot)
+def view_of(attendance: Attendance, before: GroupView | None) -> GroupView:
+    """What an observer is told of ``attendance``, given what it was told ``before``."""
+    members = attendance.members
     known = {} if before is None else {one.id: one for one in before.members}
     now = {one.id for one in members}
     return GroupView(
         members,
         joined=tuple(one for one in members if one.id not in known),
         left=tuple(one for id, one in known.items() if id not in now),
-        changed=tuple(one for one in members if one.id in known and known[one.id] != one),
+        changed=tuple(
+            one for one in members if one.id in known and known[one.id].value != one.value
+        ),
     )
 
 
@@ -171,7 +169,7 @@ class Group(_BaseGroup[Membership, Presence]):
     stay = blocking(_BaseGroup[Membership, Presence]._stay)
     members = blocking(_BaseGroup[Membership, Presence]._members)
 
-    def observe(self) -> Observer[GroupView]:
+    def observe(self, *, grace: Duration | Default = DEFAULT) -> Observer[GroupView]:
         """Follow who is there: an iterator that gives the present view, then each new one.
 
         As in::
@@ -179,9 +177,15 @@ class Group(_BaseGroup[Membership, Presence]):
             for view in client.group("workers").observe():
                 balancer.use(view.values)
 
-        Raises `Unsupported` where the backend can't; the iterator raises `ClientClosed`.
+        When this client had lost its connection for a third of its ``ttl`` or longer, those that
+        were there before stay in the view for ``grace`` seconds more: those that are missing are
+        not ``confirmed``, and have ``left`` at the end of it. By default that is the ``ttl``; 0
+        turns it off.
+
+        Raises `Unsupported` where the backend can't, and ValueError for a ``grace`` that cannot be;
+        the iterator raises `ClientClosed`.
         """
-        return Observer(self._access.engine, self._begin, view_of)
+        return Observer(self._access.engine, self._attendance(grace), view_of)
 
 
 class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
@@ -200,6 +204,6 @@ class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
     stay = awaiting(_BaseGroup[AsyncMembership, AsyncPresence]._stay)
     members = awaiting(_BaseGroup[AsyncMembership, AsyncPresence]._members)
 
-    def observe(self) -> AsyncObserver[GroupView]:
+    def observe(self, *, grace: Duration | Default = DEFAULT) -> AsyncObserver[GroupView]:
         """Follow who is there: an async iterator; see `Group.observe`."""
-        return AsyncObserver(self._access.engine, self._begin, view_of)
+        return AsyncObserver(self._access.engine, self._attendance(grace), view_of)

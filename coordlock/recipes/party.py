@@ -104,8 +104,9 @@ class Party:
         self._ticket: Ticket | None = None
         #: How many were there when it was last seen, this one too.
         self._there = 1
-        #: How many trips there were when this one was seen not to have passed.
-        self._seen = 0
+        #: How many trips there were when this one was last seen standing, and not to have passed;
+        #: None before it has looked.
+        self._seen: int | None = None
         #: The ids of those that have passed with it.
         self._cohort: frozenset[str] = frozenset()
 
@@ -199,7 +200,7 @@ class Party:
                     trips = self._trips(listing)
                     if cohort := trips.cohort_of(me.id):
                         return cohort
-                    self._seen = max(self._seen, trips.generation)
+                    self._seen = max(self._seen or 0, trips.generation)
                     first = self._first(me, snapshot, trips)
                     self._there = len(first)
                     if self._takes(first, me):
@@ -248,6 +249,14 @@ class Party:
         engine = self._engine
         yield engine.deadline(engine.settings.request_timeout)
         try:
+            if self._seen is None and ticket.lost is None:
+                # While it stands there, the record lists it if it has passed. So only the trips
+                # from this look on can be unknown, and not all there ever were.
+                trips = self._trips((yield from retried(self._read, engine.timers)))
+                if cohort := trips.cohort_of(ticket.contenders[0].id):
+                    return cohort
+                if (yield ticket.withdraw()):  # else it may have been gone before the look
+                    self._seen = trips.generation
             yield ticket.withdraw()
             trips = self._trips((yield from retried(self._read, engine.timers)))
         except DeadlineReached as late:
@@ -255,7 +264,7 @@ class Party:
             reason = f"{silent.reason}; {self._described} may have been passed, or may be yet"
             raise BackendUnavailable(silent.service, reason) from late.__cause__
         cohort = trips.cohort_of(ticket.contenders[0].id)
-        if cohort is None and trips.whole_from > self._seen + 1:
+        if cohort is None and trips.whole_from > (self._seen or 0) + 1:
             reason = "was passed so often meanwhile that it is unknown whether this party was in"
             raise BackendUnavailable(str(engine.settings), f"{self._described} {reason}")
         return cohort or frozenset()

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import BarrierTimeout, ClientClosed, Evicted, QueueMismatch
+from coordlock import BarrierTimeout, ClientClosed, CoordlockError, Evicted, QueueMismatch
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
@@ -169,6 +169,19 @@ class BarrierContract(ClientSuite):
             client.group(group).join(value)
             with pytest.raises(QueueMismatch, match="something else"):
                 other.barrier(group, 2).wait(BOUND)
+
+    def test_short_waits_at_a_barrier_that_was_used_often_end_as_at_a_new_one(
+        self, client: Any, name: str
+    ) -> None:
+        for _ in range(300):
+            client.barrier(name, 1).wait(BOUND)
+        # Some end before the first look at the record, which no longer lists the first trips.
+        for number in range(20):
+            with pytest.raises(CoordlockError) as caught:
+                client.barrier(name, 2).wait(0.0003 * 1.3**number)
+            assert "unknown" not in str(caught.value)
+        with pytest.raises(BarrierTimeout, match="1 of 2"):
+            client.barrier(name, 2).wait(0.5)
 
     def test_a_number_of_parties_that_cannot_be_is_refused(self, client: Any, name: str) -> None:
         for make in (client.barrier, client.double_barrier):

@@ -241,11 +241,35 @@ class GroupContract(ClientSuite):
             assert presence.is_member
             [first] = other.group("g").members()
             other.evict_all("g")
-            eventually(lambda: [one.id != first.id for one in other.group("g").members()] == [True])
-            assert values(other) == [b"one"]
+            eventually(
+                lambda: [one.token > first.token for one in other.group("g").members()] == [True]
+            )
+            [again] = other.group("g").members()
+            assert (again.id, again.value) == (first.id, b"one")
             eventually(lambda: presence.is_member)
         assert values(other) == []
         assert not presence.is_member
+
+    def test_an_observer_that_hears_the_service_sees_each_loss_at_once(
+        self, client: Any, other: Any
+    ) -> None:
+        client.group("g").join(b"one")
+        with client.group("g").stay(b"two"), other.group("g").observe() as views:
+            first = views.next(BOUND)
+            assert first.values == (b"one", b"two")
+            other.evict_all("g")
+            seen = [first.members]
+            while [one.value for one in seen[-1]] != [b"two"] or (
+                seen[-1][0].token == first.members[1].token
+            ):
+                seen.append(views.next(BOUND).members)
+            assert all(one.confirmed for members in seen for one in members)
+            assert seen[-1][0].id == first.members[1].id
+
+    def test_a_grace_that_cannot_be_is_refused(self, client: Any) -> None:
+        for wrong in (-1, float("nan"), float("inf"), None, "soon"):
+            with pytest.raises(ValueError, match="grace"):
+                client.group("g").observe(grace=wrong)
 
     def test_who_stays_publishes_the_newest_value(self, client: Any, other: Any) -> None:
         with client.group("g").stay(b"0") as presence:

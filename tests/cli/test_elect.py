@@ -5,12 +5,32 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
 
 import coordlock
 from coordlock.testing.waiting import eventually
-from tests.cli.command import Cli
+from testbed.servers.etcd import EtcdServer
+from testbed.servers.zookeeper import ZooKeeperServer
+from tests.cli.command import Cli, is_gone
+
+Server = EtcdServer | ZooKeeperServer
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(EtcdServer, marks=pytest.mark.etcd, id="etcd"),
+        pytest.param(ZooKeeperServer, marks=pytest.mark.zookeeper, id="zookeeper"),
+    ]
+)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    """A server of the test's own, to pause."""
+    start: Callable[[Path], Server] = request.param
+    with start(tmp_path / "server") as running:
+        yield running
 
 
 @contextmanager
@@ -69,8 +89,127 @@ def test_who_is_not_elected_says_who_leads(cli: Cli) -> None:
         assert "10.0.0.5:80" in late.stderr
 
 
-def test_a_lost_lead_ends_the_command(cli: Cli) -> None:
-    with cli.started("elect", "sched", "--", "sh", "-c", "echo up; sleep 600") as process:
+def test_a_lost_lead_ends_the_command_which_runs_again_when_it_leads_again(cli: Cli) -> None:
+    script = 'echo "$COORDLOCK_TOKEN $$"; sleep 600'
+    with cli.started("elect", "sched", "--", "sh", "-c", script) as process:
+        assert process.stdout is not None
+        terms = [process.stdout.readline().split()]
+        for _ in range(2):
+            assert cli.run("break", "sched", "--yes").returncode == 0
+            terms.append(process.stdout.readline().split())
+            assert is_gone(int(terms[-2][1]))
+        tokens = [int(token) for token, _ in terms]
+        assert tokens == sorted(set(tokens))
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGTERM
+        assert errors.count("election 'sched' is lost") == 2
+        assert errors.count("election 'sched': campaigns again") == 2
+        assert is_gone(int(terms[-1][1]))
+    assert leader(cli) is None
+
+
+def test_without_a_command_it_tells_the_token_of_each_term(cli: Cli) -> None:
+    with cli.started("elect", "sched", "-q") as process:
+        assert process.stdout is not None
+        first = int(process.stdout.readline())
+        assert cli.run("break", "sched", "--yes").returncode == 0
+        assert int(process.stdout.readline()) > first
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
+    assert leader(cli) is None
+
+
+def test_an_evicted_candidate_campaigns_again(cli: Cli) -> None:
+    with leading(cli, "one") as first, cli.started("elect", "sched", "-p", "two") as process:
+        cli.wait_for_queue("sched", 2)
+        token = cli.show("sched")[1]["token"]
+        assert cli.run("break", "sched", "--token", str(token), "--yes").returncode == 0
+        eventually(lambda: [one["token"] for one in cli.show("sched")[1:]] not in ([], [token]))
+        first.communicate(timeout=60)
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) > token
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+def test_a_candidate_that_is_to_exit_at_a_loss_does(cli: Cli) -> None:
+    command = ["elect", "sched", "--exit-on-loss", "-p", "two"]
+    with leading(cli, "one"), cli.started(*command) as process:
+        cli.wait_for_queue("sched", 2)
+        token = cli.show("sched")[1]["token"]
+        assert cli.run("break", "sched", "--token", str(token), "--yes").returncode == 0
+        assert process.wait(60) == 75
+
+
+def test_a_signal_while_the_command_is_ended_ends_the_campaign_too(cli: Cli) -> None:
+    script = "trap 'echo ending' TERM; echo up; while :; do sleep 0.05; done"
+    command = ["elect", "sched", "--grace", "3s", "--", "sh", "-c", script]
+    with cli.started(*command) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        assert cli.run("break", "sched", "--yes").returncode == 0
+        assert process.stdout.readline() == "ending\n"
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 79
+        assert "up" not in output
+        assert "campaigns again" not in errors
+
+
+@pytest.mark.faults
+def test_whoever_leads_or_stands_by_campaigns_on_through_an_outage(
+    server: Server, root: str, tmp_path: Path
+) -> None:
+    """The fault: the server stands still until all sessions have ended, twice."""
+    cli = Cli(server.url_for(root, ttl="4s"), tmp_path)
+    script = 'echo "$COORDLOCK_TOKEN" >> terms; sleep 600'
+    (tmp_path / "terms").touch()
+    names = ("one", "two")
+    with ExitStack() as stack:
+        client = stack.enter_context(coordlock.connect(cli.url))
+        processes = []
+        for name in names:
+            told = stack.enter_context((tmp_path / name).open("wb"))
+            command = ["elect", "sched", "-p", name, "--", "sh", "-c", script]
+            processes.append(stack.enter_context(cli.started(*command, stderr=told)))
+
+        def terms() -> list[int]:
+            return [int(line) for line in (tmp_path / "terms").read_text().split()]
+
+        def losses() -> list[int]:
+            return [(tmp_path / name).read_text().count("campaigns again") for name in names]
+
+        def both_campaign() -> bool:
+            try:
+                return len(client.election("sched").candidates()) == 2
+            except coordlock.BackendUnavailable:
+                return False
+
+        def outlast(led: int, lost: list[int]) -> None:
+            server.pause()
+            try:
+                eventually(lambda: all(map(int.__gt__, losses(), lost)), within=60)
+            finally:
+                server.resume()
+            eventually(lambda: len(terms()) > led, within=60)
+
+        for _ in range(2):
+            eventually(lambda: both_campaign() and terms(), within=60)
+            outlast(len(terms()), losses())
+        eventually(both_campaign, within=60)
+        assert [process.poll() for process in processes] == [None, None]
+        assert terms() == sorted(set(terms()))
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        for process in processes:
+            assert process.wait(60) == 128 + signal.SIGTERM
+
+
+def test_a_lost_lead_ends_a_command_that_is_to_exit_then(cli: Cli) -> None:
+    command = ["elect", "sched", "--exit-on-loss", "--", "sh", "-c", "echo up; sleep 600"]
+    with cli.started(*command) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         cli.run("break", "sched", "--yes")

@@ -10,6 +10,7 @@ from hypothesis.stateful import initialize, rule
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, LockLost
 from coordlock.grant import GrantState
 from coordlock.model.contender import Snapshot
+from coordlock.recipes.attendance import next_attendance
 from coordlock.recipes.group import Group, GroupView, view_of
 from coordlock.recipes.membership import Membership, Presence
 from tests.simulation.bad_day import PARTIES, BadDay, delays, indices
@@ -47,7 +48,7 @@ class Gathering(BadDay):
     def connect(self) -> None:
         super().connect()
         for party in self.world.parties[:PARTIES]:
-            self.followers.add(group_of(party).observe())
+            self.followers.add(group_of(party).observe(grace=0))
 
     @rule(who=indices, stays=st.booleans(), seconds=delays)
     def join(self, who: int, stays: bool, seconds: float) -> None:
@@ -140,4 +141,4 @@ def group_of(party: Party) -> Group:
 
 
 def shown(snapshot: Snapshot) -> GroupView:
-    return view_of(snapshot, None)
+    return view_of(next_attendance(None, snapshot, 0.0, 0.0), None)

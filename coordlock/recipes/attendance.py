@@ -1,0 +1,184 @@
+"""Who is there, as observers of a group show it: after an outage, also those that may return.
+
+An outage that lasts takes the sessions of all members. They join again soon, and until then an
+observer must not say that they have left. It knows of an outage by its own connection: members that
+are lost while it hears the service have left.
+
+Sessions send a heartbeat in each third of their time-to-live, so one that lost its connection for
+less than a third is alive: departures in such a moment count as always.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from coordlock.backend import Observation
+from coordlock.errors import ClientClosed
+from coordlock.kernel.engine import Engine
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender, Owner, Snapshot
+from coordlock.runtime.clock import Timer
+
+__all__ = ["IDENTITY", "Attendance", "Member", "attending", "members_of", "next_attendance"]
+
+#: How many digits of a contender's id tell who it is; the others differ for each time it joins.
+IDENTITY: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a group.
+
+    Attributes:
+        id: unique among all members there ever are. A presence, which joins again after each loss,
+            keeps it.
+        value: what it publishes.
+        token: when it joined: greater than that of all who had joined before. None where the
+            service doesn't tell.
+        owner: its client, by its own account.
+        confirmed: whether it is a member by the newest word of the service. False for one that was
+            there before an outage and may return.
+    """
+
+    id: str
+    value: bytes
+    token: int | None
+    owner: Owner | None
+    confirmed: bool = True
+
+
+def members_of(snapshot: Snapshot) -> tuple[Member, ...]:
+    """The members in ``snapshot``, in the order in which they joined; each once."""
+    found: dict[str, Member] = {}
+    for one in snapshot.contenders:
+        if one.claim is Mode.NL:
+            member = _member(one)
+            found.pop(member.id, None)  # its place of before its session was lost
+            found[member.id] = member
+    return tuple(found.values())
+
+
+def _member(contender: Contender) -> Member:
+    return Member(contender.id[:IDENTITY], contender.value or b"", contender.token, contender.owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """What an observer shows.
+
+    Attributes:
+        revision: of the service's state that it shows.
+        members: those that are there, and those that may return.
+        expected: who was there before the last outage; empty when the grace after it is over.
+        until: when that is, in seconds of the client's clock.
+    """
+
+    revision: int
+    members: tuple[Member, ...]
+    expected: tuple[Member, ...] = ()
+    until: float = -math.inf
+
+
+def next_attendance(
+    before: Attendance | None,
+    snapshot: Snapshot,
+    now: float,
+    grace: float,
+    *,
+    after_outage: bool = False,
+) -> Attendance:
+    """What an observer shows of ``snapshot``, which it has ``now``, after it has shown ``before``.
+
+    Who was there before an outage is shown, unconfirmed, for ``grace`` seconds after it.
+    """
+    there = members_of(snapshot)
+    expected: tuple[Member, ...] = ()
+    until = -math.inf
+    if before is not None:
+        if after_outage:
+            expected, until = before.members, now + grace
+        elif before.expected:
+            expected, until = before.expected, before.until
+    if now >= until or not expected:
+        return Attendance(snapshot.revision, there)
+    by_id = {one.id: one for one in there}
+    missing = [replace(one, confirmed=False) for one in expected if one.id not in by_id]
+    # What they publish by now, for the case that they leave before the grace is over.
+    expected = tuple(by_id.get(one.id, one) for one in expected)
+    members = tuple(sorted((*missing, *there), key=lambda one: one.token or 0))
+    return Attendance(snapshot.revision, members, expected, until)
+
+
+def attending(
+    engine: Engine,
+    begin: Callable[[Callable[[], None]], Observation[Snapshot]],
+    grace: float,
+    news: Callable[[], None],
+) -> Observation[Attendance]:
+    """Observe the attendance of a queue that ``begin`` observes."""
+    return _Register(engine, begin, grace, news).attendance
+
+
+class _Register:
+    """Keeps the attendance at each word of the service, however slow the observer is."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        begin: Callable[[Callable[[], None]], Observation[Snapshot]],
+        grace: float,
+        news: Callable[[], None],
+    ) -> None:
+        self._engine: Final = engine
+        self._grace: Final = grace
+        self._news: Final = news
+        self._lock: Final = threading.RLock()
+        self._last: Attendance | None = None
+        self._stale_since: float | None = None
+        self._timer: Timer | None = None
+        self.attendance: Final[Observation[Attendance]] = Observation(
+            lambda: None, self._stop, engine.clock.now()
+        )
+        self._queue: Observation[Snapshot] | None = None
+        self._queue = begin(self._look)
+        self._look()  # news that came before it was kept was not looked at
+
+    def _look(self) -> None:
+        with self._lock:
+            self._take()
+        self._news()  # without the lock: a caller may go on here
+
+    def _take(self) -> None:
+        if self._queue is None:
+            return
+        view, now = self._queue.view, self._engine.clock.now()
+        if view.ended is not None:
+            self.attendance.end(view.ended, now if view.stale_since is None else view.stale_since)
+        elif view.stale_since is not None:
+            self._stale_since = view.stale_since
+            self.attendance.doubt(view.stale_since)
+        elif view.state is not None:
+            since, self._stale_since = self._stale_since, None
+            outage = since is not None and now - since >= self._engine.settings.ttl / 3
+            last = next_attendance(self._last, view.state, now, self._grace, after_outage=outage)
+            if last.expected and (self._last is None or self._last.until != last.until):
+                self._wake_at(last.until)
+            self._last = last
+            self.attendance.show(last)
+
+    def _wake_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        with suppress(ClientClosed):
+            self._timer = self._engine.timers.call_at(when, self._look)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._queue is not None:
+            self._queue.cancel()

@@ -1,0 +1,77 @@
+"""Who is there after an outage, by the function that decides it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender, Snapshot
+from coordlock.recipes.attendance import IDENTITY, Attendance, members_of, next_attendance
+
+GRACE = 9.0
+
+#: At each step: how much later it is, whether there was an outage before, who is there.
+steps = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 1.0, 4.0, 9.0]),
+        st.booleans(),
+        st.sets(st.integers(0, 4)),
+    ),
+    max_size=12,
+)
+
+
+def snapshot(*who: tuple[int, int], revision: int = 0) -> Snapshot:
+    """A queue with members, each by its number and the one of its session."""
+    contenders = [
+        Contender(f"{one:0{IDENTITY}x}{session:016x}", f"k{one}", Mode.NL, one + 10 * session, one)
+        for one, session in who
+    ]
+    return Snapshot("q", tuple(contenders), revision)
+
+
+def numbers(attendance: Attendance, *, confirmed: bool = True) -> set[int]:
+    return {int(one.id, 16) for one in attendance.members if one.confirmed is confirmed}
+
+
+@given(steps, st.sampled_from([0.0, GRACE]))
+def test_whoever_was_there_before_an_outage_is_shown_till_the_grace_is_over(
+    days: list[tuple[float, bool, set[int]]], grace: float
+) -> None:
+    """By the words of the docstring: each member has a moment until which it is kept."""
+    attendance: Attendance | None = None
+    kept: dict[int, float] = {}
+    shown: set[int] = set()
+    now = 100.0
+    for later, outage, there in days:
+        now += later
+        if outage:
+            kept = dict.fromkeys(shown, now + grace)
+        queue = snapshot(*((one, 0) for one in sorted(there)))
+        attendance = next_attendance(attendance, queue, now, grace, after_outage=outage)
+        kept = {one: until for one, until in kept.items() if now < until}
+        shown = there | set(kept)
+        assert numbers(attendance) == there
+        assert numbers(attendance, confirmed=False) == set(kept) - there
+        assert len(attendance.members) == len(shown)
+        tokens = [one.token or 0 for one in attendance.members]
+        assert tokens == sorted(tokens)
+        if not grace:
+            assert attendance.members == members_of(queue)
+
+
+def test_whoever_returns_takes_the_place_of_its_unconfirmed_entry() -> None:
+    before = next_attendance(None, snapshot((1, 0), (2, 0)), 0.0, GRACE)
+    gone = next_attendance(before, snapshot(), 20.0, GRACE, after_outage=True)
+    assert [one.confirmed for one in gone.members] == [False, False]
+    back = next_attendance(gone, snapshot((2, 1)), 21.0, GRACE)
+    assert [(int(one.id, 16), one.confirmed) for one in back.members] == [(1, False), (2, True)]
+    over = next_attendance(back, snapshot((2, 1)), 29.0, GRACE)
+    assert numbers(over) == {2}
+    assert numbers(over, confirmed=False) == set()
+
+
+def test_a_member_is_listed_once_though_its_last_session_has_not_ended() -> None:
+    [first, second] = members_of(snapshot((1, 0), (2, 0), (1, 1)))
+    assert (int(first.id, 16), int(second.id, 16)) == (2, 1)
