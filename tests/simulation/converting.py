@@ -10,7 +10,7 @@ from coordlock_memory import Fault
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from coordlock.errors import ConversionDeadlock, LockLost
+from coordlock.errors import ConversionDeadlock, ConversionTimeout, LockLost
 from coordlock.grant import Grant
 from coordlock.model.claim import AnyClaim, Convertible, Mode, in_force
 from tests.simulation.bad_day import HONEST, indices
@@ -100,7 +100,9 @@ class ConvertingReaders(Contention):
                 if call.error is None:
                     assert grant.claim is target
                 else:
-                    assert isinstance(call.error, (*HONEST, ConversionDeadlock, LockLost))
+                    assert isinstance(
+                        call.error, (*HONEST, ConversionDeadlock, ConversionTimeout, LockLost)
+                    )
                     may_be = modes_on_the_way(before, target)
                     assert grant.claim in may_be or not trusts(grant)
         running = [grant for party, grant in self.held if not party.paused and trusts(grant)]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from coordlock.backend import Stored
-from coordlock.errors import BackendError, ConversionDeadlock, LockLost
+from coordlock.errors import BackendError, ConversionDeadlock, ConversionTimeout, LockLost
 from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import Kind, OperationAccepted, OperationFailed
 from testbed.clients.attempt_log import AttemptLog
@@ -43,7 +43,7 @@ class Convert(Guarded):
                     yield from self._read_and_write(worker, attempt)
                 if attempt.lost or worker.draining.is_set():
                     break
-        except (*EXPECTED, BackendError, ConversionDeadlock, LockLost):
+        except (*EXPECTED, BackendError, ConversionDeadlock, ConversionTimeout, LockLost):
             pass  # it is held as before, or lost
         yield from worker.release(attempt)
 
