@@ -100,6 +100,7 @@ class Members:
             if (yield from _is_of(ids, answer)):
                 known[endpoint.host] = endpoint
             else:
+                log.debug("etcd: %s does not answer as the member that it should be", endpoint.host)
                 endpoint.close_soon()
         found = [known[host] for host in hosts if host in known]
         if self._endpoints.learn(found):
