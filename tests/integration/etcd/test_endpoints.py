@@ -290,7 +290,7 @@ def test_a_host_is_learned_only_once_it_answers_as_a_member_of_the_cluster(
     cluster = EtcdCluster(tmp_path / "cluster")
     other, misled, sound = cluster.members
     with EtcdServer(tmp_path / "stranger") as stranger:
-        misled.advertised = stranger.endpoint.hosts[0]
+        misled.client_address = stranger.endpoint.hosts[0]
         with cluster:
             party = join(cluster.members[0].url_for(root, ttl="60s"))
             eventually(lambda: hosts_of(party)[1:] == list(sound.endpoint.hosts))
