@@ -132,12 +132,14 @@ class LeaseRevokeResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ["clientURLs", "isLearner"]
+    __slots__ = ["ID", "clientURLs", "isLearner"]
     CLIENTURLS_FIELD_NUMBER: _ClassVar[int]
+    ID: int
+    ID_FIELD_NUMBER: _ClassVar[int]
     ISLEARNER_FIELD_NUMBER: _ClassVar[int]
     clientURLs: _containers.RepeatedScalarFieldContainer[str]
     isLearner: bool
-    def __init__(self, clientURLs: _Optional[_Iterable[str]] = ..., isLearner: bool = ...) -> None: ...
+    def __init__(self, ID: _Optional[int] = ..., clientURLs: _Optional[_Iterable[str]] = ..., isLearner: bool = ...) -> None: ...
 
 class MemberListRequest(_message.Message):
     __slots__ = ["linearizable"]

@@ -99,20 +99,34 @@ def known_by_statement(exit: F) -> F:
     return cast("F", _Loading(exit))
 
 
+class _WrongStatement(TypeError, AttributeError):
+    """Also an AttributeError, so that ``hasattr`` and libraries that look around go on."""
+
+
+class _Refusing:
+    """A method to enter that is not there, and says what to write when a statement loads it.
+
+    Without an exit, so that `isinstance` takes nothing for a context manager of that kind. From
+    Python 3.14 on, statements load the exit first, and Python says itself which one to use.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __get__(self, thing: object, owner: type) -> NoReturn:
+        raise _WrongStatement(f"{owner.__name__} {self._text}")
+
+
 class EnteredByWith:
     """The base of what ``with`` enters: ``async with`` raises TypeError."""
 
     __slots__ = ()
 
     if not TYPE_CHECKING:  # which then finds the mistake itself
-
-        def __aenter__(self, *_: object) -> NoReturn:
-            raise TypeError(
-                f"{type(self).__name__} is for threads: enter it by `with`; for `async with` there "
-                "is coordlock.connect_async()"
-            )
-
-        __aexit__ = __aenter__
+        __aenter__ = _Refusing(
+            "is for threads: enter it by `with`; for `async with` there is "
+            "coordlock.connect_async()"
+        )
 
 
 class EnteredByAsyncWith:
@@ -121,11 +135,6 @@ class EnteredByAsyncWith:
     __slots__ = ()
 
     if not TYPE_CHECKING:
-
-        def __enter__(self, *_: object) -> NoReturn:
-            raise TypeError(
-                f"{type(self).__name__} is for asyncio: enter it by `async with`; for `with` there "
-                "is coordlock.connect()"
-            )
-
-        __exit__ = __enter__
+        __enter__ = _Refusing(
+            "is for asyncio: enter it by `async with`; for `with` there is coordlock.connect()"
+        )

@@ -120,6 +120,8 @@ class EtcdServer(Etcd, ServerProcess):
     cluster: Mapping[str, str] = {}
     #: Whether it joins a cluster that exists.
     joins = False
+    #: The host and port that it tells clients to use; None for its own.
+    client_address: str | None = None
     #: Milliseconds. The shortest lease is one and a half elections, rounded up to seconds: 1 s.
     heartbeat, election = 50, 500
 
@@ -168,12 +170,13 @@ class EtcdServer(Etcd, ServerProcess):
     def command(self) -> list[str]:
         scheme = "https" if self._tls else "http"
         client_url = f"{scheme}://127.0.0.1:{self._client_port}"
+        told_url = f"{scheme}://{self.client_address}" if self.client_address else client_url
         members = self.cluster or {self.name: self.peer_url}
         options = {
             "name": self.name,
             "data-dir": str(self.data),
             "listen-client-urls": client_url,
-            "advertise-client-urls": client_url,
+            "advertise-client-urls": told_url,
             "listen-peer-urls": f"http://127.0.0.1:{self.peer_port}",
             "initial-advertise-peer-urls": self.peer_url,
             "initial-cluster": ",".join(f"{name}={url}" for name, url in members.items()),

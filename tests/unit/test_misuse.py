@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 import pytest
@@ -210,6 +212,15 @@ def test_a_subclass_that_replaces_the_exit_is_refused_with_what_to_write() -> No
                 """Take the time."""
 
 
+#: From Python 3.14 on, Python itself says which statement to use.
+USE_WITH, USE_ASYNC_WITH = (
+    ("instead", "instead")
+    if sys.version_info >= (3, 14)
+    else (
+        r"enter it by `with`; .* coordlock\.connect_async\(\)",
+        r"`async with`; .* coordlock\.connect\(\)",
+    )
+)
 SYNC: list[Callable[[Client], Any]] = [
     lambda client: client,
     lambda client: client.lock("a"),
@@ -229,14 +240,14 @@ def test_async_with_at_what_is_for_threads_says_what_to_write(
         async with make(client):
             """Nothing gets here."""
 
-    with pytest.raises(TypeError, match=r"enter it by `with`; .* coordlock\.connect_async\(\)"):
+    with pytest.raises(TypeError, match=USE_WITH):
         asyncio.run(enter())
     client.evict_all("a")
 
 
 def test_with_at_what_is_for_asyncio_says_what_to_write() -> None:
     async def enter(thing: Any) -> None:
-        with pytest.raises(TypeError, match=r"`async with`; .* coordlock\.connect\(\)"), thing:
+        with pytest.raises(TypeError, match=USE_ASYNC_WITH), thing:
             """Nothing gets here."""
 
     async def main() -> None:
@@ -249,6 +260,25 @@ def test_with_at_what_is_for_asyncio_says_what_to_write() -> None:
             await enter(client.multi_lock(["a", "b"]))
             await enter(client.group("a").observe())
 
+    asyncio.run(main())
+
+
+def test_nothing_passes_for_a_context_manager_of_the_other_kind(client: Client) -> None:
+    """As containers for dependencies ask, to enter what they have made."""
+
+    async def main() -> None:
+        async with coordlock.connect_async("memory://") as other:
+            for thing in (other, other.lock("a"), other.group("a").observe()):
+                assert isinstance(thing, AbstractAsyncContextManager)
+                assert not isinstance(thing, AbstractContextManager)
+                assert not hasattr(thing, "__enter__")
+
+    for make in SYNC:
+        thing = make(client)
+        assert isinstance(thing, AbstractContextManager)
+        assert not isinstance(thing, AbstractAsyncContextManager)
+        assert not hasattr(thing, "__aenter__")
+        client.evict_all("a")
     asyncio.run(main())
 
 

@@ -155,8 +155,9 @@ class Connection:
         )
         return call.begin()
 
-    def _list_members(self, read: Callable[[pb.MemberListResponse], None]) -> Promise[None]:
-        return self.call(MEMBER_LIST, pb.MemberListRequest(linearizable=True), read)
+    def _list_members(self, at: Endpoint | None) -> Promise[pb.MemberListResponse]:
+        request = pb.MemberListRequest(linearizable=at is None)
+        return self.call(MEMBER_LIST, request, lambda reply: reply, at=at)
 
     def _ask_term(self) -> int:
         """The term of the member in use, asked in this thread; 0 if it does not say."""

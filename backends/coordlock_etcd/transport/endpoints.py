@@ -7,6 +7,7 @@ told of: see `members`.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -99,7 +100,7 @@ class Endpoint:
         return self._credentials is not None
 
     def like(self, host: str) -> Endpoint:
-        """Another ``host`` of the same cluster, reached in the same way."""
+        """Another ``host``, reached in the same way."""
         return Endpoint(host, self._credentials, self._connect_within)
 
     @property
@@ -161,19 +162,28 @@ class Endpoints:
         self.configured: Final = tuple(configured)
         self.all = self.configured
         self.current = self.all[0]
+        #: All that may have channels.
+        self._made = weakref.WeakSet(configured)
         self._lock = threading.RLock()
         self._closed = False
 
-    def learn(self, hosts: Sequence[str]) -> bool:
-        """Have ``hosts`` behind the configured ones, and no others; whether that is a change.
+    def like(self, host: str) -> Endpoint:
+        """An endpoint for ``host``, not in use yet: for `learn`, or else to be closed."""
+        endpoint = self.configured[0].like(host)
+        with self._lock:
+            self._made.add(endpoint)
+            if self._closed:
+                endpoint.close()
+        return endpoint
+
+    def learn(self, found: Sequence[Endpoint]) -> bool:
+        """Have those ``found`` behind the configured ones, and no others; whether it is a change.
 
         The endpoint in use stays.
         """
         with self._lock:
             before = self.all
-            known = {endpoint.host: endpoint for endpoint in before}
-            fixed, sample = {one.host.lower() for one in self.configured}, self.configured[0]
-            added = [known.get(host) or sample.like(host) for host in hosts if host not in fixed]
+            added = [endpoint for endpoint in found if endpoint not in self.configured]
             if self.current not in (*self.configured, *added):
                 added.append(self.current)
             if self._closed or (*self.configured, *added) == before:
@@ -199,5 +209,6 @@ class Endpoints:
         """Close all channels that are ours. Blocks until their calls have ended."""
         with self._lock:
             self._closed = True
-        for endpoint in self.all:
+            made = list(self._made)
+        for endpoint in made:
             endpoint.close()

@@ -6,7 +6,8 @@ the list. Hosts that it did not know come behind those of the URL.
 
 A member says itself where clients reach it, and it may be wrong for this client: behind a proxy, in
 another network, or with the default, ``localhost``. So by default the client follows the list only
-where a member names a host as the URL does.
+where a member names a host as the URL does. And it uses no host before that has answered as a
+member of this cluster: another cluster would grant locks that are held here.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-from coordlock.errors import BackendUnavailable
+from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.log import Log
+from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.transport.endpoints import Endpoints
+from coordlock_etcd.transport.endpoints import Endpoint, Endpoints
 
 __all__ = ["Members", "usable"]
 
@@ -55,14 +57,14 @@ class Members:
 
     Args:
         wanted: whether to; None for where a member has a client URL with a host of ``endpoints``.
-        ask: asks for the list, and hands it over to the function that it is given.
+        ask: asks for the list: the endpoint that it is given, or the one in use.
     """
 
     def __init__(
         self,
         endpoints: Endpoints,
         wanted: bool | None,
-        ask: Callable[[Callable[[pb.MemberListResponse], None]], Promise[None]],
+        ask: Callable[[Endpoint | None], Promise[pb.MemberListResponse]],
     ) -> None:
         self._endpoints = endpoints
         self._wanted = wanted
@@ -81,20 +83,42 @@ class Members:
         if self._wanted is False or self._is_asking or time.monotonic() < self._due:
             return
         self._is_asking = True
-        self._ask(self._learn).add_done_callback(self._asked)
+        run_in_background(self._learn()).add_done_callback(self._asked)
 
-    def _learn(self, reply: pb.MemberListResponse) -> None:
-        urls = [member.clientURLs for member in reply.members if not member.isLearner]
-        hosts = usable(urls, self._configured, tls=self._tls)
+    def _learn(self) -> Steps[None]:
+        reply: pb.MemberListResponse = yield self._ask(None)
+        members = [member for member in reply.members if not member.isLearner]
+        hosts = usable([one.clientURLs for one in members], self._configured, tls=self._tls)
         if self._wanted is None:
             self._wanted = not self._configured.isdisjoint(hosts)
-        if self._wanted and hosts and self._endpoints.learn(hosts):
-            log.info("etcd: the members are %s", ", ".join(hosts))
+        if not self._wanted or not hosts:
+            return
+        ids = {member.ID for member in members}
+        known = {endpoint.host.lower(): endpoint for endpoint in self._endpoints.all}
+        new = [self._endpoints.like(host) for host in hosts if host not in known]
+        for endpoint, answer in [(one, self._ask(one)) for one in new]:
+            if (yield from _is_of(ids, answer)):
+                known[endpoint.host] = endpoint
+            else:
+                log.debug("etcd: %s does not answer as the member that it should be", endpoint.host)
+                endpoint.close_soon()
+        found = [known[host] for host in hosts if host in known]
+        if self._endpoints.learn(found):
+            log.info("etcd: the members are %s", ", ".join(one.host for one in found))
 
     def _asked(self, answer: Promise[None]) -> None:
         if not isinstance(answer.exception(), BackendUnavailable):
             self._due = time.monotonic() + _AGAIN
         self._is_asking = False
+
+
+def _is_of(ids: Collection[int], answer: Promise[pb.MemberListResponse]) -> Steps[bool]:
+    """Whether one of the members ``ids`` gives this ``answer``."""
+    try:
+        reply: pb.MemberListResponse = yield answer
+    except CoordlockError:  # it can't be reached, or is no etcd; asked again next time
+        return False
+    return reply.header.member_id in ids
 
 
 def _host(url: str) -> str:

@@ -284,6 +284,28 @@ def test_one_host_of_the_url_is_enough_to_learn_the_others(
 
 
 @pytest.mark.usefixtures("in_a_hurry")
+def test_a_host_is_learned_only_once_it_answers_as_a_member_of_the_cluster(
+    tmp_path: Path, join: Join, root: str, no_leaks: None
+) -> None:
+    cluster = EtcdCluster(tmp_path / "cluster")
+    other, misled, sound = cluster.members
+    with EtcdServer(tmp_path / "stranger") as stranger:
+        misled.client_address = stranger.endpoint.hosts[0]
+        with cluster:
+            party = join(cluster.members[0].url_for(root, ttl="60s"))
+            eventually(lambda: hosts_of(party)[1:] == list(sound.endpoint.hosts))
+            sound.kill()
+            late = join(other.url_for(root, ttl="60s"))
+            for _ in range(3):  # it has heard of all three, and can use none but its own
+                assert hosts_of(late) == list(other.endpoint.hosts)
+            sound.start()
+            eventually(lambda: hosts_of(late)[1:] == list(sound.endpoint.hosts))
+            assert hosts_of(party)[1:] == list(sound.endpoint.hosts)
+            for one in (party, late):
+                one.backend.close().result(BOUND)
+
+
+@pytest.mark.usefixtures("in_a_hurry")
 def test_members_are_not_learned_where_the_url_names_none_of_them(
     cluster: EtcdCluster, join: Join, root: str
 ) -> None:
