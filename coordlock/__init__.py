@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         BarrierTimeout,
         ClientClosed,
         ConfigurationError,
+        ConversionCancelled,
         ConversionDeadlock,
         ConversionTimeout,
         CoordlockError,
@@ -105,8 +106,8 @@ else:
             "errors": (
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
                 "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
-                "ConversionDeadlock ConversionTimeout CoordlockError DeadlockDetected "
-                "Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
+                "ConversionCancelled ConversionDeadlock ConversionTimeout CoordlockError "
+                "DeadlockDetected Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
                 "JobEnded LockLost MissingExtra NotAcquired QueueMismatch SessionLost StaleToken "
                 "TooLarge Unfenceable Unsupported VersionMismatch WorkQueueEmpty WorkQueueFull"
             ),
@@ -200,6 +201,7 @@ __all__ = [
     "ConfigurationError",
     "Connecting",
     "Contender",
+    "ConversionCancelled",
     "ConversionDeadlock",
     "ConversionTimeout",
     "Convertible",

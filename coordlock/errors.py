@@ -13,6 +13,7 @@
     │   ├── DeadlockDetected (RuntimeError)  the wait would never have ended
     │   └── Evicted (RuntimeError)           somebody removed the waiting contender
     ├── ConversionTimeout (TimeoutError)     the lock is held, and was not converted in time
+    ├── ConversionCancelled (RuntimeError)   the process is to end; the lock is held as before
     ├── ConversionDeadlock (RuntimeError)    another holder converts, and waits for this one
     ├── BarrierTimeout (TimeoutError)        a barrier, a gate or a latch did not open in time
     ├── LockLost (RuntimeError)              a grant ended before it was released
@@ -54,6 +55,7 @@ __all__ = [
     "BarrierTimeout",
     "ClientClosed",
     "ConfigurationError",
+    "ConversionCancelled",
     "ConversionDeadlock",
     "ConversionTimeout",
     "CoordlockError",
@@ -210,6 +212,25 @@ class ConversionTimeout(CoordlockError, TimeoutError):
 
 
 @dataclass(eq=False, repr=False)
+class ConversionCancelled(CoordlockError, RuntimeError):
+    """The grant was not converted, because the process is to end: it is held in its mode as before.
+
+    ``mode`` and ``target`` are the names of the modes.
+    """
+
+    name: str
+    mode: str
+    target: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"lock {self.name!r} was not converted to {self.target}, and is still held in mode "
+            f"{self.mode}: {self.reason}"
+        )
+
+
+@dataclass(eq=False, repr=False)
 class ConversionDeadlock(CoordlockError, RuntimeError):
     """Another holder converts its grant, too, and each would wait for the other.
 
@@ -253,8 +274,7 @@ class AcquireCancelled(NotAcquired, RuntimeError):
     """The wait for the lock was cancelled before it was granted; the contender was withdrawn.
 
     A `Cancellation` did it, or a signal after `release_on_signals`. In asyncio, a task that is
-    cancelled raises `asyncio.CancelledError` as ever. Where a conversion is cancelled, the grant
-    stays held in its mode.
+    cancelled raises `asyncio.CancelledError` as ever.
     """
 
     name: str

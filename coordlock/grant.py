@@ -384,8 +384,8 @@ class BaseGrant(Resident, shown="Grant"):
         ``timeout`` (seconds, or such as ``"30s"``) bounds the call, by default the client's: None
         waits forever, 0 tries once. Raises `ConversionTimeout`, `ConversionDeadlock` where another
         holder converts, too, and each would wait for the other, `DeadlockDetected`, and
-        `AcquireCancelled` where it would have to wait after a signal that `release_on_signals` has
-        heard: the grant is held in its mode as before then. Raises `LockLost` once it is lost or
+        `ConversionCancelled` where it would have to wait after a signal that `release_on_signals`
+        has heard: the grant is held in its mode as before then. Raises `LockLost` once it is lost or
         released, ValueError for a grant or a mode that cannot be converted, `BackendUnavailable`,
         `AuthenticationFailed`, `ForkedClient`.
         """

@@ -13,7 +13,7 @@ from typing import Final
 
 from coordlock.backend import values
 from coordlock.errors import (
-    AcquireCancelled,
+    ConversionCancelled,
     ConversionDeadlock,
     ConversionTimeout,
     CoordlockError,
@@ -84,9 +84,12 @@ class Conversions:
             yield deadline
             yield from self._convert(target)
         except Cancelled as cancelled:
-            raise AcquireCancelled(self._ticket.name, str(cancelled)) from cancelled.__cause__
+            raise ConversionCancelled(
+                self._ticket.name, self.mode.name, target.name, str(cancelled)
+            ) from cancelled.__cause__
         except DeadlineReached as late:
-            if not self._in_the_way or self._ticket.session.suspicion is not None:
+            is_in_doubt = not self._once and self._ticket.session.suspicion is not None
+            if not self._in_the_way or is_in_doubt:
                 raise self._engine.silent(late) from late.__cause__
             waited = self._engine.clock.now() - started
             raise self._in_vain(target, waited) from None

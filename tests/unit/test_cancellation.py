@@ -11,7 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import coordlock
-from coordlock import AcquireCancelled, Cancellation, Client, ConversionTimeout, Mode
+from coordlock import (
+    AcquireCancelled,
+    Cancellation,
+    Client,
+    ConversionCancelled,
+    ConversionTimeout,
+    Mode,
+)
 from coordlock.runtime.cancellation import ENDING
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
@@ -134,7 +141,7 @@ def test_a_process_that_is_to_end_begins_no_upgrade_that_would_wait(
     reader = client.read_lock("q").acquire()
     with client.upgradeable_lock("q") as grant:
         ENDING.begin("the process received SIGTERM")
-        with pytest.raises(AcquireCancelled, match="received SIGTERM"):
+        with pytest.raises(ConversionCancelled, match="received SIGTERM"):
             grant.upgrade(timeout=30)
         with pytest.raises(ConversionTimeout):
             grant.upgrade(timeout=0)
