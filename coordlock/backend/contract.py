@@ -117,8 +117,9 @@ class Backend(ABC):
         With ``unless_blocked``, add it only where nothing in the queue is in its way, by
         `coordlock.model.admission.is_blocked`: contenders that wait are, like those that hold.
         Otherwise change nothing; the snapshot then lists what is in the way, and the contender is
-        not in it. A service that can't do this in one step reads first. So others may have come
-        between the two, and the snapshot, not this option, tells whether the lock is granted.
+        not in it. A service that can't do this in one step reads first, and adds it only while the
+        session is still the one of the call. Others may have come between the two: the snapshot,
+        not this option, tells whether the lock is granted.
         """
 
     @abstractmethod

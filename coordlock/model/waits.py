@@ -11,6 +11,7 @@ as long as one of them is, and keeps whoever is behind another.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -121,11 +122,16 @@ def needed(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> set[str]:
 def deadlocks(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> Iterator[Deadlock]:
     """The deadlocks in ``queues``, which are read whole and with owners."""
     graph = _Graph(waits, queues)
+    ahead = graph.ahead()
+    behind: dict[str, set[str]] = {}
+    for one, others in ahead.items():
+        for other in others:
+            behind.setdefault(other, set()).add(one)
     seen: set[str] = set()
     for start in graph.candidates:
-        if start in seen:
+        if start in seen or start not in ahead:
             continue
-        round_ = {one for one in graph.reachable(start) if start in graph.reachable(one)}
+        round_ = _reachable(ahead, start) & _reachable(behind, start)
         if start in round_:
             seen |= round_
             able = round_ & graph.candidates.keys()
@@ -169,6 +175,8 @@ class _Graph:
                 if self._node(id) != wait.id:
                     self._add(id, [wait.id], 1)
         self._free()
+        #: By node that is stuck: each place with which it is, and the place behind which that is.
+        self._steps = {node: self._edges(node) for node in self._behind}
         self._waits_of = _by_id(waits)
         #: The waits of actors that keep others waiting, each with a place that it waits with.
         self.candidates = {
@@ -203,23 +211,29 @@ class _Graph:
                 edges += [(place, one) for one in left]
         return edges
 
-    def reachable(self, start: str) -> set[str]:
-        """Those that ``start`` is stuck behind, and so on."""
-        found: set[str] = set()
-        left = [start]
-        while left:
-            for _, place in self._edges(left.pop()):
-                if (node := self._node(place)) not in found:
-                    found.add(node)
-                    left.append(node)
-        return found
+    def ahead(self) -> dict[str, set[str]]:
+        """Behind which others each is stuck, less those that are in no circle.
+
+        Nobody is stuck behind those, or only others of them: a crowd that waits behind a circle.
+        """
+        ahead = {
+            node: {self._node(place) for _, place in steps} for node, steps in self._steps.items()
+        }
+        kept = Counter(other for others in ahead.values() for other in others)
+        last = [node for node in ahead if not kept[node]]
+        for node in last:
+            for other in ahead.pop(node):
+                kept[other] -= 1
+                if not kept[other]:
+                    last.append(other)
+        return ahead
 
     def way_round(self, start: str) -> Iterator[DeadlockStep]:
         """The shortest way from ``start`` to itself."""
         before: dict[str, tuple[str, str, str]] = {}
         left = [start]
         for node in left:
-            for place, other in self._edges(node):
+            for place, other in self._steps[node]:
                 if (behind := self._node(other)) not in before:
                     before[behind] = node, place, other
                     left.append(behind)
@@ -241,6 +255,17 @@ class _Graph:
 
     def _actor_of(self, id: str) -> str:
         return next((wait.actor for wait in self._waits_of.get(id, ())), "")
+
+
+def _reachable(edges: Mapping[str, set[str]], start: str) -> set[str]:
+    """Where ``edges`` lead from ``start``, one after the other; itself where they lead back."""
+    found: set[str] = set()
+    left = [start]
+    while left:
+        new = edges.get(left.pop(), set()) - found
+        found |= new
+        left += new
+    return found
 
 
 def _by_id(waits: Iterable[Wait]) -> dict[str, list[Wait]]:

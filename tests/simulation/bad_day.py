@@ -28,7 +28,7 @@ from coordlock.errors import (
 )
 from coordlock.log import flush
 from coordlock.model.contender import Contender
-from tests.simulation.world import TTL, Party, World
+from tests.simulation.world import TTL, Network, Party, World
 
 __all__ = ["HONEST", "PARTIES", "BadDay", "BadDayForData", "delays", "indices", "search"]
 
@@ -92,6 +92,8 @@ class BadDay(RuleBasedStateMachine):
 
     #: The queue whose first ones `overtake` stops.
     overtaken: ClassVar[str] = "q"
+    #: How the processes are connected.
+    network: ClassVar[type[Network]] = Network
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +107,7 @@ class BadDay(RuleBasedStateMachine):
     @initialize()
     def connect(self) -> None:
         for _ in range(PARTIES):
-            self.world.party(TTL)
+            self.world.party(TTL, network=self.network)
 
     @rule(seconds=delays)
     def wait(self, seconds: float) -> None:

@@ -16,8 +16,9 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.runtime.deadline import Cancelled
 from tests.simulation.bad_day import HONEST, PARTIES, BadDay, delays, indices
+from tests.simulation.polling import TwoSteps
 from tests.simulation.turns import Turns, may_hold_together
-from tests.simulation.world import TTL, Call, Party, believes
+from tests.simulation.world import TTL, Call, Network, Party, believes
 
 __all__ = ["KINDS", "Contention", "trusts"]
 
@@ -97,7 +98,7 @@ class Contention(BadDay):
                 call.cancel(Cancelled("by a Cancellation"))
             elif not party.engine.closed and len(self.world.parties) < PARTIES + 2:
                 party.run(party.engine.close())
-                self.world.party(TTL)
+                self.world.party(TTL, network=self.network)
         self.check()
 
     @rule(which=indices)
@@ -338,6 +339,20 @@ class SeveralModes(Several):
     claims: ClassVar[list[AnyClaim]] = list(Mode)
 
 
+class Tries(Contention):
+    """Mostly those who try, at a service that reads the queue before they enqueue."""
+
+    claims: ClassVar[list[AnyClaim]] = [Mode.PR, Mode.EX]
+    network: ClassVar[type[Network]] = TwoSteps
+
+    def ask(self, party: Party, what: int, timeout: float | None) -> Call[Any]:
+        return super().ask(party, what, 0.0 if what % 4 else timeout)
+
+
+class SeveralTries(Several, Tries):
+    """The same for some of three locks at once."""
+
+
 #: The kinds of locks.
 KINDS: list[type[Contention]] = [
     Contention,
@@ -348,4 +363,6 @@ KINDS: list[type[Contention]] = [
     ThreePermits,
     Several,
     SeveralModes,
+    Tries,
+    SeveralTries,
 ]

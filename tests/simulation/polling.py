@@ -9,7 +9,7 @@ from functools import partial
 from typing import ClassVar
 
 from coordlock.backend import Capabilities
-from coordlock.errors import AcquireTimeout
+from coordlock.errors import AcquireTimeout, SessionLost
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.admission import blockers, is_blocked
 from coordlock.model.claim import AnyClaim, Mode, Permit
@@ -32,11 +32,12 @@ class TwoSteps(Network):
     capabilities: ClassVar[Capabilities] = replace(Network.capabilities, one_step="none")
 
     def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
-        enqueue = super().enqueue
+        enqueue, session = super().enqueue, self._session
 
         def look() -> Steps[Snapshot]:
             present: Snapshot = yield self.snapshot(entry.queue)
             if not is_blocked(present, entry):
+                self._still(session)
                 present = yield enqueue(entry)
             return present
 
@@ -45,16 +46,22 @@ class TwoSteps(Network):
     def enqueue_all(
         self, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> Promise[tuple[Snapshot, ...]]:
-        enqueue = super().enqueue_all
+        enqueue, session = super().enqueue_all, self._session
 
         def look() -> Steps[tuple[Snapshot, ...]]:
             present: tuple[Snapshot, ...]
             present = yield all_of(self.snapshot(entry.queue) for entry in entries)
             if not any(map(is_blocked, present, entries)):
+                self._still(session)
                 present = yield enqueue(entries)
             return present
 
         return run_in_background(look()) if unless_blocked else enqueue(entries)
+
+    def _still(self, session: str) -> None:
+        """Nobody would remove what was enqueued in a later session than it was asked for."""
+        if session != self._session:
+            raise SessionLost("memory", "it has ended while the queue was read")
 
 
 def conflict(held: Sequence[Claims], wanted: Claims) -> bool:

@@ -154,7 +154,7 @@ class Call(Generic[Request, Reply, Result]):
     def _was_given_up(self) -> bool:
         return self._is_expected and not self._cluster.lookout.answered(self)
 
-    def _refuse(self, refused: Exception) -> None:
+    def _refuse(self, refused: Exception | str) -> None:
         # ValueError on a closed channel, and what gRPC raises at the interpreter's end.
         self._was_given_up()
         reason = "the client is closed" if self._cluster.closed else str(refused)
@@ -171,6 +171,9 @@ class Call(Generic[Request, Reply, Result]):
 
     def _succeed(self, reply: Any) -> None:
         self._endpoint.has_answered = True
+        if reply is None:  # for gRPC that is a success, too
+            self._refuse(f"{self._endpoint.host}: the answer came without its message")
+            return
         self._cluster.saw(reply.header.revision)
         self._cluster.lookout.saw(reply.header.raft_term)
         if self._was_given_up():

@@ -60,6 +60,22 @@ def test_a_reply_that_is_lost_does_not_make_a_second_contender(
     assert len(keys(etcd, root)) == 1
 
 
+def test_an_answer_without_its_message_is_none(
+    etcd: Etcd, party: Party, proxy: FaultProxy, root: str
+) -> None:
+    """A proxy on the way, and its trailers tell of success."""
+    party.enqueue("warm")
+    entry = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
+    for unless_blocked in (False, True):
+        trap = proxy.on_request("*Txn", Connection.omit_reply)
+        with pytest.raises(BackendUnavailable, match="without its message"):
+            party.backend.enqueue(entry, unless_blocked=unless_blocked).result(BOUND)
+        trap.wait()
+    snapshot = party.backend.enqueue(entry).result(BOUND)
+    assert [one.id for one in snapshot.contenders] == [entry.id]
+    assert len(keys(etcd, f"{root}/q")) == 1
+
+
 def test_a_contender_of_an_earlier_session_is_not_adopted_but_removed(
     etcd: Etcd, party: Party, root: str
 ) -> None:

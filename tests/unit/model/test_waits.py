@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from coordlock.model.admission import holders, obstacles
 from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.model.waits import Wait, deadlocks, needed
+from coordlock.model.waits import Wait, _Graph, deadlocks, needed
 
 
 @dataclass
@@ -183,6 +184,32 @@ def test_a_wait_for_several_locks_that_nobody_keeps_up_goes_on() -> None:
         Wait("M", (("a", "m"), ("b", "m2")), frozenset()),
     ]
     assert list(deadlocks(waits, queues)) == []
+
+
+@pytest.mark.parametrize("circle", [False, True], ids=["behind two", "in the circle"])
+def test_a_crowd_costs_a_few_looks_at_each_edge(
+    circle: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clients look while their sessions need heartbeats, by the same threads."""
+    crowd = 40
+    queue = [ex("h", 1), *(ex(f"w{one}", 10 + one) for one in range(crowd))]
+    waits = [Wait("W", (("a", f"w{one}"),), frozenset({f"k{one}"})) for one in range(crowd)]
+    waits.append(Wait("H", (("b", "h2"),), frozenset({"h"})))
+    kept = crowd - 1 if circle else 0
+    queues = {
+        "a": Snapshot("a", tuple(queue)),
+        "b": Snapshot("b", (ex(f"k{kept}", 2), ex("h2", 3))),
+    }
+    looks: Counter[str] = Counter()
+    node = _Graph._node
+
+    def look(graph: _Graph, id: str) -> str:
+        looks[id] += 1
+        return node(graph, id)
+
+    monkeypatch.setattr(_Graph, "_node", look)
+    assert len(list(deadlocks(waits, queues))) == 1
+    assert looks.total() < 10 * crowd**2 / 2
 
 
 def test_the_queues_that_matter_are_those_that_the_blockers_wait_in() -> None:
