@@ -82,11 +82,19 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         return timeout_of("acquire", given)
 
     def _acquisition(
-        self, seconds: float | None, label: str | None, cancellation: Cancellation | None
+        self,
+        seconds: float | None,
+        label: str | None,
+        cancellation: Cancellation | None,
+        stop: Cancellation | None = None,
     ) -> Steps[Ticket]:
-        """Acquire the queues, with what `acquire` was given or its defaults; the ticket."""
+        """Acquire the queues, with what `acquire` was given or its defaults; the ticket.
+
+        ``stop`` ends the wait, too.
+        """
         engine, caller = self._access.engine, this_caller()
-        return acquisition(engine, self._claims, seconds, caller, label, cancellation)
+        ends = tuple([one for one in (cancellation, stop) if one is not None])
+        return acquisition(engine, self._claims, seconds, caller, label, ends)
 
     def _make(self, ticket: Ticket) -> G:
         """The grant of ``ticket``."""

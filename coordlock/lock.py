@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from coordlock import queue_view
     from coordlock.queue_view import QueueMember
     from coordlock.recipes import reentrance
-    from coordlock.recipes.reentrance import Hold, Reentrance
+    from coordlock.recipes.reentrance import Attempt, Hold, Reentrance
 else:
     queue_view = Lazily("coordlock.queue_view")
     reentrance = Lazily("coordlock.recipes.reentrance")
@@ -99,31 +99,17 @@ class _OneLock(BaseLock[G], shown="Lock"):
         """One more grant of what the owner holds, or the first one."""
         mode = self.claim
         assert isinstance(mode, Mode)
-        attempt = reentrance.Attempt(owner, self._access.engine, self.name, mode, self.max_hold)
-        grant: G | None = None
+        attempt = reentrance.Attempt(owner.owner, self._access.engine, self.name, mode)
         try:
-            acquire = partial(self._acquisition, seconds, label)
-            hold = yield from attempt.steps(cancellation, acquire)
-            grant = self._shared(hold)
-            attempt.end()
-            return grant
+            acquire = partial(self._acquisition, seconds, label, cancellation)
+            hold = yield from attempt.steps(acquire, self.max_hold)
+            return self._make_reentrant(hold, attempt)
         except BaseException:
-            if grant is not None:
-                grant._abandon()  # Ctrl-C: the caller never gets it
             attempt.end()
             raise
 
-    def _shared(self, hold: Hold) -> G:
-        """One more grant of ``hold``."""
-        grant = self._make_reentrant(hold)
-        try:
-            hold.enter(grant)
-            return grant
-        except BaseException:
-            hold.leave(grant)  # Ctrl-C: the caller never gets the grant
-            raise
-
-    def _make_reentrant(self, hold: Hold) -> G:
+    def _make_reentrant(self, hold: Hold, part: Attempt) -> G:
+        """The grant for ``part`` of ``hold``."""
         raise NotImplementedError
 
     def _contenders(self) -> Steps[tuple[QueueMember, ...]]:
@@ -148,8 +134,8 @@ class Lock(_OneLock[Grant], BlockingLock[Grant]):
     def _make(self, ticket: Ticket) -> Grant:
         return Grant(self._access.engine, ticket)
 
-    def _make_reentrant(self, hold: Hold) -> Grant:
-        return reentrance.ReentrantGrant(self._access.engine, hold)
+    def _make_reentrant(self, hold: Hold, part: Attempt) -> Grant:
+        return reentrance.ReentrantGrant(self._access.engine, hold, part)
 
     acquire = blocking(BaseLock[Grant]._acquire)
     try_acquire = blocking(BaseLock[Grant]._try_acquire)
@@ -169,8 +155,8 @@ class AsyncLock(_OneLock[AsyncGrant], AwaitingLock[AsyncGrant]):
     def _make(self, ticket: Ticket) -> AsyncGrant:
         return AsyncGrant(self._access.engine, ticket)
 
-    def _make_reentrant(self, hold: Hold) -> AsyncGrant:
-        return reentrance.AsyncReentrantGrant(self._access.engine, hold)
+    def _make_reentrant(self, hold: Hold, part: Attempt) -> AsyncGrant:
+        return reentrance.AsyncReentrantGrant(self._access.engine, hold, part)
 
     acquire = awaiting(BaseLock[AsyncGrant]._acquire)
     try_acquire = awaiting(BaseLock[AsyncGrant]._try_acquire)

@@ -305,7 +305,7 @@ def acquisition(
     timeout: float | None = None,
     caller: Caller | None = None,
     label: str | None = None,
-    cancellation: Cancellation | None = None,
+    cancellations: tuple[Cancellation, ...] = (),
     announcement: Announcement | None = None,
 ) -> Steps[Ticket]:
     """Acquire the queues in ``claims``, each as its claim, all at once; the granted ticket.
@@ -315,19 +315,18 @@ def acquisition(
     published from the beginning. Raises
     `AcquireTimeout` when the lock is busy until then, `AcquireUnavailable` where the service is
     silent, `SessionLost` or `Evicted` when a contender is lost while it waits, `DeadlockDetected`
-    when it waits in a circle with others, `AcquireCancelled` when ``cancellation`` comes or the
-    process is to end: each a `NotAcquired`. Raises `QueueMismatch`, and what else the backend
+    when it waits in a circle with others, `AcquireCancelled` when one of ``cancellations`` comes or
+    the process is to end: each a `NotAcquired`. Raises `QueueMismatch`, and what else the backend
     raises. However it ends without a grant, the ticket is withdrawn.
     """
     once = timeout == 0
     deadline = engine.deadline(engine.settings.request_timeout if once else timeout)
-    if cancellation is None and ENDING.waits is None:
-        yield deadline
-    else:
-        if cancellation is not None and cancellation.reason is not None:
-            raise AcquireCancelled(joined(claims), cancellation.reason)
-        both = (one for one in (cancellation, ENDING.waits) if one is not None)
-        yield Deadline.at_latest(deadline, engine.clock, tuple(both))
+    for one in cancellations:
+        if one.reason is not None:
+            raise AcquireCancelled(joined(claims), one.reason)
+    if ENDING.waits is not None:
+        cancellations = (*cancellations, ENDING.waits)
+    yield Deadline.at_latest(deadline, engine.clock, cancellations) if cancellations else deadline
     report = Report(engine, claims, caller, None if once else deadline)
     attempt = _Acquisition(engine, claims, caller, label, report, announcement)
     try:

@@ -112,6 +112,7 @@ class _BaseElection(Resident, Generic[T], shown="Election"):
         rest is as for `Lock.acquire`, which tells what it raises.
         """
         value = self.proposal if proposal is None else check_proposal(proposal)
+        cancellation = self.cancellation if cancellation is None else cancellation
         engine = self._access.engine
         ticket = yield from acquisition(
             engine,
@@ -119,7 +120,7 @@ class _BaseElection(Resident, Generic[T], shown="Election"):
             _seconds(timeout, self.timeout),
             this_caller(),
             None,
-            self.cancellation if cancellation is None else cancellation,
+            () if cancellation is None else (cancellation,),
             Announcement(value, stands_alone=True),
         )
         try:

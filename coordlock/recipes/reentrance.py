@@ -32,7 +32,7 @@ class _Register:
 
 
 class Hold:
-    """A ticket, and the grants of one owner that share it. The last to be released withdraws it."""
+    """A ticket, and the calls of one owner that share it. The last to leave withdraws it."""
 
     def __init__(
         self, engine: Engine, ticket: Ticket, key: _Key, register: _Register, caller: Caller
@@ -42,46 +42,41 @@ class Hold:
         self.caller: Final = caller
         self._key = key
         self._register = register
-        #: The identities of the grants that are not released, and of the calls that will have one.
-        #: Changed under the engine's lock, so that each change may be made twice: Ctrl-C may have
-        #: come after the first.
-        self._parts: set[int] = set()
-        self._is_over = False
+        #: The calls whose grants are not released, or are being made. Of a grant that was dropped,
+        #: the call stays: the lock stays held. Changed under the engine's lock, so that each change
+        #: may be made twice: Ctrl-C may have come after the first.
+        self._parts: set[Attempt] = set()
+        self.is_over = False
 
     def begin(self) -> None:
         """Let its owner, and whom the caller starts, know of it."""
         self._register.holds[self._key] = self
         self.ticket.end.add_done_callback(lambda _: self)  # keeps it until then
-        _inherited.set((*_visible_holds().values(), weakref.ref(self)))
+        _inherited.set(tuple(map(weakref.ref, (*_visible_holds(), self))))
 
     @property
     def name(self) -> str:
         """The lock's name."""
         return self._key[0]
 
-    @property
-    def is_over(self) -> bool:
-        """Whether its last grant was released."""
-        return self._is_over
+    def has(self, part: Attempt) -> bool:
+        """Whether ``part`` is of it, and has not left."""
+        return part in self._parts
 
-    def has(self, part: BaseGrant | Attempt) -> bool:
-        """Whether ``part`` is of it, and not released."""
-        return id(part) in self._parts
-
-    def enter(self, part: BaseGrant | Attempt) -> None:
+    def enter(self, part: Attempt) -> None:
         """Take ``part`` in, while another one is in it or its owner has just been granted."""
-        with self.engine.lock:
-            self._parts.add(id(part))
+        self._parts.add(part)
 
-    def leave(self, part: BaseGrant | Attempt) -> bool:
+    def leave(self, part: Attempt) -> bool:
         """Let ``part`` go; whether none is left."""
         with self.engine.lock:
-            self._parts.discard(id(part))
-            if not self._parts:
-                self._is_over = True
-                if self._register.holds.get(self._key) is self:
-                    del self._register.holds[self._key]
-            return not self._parts
+            self._parts.discard(part)
+            if self._parts or self.is_over:
+                return not self._parts
+            if self._register.holds.get(self._key) is self:
+                del self._register.holds[self._key]
+            self.is_over = True
+            return True
 
     def check(self, mode: Mode) -> None:
         """Raise what keeps its owner from another grant, in ``mode``: LockLost or ValueError."""
@@ -89,7 +84,7 @@ class Hold:
         if lost is not None:
             token = self.ticket.contenders[0].token or 0
             raise LockLost(self.name, token, getattr(lost, "reason", str(lost)))
-        if not isinstance(held, Mode) or held.joined(mode) is not held:
+        if held is not mode and not (isinstance(held, Mode) and held.joined(mode) is held):
             raise ValueError(
                 f"lock {self.name!r} is held as {held}, which does not contain {mode}: acquire the "
                 "stronger mode first"
@@ -102,72 +97,77 @@ _inherited: Final[ContextVar[tuple[weakref.ref[Hold], ...]]] = ContextVar(
 )
 
 
-def _visible_holds() -> dict[Hold, weakref.ref[Hold]]:
-    found = ((reference(), reference) for reference in _inherited.get())
-    return {hold: reference for hold, reference in found if hold is not None and not hold.is_over}
+def _visible_holds() -> list[Hold]:
+    found = [reference() for reference in _inherited.get()]
+    return [hold for hold in found if hold is not None and not hold.is_over]
 
 
 class Attempt:
-    """One call that acquires a reentrant lock.
+    """One call that acquires a reentrant lock; then the part that its grant has in the hold.
 
     It stands in the queue for itself, so it has its place whatever becomes of others. When another
     call of the same owner is granted first, it shares that hold, and its wait is ended.
     """
 
-    #: Whether there is nothing to end.
-    _is_over = True
+    __slots__ = ("_caller", "_engine", "_hold", "_key", "_mode", "_register", "_stop")
 
-    def __init__(
-        self, owner: Reentrance, engine: Engine, name: str, mode: Mode, max_hold: float | None
-    ) -> None:
-        caller = this_caller()
-        self._key = name, owner.of(caller)
-        self._engine = engine
-        self._mode = mode
-        self._max_hold = max_hold
-        self._caller = caller
-        self._register = engine.share(_Register, _Register)
-        self._given: Cancellation | None = None
+    def __init__(self, owner: Hashable | None, engine: Engine, name: str, mode: Mode) -> None:
+        self._caller: Final = this_caller()
+        self._key: Final = (name, self._caller if owner is None else (owner,))
+        self._engine: Final = engine
+        self._mode: Final = mode
+        self._register: Final = engine.share(_Register, _Register)
         #: Ends the wait in the queue; None for a thread or a task, which makes one call at a time.
-        self._cancellation: Final = Cancellation() if owner.is_named else None
-        #: What the owner holds, with this call among its parts, once it does.
+        self._stop: Final = None if owner is None else Cancellation()
+        #: What the owner holds, once it does.
         self._hold: Hold | None = None
 
     def steps(
         self,
-        given: Cancellation | None,
         acquisition: Callable[[Cancellation | None], Steps[Ticket]],
+        max_hold: float | None,
     ) -> Steps[Hold]:
-        """What the owner holds: by now, or by ``acquisition``. To be followed by `end`.
+        """What the owner holds, with this call as a part: by now, or by ``acquisition``.
 
-        ``given`` ends the wait. Raises what ``acquisition`` does; `LockLost` for what was lost and
-        is not released yet, ValueError for a mode that is not contained in the one that is held,
-        and RuntimeError where the lock is held by the task or the thread that has started this one.
+        Raises what ``acquisition`` does; `LockLost` for what was lost and is not released yet,
+        ValueError for a mode that is not contained in the one that is held, and RuntimeError where
+        the lock is held by the task or the thread that has started this one. `end` is to be called
+        in each of these cases: again, because Ctrl-C may have kept this call from it.
         """
         self._engine.check()
-        self._is_over = False
-        self._given = given
-        ticket: Ticket | None = None
         try:
             if not self._begin():
-                if self._cancellation is not None and given is not None:
-                    given.add(self._look)
-                    self._look()
-                ticket = yield from acquisition(self._cancellation or given)
-                self._granted(ticket)
-        except NotAcquired:
-            if self._hold is None or self._hold.is_over:
-                raise
+                yield from self._wait(acquisition, max_hold)
+            assert self._hold is not None
+            self._hold.check(self._mode)
+            return self._hold
         except BaseException:
-            if ticket is not None and self._hold is None:
-                ticket.withdraw()  # Ctrl-C
+            self.end()
             raise
         finally:
-            if self._cancellation is not None and given is not None:
-                given.discard(self._look)
-        assert self._hold is not None
-        self._hold.check(self._mode)
-        return self._hold
+            self._wait_no_longer()
+
+    def _wait(
+        self,
+        acquisition: Callable[[Cancellation | None], Steps[Ticket]],
+        max_hold: float | None,
+    ) -> Steps[None]:
+        """Wait until this call has a hold: that of its own ticket, or another call's."""
+        ticket: Ticket | None = None
+        try:
+            ticket = yield from acquisition(self._stop)
+            self._granted(ticket, max_hold)
+        except NotAcquired:
+            if not self._shares:
+                raise
+        except BaseException:
+            if ticket is not None and not self._shares:
+                ticket.withdraw()  # Ctrl-C
+            raise
+
+    @property
+    def _shares(self) -> bool:
+        return self._hold is not None and self._hold.has(self)
 
     def _begin(self) -> bool:
         """Whether the owner holds the lock by now; else it is known that this call acquires it."""
@@ -176,16 +176,16 @@ class Attempt:
             if hold is not None and not hold.is_over:
                 self._share(hold)
                 return True
-            if self._cancellation is None:
+            if self._stop is None:
                 self._refuse_inherited()
             else:
                 self._register.attempts.setdefault(self._key, []).append(self)
             return False
 
-    def _granted(self, ticket: Ticket) -> None:
+    def _granted(self, ticket: Ticket, max_hold: float | None) -> None:
         """``ticket`` was granted to this call: share it with the others of the same owner."""
         with self._engine.lock:
-            if self._hold is None:
+            if not self._shares:
                 hold = Hold(self._engine, ticket, self._key, self._register, self._caller)
                 self._share(hold)
                 hold.begin()
@@ -193,22 +193,18 @@ class Attempt:
                     attempt._share(hold)
         if self._hold is not None and self._hold.ticket is not ticket:
             ticket.withdraw()  # another call was granted at the same time
-        elif self._max_hold is not None:
-            self._engine.limit(ticket, self._max_hold)
+        elif max_hold is not None:
+            self._engine.limit(ticket, max_hold)
 
     def end(self) -> None:
-        """The call has ended, with a grant that is among the parts of the hold, or without.
-
-        May be called twice: Ctrl-C may have ended the first.
-        """
-        if self._cancellation is not None:
-            self._withdraw()
+        """The call has ended without a grant. May be called twice."""
+        self._wait_no_longer()
         if self._hold is not None and self._hold.leave(self):
             self._hold.ticket.withdraw()
-        self._is_over = True
 
-    def _withdraw(self) -> None:
-        """This call acquires the lock no longer."""
+    def _wait_no_longer(self) -> None:
+        if self._stop is None:
+            return
         with self._engine.lock:
             attempts = self._register.attempts.get(self._key, [])
             if self in attempts:
@@ -216,21 +212,11 @@ class Attempt:
             if not attempts:
                 self._register.attempts.pop(self._key, None)
 
-    def __del__(self) -> None:
-        if not self._is_over and not self._engine.inherited:
-            self.end()  # Ctrl-C has kept the call from it
-
     def _share(self, hold: Hold) -> None:
         self._hold = hold
         hold.enter(self)
-        if self._cancellation is not None:
-            self._cancellation.cancel("its owner holds the lock")
-
-    def _look(self, _: object = None) -> None:
-        """End the wait, if what was given says so."""
-        given, mine = self._given, self._cancellation
-        if mine is not None and given is not None and given.reason is not None:
-            mine.cancel(given.reason)
+        if self._stop is not None:
+            self._stop.cancel("its owner holds the lock")
 
     def _refuse_inherited(self) -> None:
         name = self._key[0]
@@ -249,34 +235,26 @@ class Reentrance:
     """Who counts as the owner of a reentrant lock: the thread or the task, or who is named."""
 
     def __init__(self, owner: Hashable | None = None) -> None:
-        self._named = owner
-
-    @property
-    def is_named(self) -> bool:
-        """Whether an owner was named."""
-        return self._named is not None
-
-    def of(self, caller: Caller) -> Hashable:
-        """Who owns what ``caller`` acquires."""
-        return caller if self._named is None else (self._named,)
+        self.owner: Final = owner
 
 
 class _Reentrant(BaseGrant, shown="ReentrantGrant"):
     """What sync and async grants of reentrant locks share."""
 
-    def __init__(self, engine: Engine, hold: Hold) -> None:
+    def __init__(self, engine: Engine, hold: Hold, part: Attempt) -> None:
         super().__init__(engine, hold.ticket)
         self._hold = hold
+        self._part = part
 
     @property
     def state(self) -> GrantState:
         """The state now. Cheap: it looks at the clock and does not ask the service."""
         state = super().state
-        is_released = state is not GrantState.LOST and not self._hold.has(self)
+        is_released = state is not GrantState.LOST and not self._hold.has(self._part)
         return GrantState.RELEASED if is_released else state
 
     def _frees(self) -> bool:
-        return self._hold.leave(self)
+        return self._hold.leave(self._part)
 
 
 class ReentrantGrant(_Reentrant, Grant):

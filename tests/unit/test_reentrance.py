@@ -117,6 +117,23 @@ def test_ctrl_c_at_any_moment_of_an_inner_block_keeps_the_count(client: Client) 
     assert moment > 20
 
 
+@pytest.mark.filterwarnings("ignore:.* was dropped while it was held:ResourceWarning")
+@pytest.mark.parametrize("owner", [None, "me"])
+def test_a_grant_that_was_dropped_keeps_the_lock_whatever_its_owner_acquires_and_releases(
+    client: Client, owner: str | None
+) -> None:
+    """Also where a later grant is made at the same place in memory."""
+    for number in range(200):
+        lock = client.lock(f"q{number}", reentrant=True, owner=owner)
+        token = lock.acquire().token
+        again = [lock.acquire() for _ in range(3)]
+        for grant in again:
+            grant.release()
+        with lock as grant:
+            assert grant.token == token
+        assert client.lock(f"q{number}").try_acquire() is None
+
+
 def test_closing_the_client_ends_all_grants_of_it(service: Service) -> None:
     client = service.client()
     lock = client.lock("q", reentrant=True)
