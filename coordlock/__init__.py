@@ -107,9 +107,9 @@ else:
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
                 "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
                 "ConversionCancelled ConversionDeadlock ConversionTimeout CoordlockError "
-                "DeadlockDetected Evicted ForkedClient InvalidKey InvalidName InvalidSequencer InvalidToken "
-                "JobEnded LockLost MissingExtra NotAcquired QueueMismatch SessionLost StaleToken "
-                "TooLarge Unfenceable Unsupported VersionMismatch WorkQueueEmpty WorkQueueFull"
+                "DeadlockDetected Evicted ForkedClient InvalidKey InvalidName InvalidSequencer "
+                "InvalidToken JobEnded LockLost MissingExtra NotAcquired QueueMismatch SessionLost "
+                "StaleToken TooLarge Unfenceable Unsupported VersionMismatch WorkQueueEmpty WorkQueueFull"
             ),
             "grant": "AsyncGrant Grant GrantState",
             "held": "AsyncHeld Held",

@@ -385,9 +385,9 @@ class BaseGrant(Resident, shown="Grant"):
         waits forever, 0 tries once. Raises `ConversionTimeout`, `ConversionDeadlock` where another
         holder converts, too, and each would wait for the other, `DeadlockDetected`, and
         `ConversionCancelled` where it would have to wait after a signal that `release_on_signals`
-        has heard: the grant is held in its mode as before then. Raises `LockLost` once it is lost or
-        released, ValueError for a grant or a mode that cannot be converted, `BackendUnavailable`,
-        `AuthenticationFailed`, `ForkedClient`.
+        has heard: the grant is held in its mode as before then. Raises `LockLost` once it is lost
+        or released, ValueError for a grant or a mode that cannot be converted,
+        `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
         """
         self.check()
         conversions = self._converting()

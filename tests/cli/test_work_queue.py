@@ -97,7 +97,7 @@ def test_all_dead_items_are_put_again(cli: Cli) -> None:
 def test_a_queue_without_items_is_told_by_the_status(cli: Cli) -> None:
     done = cli.run("queue", "take", "q", "-n", "--", "true")
     assert (done.returncode, done.stderr) == (75, "coordlock: work queue 'q' has nothing to take\n")
-    done = cli.run("queue", "take", "q", "-w", "0.2", "-E", "9", "--", "true")
+    done = cli.run("queue", "take", "q", "-w", "2", "-E", "9", "--", "true")
     assert done.returncode == 9
     assert "work queue 'q' had nothing to take within" in done.stderr
 

@@ -1,4 +1,4 @@
-"""Clients that are closed in each of the usual ways, or not at all, print no warning.
+"""Clients that are closed in each of the usual ways, or live until the exit, print no warning.
 
 Grants are no part of this: one that is dropped while it is held warns on purpose. Nor are slow
 steps of the loop, which asyncio's debug mode prints.
@@ -55,9 +55,23 @@ grant = client.lock("x").acquire()
 """,
     "never": """
 import coordlock
+client = coordlock.connect(URL)
+grant = client.lock("x").acquire()
+""",
+    "never, of a module": """
+import coordlock
+client = coordlock.Client(URL)
+lock = client.lock("x")
+with lock:
+    pass
+""",
+}
+DROPPED = {
+    "at once": """
+import coordlock
 grant = coordlock.connect(URL).lock("x").acquire()
 """,
-    "dropped in a thread that ended": """
+    "in a thread that ended": """
 import threading, coordlock
 def work():
     coordlock.connect(URL).lock("x").acquire().release()
@@ -66,7 +80,7 @@ thread.start()
 thread.join()
 import gc; gc.collect()
 """,
-    "dropped in a loop that ended": """
+    "in a loop that ended": """
 import asyncio, gc, coordlock
 async def main():
     asyncio.get_running_loop().slow_callback_duration = 60
@@ -79,14 +93,27 @@ gc.collect()
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_no_warning(way: str, url: str) -> None:
+def stderr_of(program: str, url: str) -> str:
+    """What the program prints as an error, where warnings are errors; it ends well."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", f"URL = {url!r}\n{WAYS[way]}"],
+        [sys.executable, "-W", "error", "-c", f"URL = {url!r}\n{program}"],
         env={**os.environ, "PYTHONDEVMODE": "1"},
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout) == (0, "")
+    return done.stderr
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_warning(way: str, url: str) -> None:
+    assert stderr_of(WAYS[way], url) == ""
+
+
+@pytest.mark.parametrize("way", DROPPED)
+def test_a_client_that_is_dropped_is_warned_of(way: str, url: str) -> None:
+    warned = stderr_of(DROPPED[way], url)
+    assert warned.count("ResourceWarning") == 1
+    assert "was dropped and not closed" in warned

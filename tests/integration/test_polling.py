@@ -18,7 +18,7 @@ import coordlock
 from coordlock.model.claim import Mode
 
 # A machine that stands still for a while makes a lock look free.
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.long
 
 #: For how many seconds they poll.
 RUN = 5.0
