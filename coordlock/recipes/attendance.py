@@ -74,14 +74,18 @@ class Attendance:
     Attributes:
         revision: of the service's state that it shows.
         members: those that are there, and those that may return.
-        expected: who was there before the last outage; empty when the grace after it is over.
-        until: when that is, in seconds of the client's clock.
+        expected: who was there before an outage, and in seconds of the client's clock until when it
+            is shown though it is missing.
     """
 
     revision: int
     members: tuple[Member, ...]
-    expected: tuple[Member, ...] = ()
-    until: float = -math.inf
+    expected: tuple[tuple[Member, float], ...] = ()
+
+    @property
+    def until(self) -> float:
+        """When the next of those that are expected will have left, if it is missing then."""
+        return min((until for _, until in self.expected), default=math.inf)
 
 
 def next_attendance(
@@ -90,28 +94,27 @@ def next_attendance(
     now: float,
     grace: float,
     *,
-    after_outage: bool = False,
+    outage: float = 0.0,
 ) -> Attendance:
     """What an observer shows of ``snapshot``, which it has ``now``, after it has shown ``before``.
 
-    Who was there before an outage is shown, unconfirmed, for ``grace`` seconds after it.
+    Who was there before an outage is shown, unconfirmed, for ``grace`` seconds after it. ``outage``
+    is how long one lasted just now. It stops the grace of those that were missing already, and
+    gives them no new one: where one outage follows another, the dead would be shown for ever.
     """
     there = members_of(snapshot)
-    expected: tuple[Member, ...] = ()
-    until = -math.inf
-    if before is not None:
-        if after_outage:
-            expected, until = before.members, now + grace
-        elif before.expected:
-            expected, until = before.expected, before.until
-    if now >= until or not expected:
-        return Attendance(snapshot.revision, there)
+    expected = () if before is None else before.expected
+    if before is not None and outage:
+        left = {one.id: until + outage for one, until in expected}
+        expected = tuple(
+            (one, now + grace if one.confirmed else left[one.id]) for one in before.members
+        )
     by_id = {one.id: one for one in there}
-    missing = [replace(one, confirmed=False) for one in expected if one.id not in by_id]
-    # What they publish by now, for the case that they leave before the grace is over.
-    expected = tuple(by_id.get(one.id, one) for one in expected)
-    members = tuple(sorted((*missing, *there), key=lambda one: one.token or 0))
-    return Attendance(snapshot.revision, members, expected, until)
+    # With what they publish by now, for the case that they leave before the grace is over.
+    expected = tuple((by_id.get(one.id, one), until) for one, until in expected if now < until)
+    missing = [replace(one, confirmed=False) for one, _ in expected if one.id not in by_id]
+    members = sorted((*missing, *there), key=lambda one: one.token or 0) if missing else there
+    return Attendance(snapshot.revision, tuple(members), expected)
 
 
 def attending(
@@ -140,6 +143,8 @@ class _Register:
         self._lock: Final = threading.RLock()
         self._last: Attendance | None = None
         self._stale_since: float | None = None
+        #: When the last view came.
+        self._heard = -math.inf
         self._timer: Timer | None = None
         self.attendance: Final[Observation[Attendance]] = Observation(
             lambda: None, self._stop, engine.clock.now()
@@ -164,8 +169,11 @@ class _Register:
             self.attendance.doubt(view.stale_since)
         elif view.state is not None:
             since, self._stale_since = self._stale_since, None
-            outage = since is not None and now - since >= self._engine.settings.ttl / 3
-            last = next_attendance(self._last, view.state, now, self._grace, after_outage=outage)
+            outage = 0.0
+            if since is not None and now - since >= self._engine.settings.ttl / 3:
+                outage = now - max(since, self._heard)  # a moment of doubt may begin before a view
+            self._heard = now
+            last = next_attendance(self._last, view.state, now, self._grace, outage=outage)
             if last.expected and (self._last is None or self._last.until != last.until):
                 self._wake_at(last.until)
             self._last = last

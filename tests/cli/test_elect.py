@@ -184,7 +184,7 @@ def test_whoever_leads_or_stands_by_campaigns_on_through_an_outage(
         def both_campaign() -> bool:
             try:
                 return len(client.election("sched").candidates()) == 2
-            except coordlock.BackendUnavailable:
+            except (coordlock.BackendUnavailable, coordlock.SessionLost):
                 return False
 
         def outlast(led: int, lost: list[int]) -> None:

@@ -11,11 +11,11 @@ from coordlock.recipes.attendance import IDENTITY, Attendance, members_of, next_
 
 GRACE = 9.0
 
-#: At each step: how much later it is, whether there was an outage before, who is there.
+#: At each step: how much later it is, how long an outage lasted then, who is there.
 steps = st.lists(
     st.tuples(
         st.sampled_from([0.0, 1.0, 4.0, 9.0]),
-        st.booleans(),
+        st.sampled_from([0.0, 3.0, 20.0]),
         st.sets(st.integers(0, 4)),
     ),
     max_size=12,
@@ -37,21 +37,23 @@ def numbers(attendance: Attendance, *, confirmed: bool = True) -> set[int]:
 
 @given(steps, st.sampled_from([0.0, GRACE]))
 def test_whoever_was_there_before_an_outage_is_shown_till_the_grace_is_over(
-    days: list[tuple[float, bool, set[int]]], grace: float
+    days: list[tuple[float, float, set[int]]], grace: float
 ) -> None:
     """By the words of the docstring: each member has a moment until which it is kept."""
     attendance: Attendance | None = None
     kept: dict[int, float] = {}
     shown: set[int] = set()
+    confirmed: set[int] = set()
     now = 100.0
     for later, outage, there in days:
-        now += later
+        now += later + outage
         if outage:
-            kept = dict.fromkeys(shown, now + grace)
+            left = {one: until + outage for one, until in kept.items()}
+            kept = {one: now + grace if one in confirmed else left[one] for one in shown}
         queue = snapshot(*((one, 0) for one in sorted(there)))
-        attendance = next_attendance(attendance, queue, now, grace, after_outage=outage)
+        attendance = next_attendance(attendance, queue, now, grace, outage=outage)
         kept = {one: until for one, until in kept.items() if now < until}
-        shown = there | set(kept)
+        shown, confirmed = there | set(kept), there
         assert numbers(attendance) == there
         assert numbers(attendance, confirmed=False) == set(kept) - there
         assert len(attendance.members) == len(shown)
@@ -63,13 +65,24 @@ def test_whoever_was_there_before_an_outage_is_shown_till_the_grace_is_over(
 
 def test_whoever_returns_takes_the_place_of_its_unconfirmed_entry() -> None:
     before = next_attendance(None, snapshot((1, 0), (2, 0)), 0.0, GRACE)
-    gone = next_attendance(before, snapshot(), 20.0, GRACE, after_outage=True)
+    gone = next_attendance(before, snapshot(), 20.0, GRACE, outage=20.0)
     assert [one.confirmed for one in gone.members] == [False, False]
     back = next_attendance(gone, snapshot((2, 1)), 21.0, GRACE)
     assert [(int(one.id, 16), one.confirmed) for one in back.members] == [(1, False), (2, True)]
     over = next_attendance(back, snapshot((2, 1)), 29.0, GRACE)
     assert numbers(over) == {2}
     assert numbers(over, confirmed=False) == set()
+
+
+def test_whoever_is_dead_leaves_though_one_outage_follows_another() -> None:
+    now, attendance = 20.0, next_attendance(None, snapshot((1, 0), (2, 0)), 0.0, GRACE)
+    for _ in range(4):
+        attendance = next_attendance(attendance, snapshot((2, 0)), now, GRACE, outage=20.0)
+        assert numbers(attendance, confirmed=False) == {1}
+        now += 2.0 + 20.0
+    now += 1.0
+    attendance = next_attendance(attendance, snapshot((2, 0)), now, GRACE, outage=20.0)
+    assert [int(one.id, 16) for one in attendance.members] == [2]
 
 
 def test_a_member_is_listed_once_though_its_last_session_has_not_ended() -> None:
