@@ -109,7 +109,8 @@ else:
                 "ConversionCancelled ConversionDeadlock ConversionTimeout CoordlockError "
                 "DeadlockDetected Evicted ForkedClient InvalidKey InvalidName InvalidSequencer "
                 "InvalidToken JobEnded LockLost MissingExtra NotAcquired QueueMismatch SessionLost "
-                "StaleToken TooLarge Unfenceable Unsupported VersionMismatch WorkQueueEmpty WorkQueueFull"
+                "StaleToken TooLarge Unfenceable Unsupported VersionMismatch WorkQueueEmpty "
+                "WorkQueueFull"
             ),
             "grant": "AsyncGrant Grant GrantState",
             "held": "AsyncHeld Held",

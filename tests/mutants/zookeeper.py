@@ -74,7 +74,7 @@ def adopts_the_node_of_an_old_session() -> Changes:
     """One acquire, the first, keeps its GUID over sessions, and takes what it finds under it."""
     enqueue, withdraw = Queues.enqueue, Ticket.withdraw
 
-    def look_first(self: Queues, entry: Any) -> Any:
+    def look_first(self: Queues, entry: Any, unless_blocked: bool = False) -> Any:
         """`Queues.enqueue` as it would be if any node with the right GUID would do."""
         parent = self._path(entry.queue)
         try:
@@ -85,7 +85,7 @@ def adopts_the_node_of_an_old_session() -> Changes:
                 entry, f"{parent}/{found}", mine, child_list, False
             )
         except (coordlock.BackendError, StopIteration):
-            snapshot = yield from enqueue(self, entry)
+            snapshot = yield from enqueue(self, entry, unless_blocked)
         return snapshot
 
     def stay_in_line(self: Ticket) -> Any:
