@@ -21,6 +21,7 @@ from coordlock.errors import (
     CoordlockError,
     ForkedClient,
     LockLost,
+    SessionLost,
 )
 from coordlock.kernel.entry_ids import EntryIds
 from coordlock.kernel.listeners import Events
@@ -313,7 +314,19 @@ class Engine:
 
         Raises `BackendUnavailable` after that.
         """
-        return (yield from self._answered(retried(request, self.timers)))
+        return (yield from self._answered(self.repeated(request)))
+
+    def repeated(self, request: Callable[[], Promise[T]]) -> Steps[T]:
+        """The answer to an idempotent request, repeated until one comes.
+
+        ZooKeeper is asked in the client's session. Where that has ended, the next one is opened, or
+        a client that only looks would never be answered again.
+        """
+        try:
+            return (yield from retried(request, self.timers))
+        except SessionLost:
+            yield from self.sessions.live()
+            return (yield from retried(request, self.timers))
 
     def remove(self, request: Callable[[], Promise[bool]]) -> Steps[bool]:
         """The answer to a request that removes something, likewise."""

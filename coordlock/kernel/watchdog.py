@@ -20,7 +20,6 @@ from coordlock.backend import PublishedValues
 from coordlock.errors import ClientClosed, CoordlockError, DeadlockDetected, SessionLost
 from coordlock.kernel.announcement import Announcement
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.log import Log
 from coordlock.model import waits
@@ -159,4 +158,4 @@ def _record_of(published: Contender) -> bytes:
 
 
 def _read(engine: Engine, queue: str) -> Steps[Snapshot]:
-    return (yield from retried(lambda: engine.backend.snapshot(queue, owners=True), engine.timers))
+    return (yield from engine.repeated(lambda: engine.backend.snapshot(queue, owners=True)))

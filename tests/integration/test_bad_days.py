@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -186,6 +186,30 @@ def test_an_outage_longer_than_the_ttl_loses_the_lock_at_the_local_deadline(
         assert holding.state is coordlock.GrantState.LOST
         assert grant.release()
         eventually(lambda: length(client) == 0)
+
+
+def test_a_client_that_only_looks_goes_on_after_its_session_has_ended(
+    own_server: Server, root: str
+) -> None:
+    with (
+        coordlock.connect(own_server.url_for(root, ttl="4s", request_timeout="2s")) as client,
+        coordlock.connect(own_server.url_for(root, ttl="60s")) as other,
+    ):
+        grant = other.lock("orders").acquire()
+        assert length(client) == 1
+        with silent(own_server):
+            time.sleep(8)  # until the server, too, finds the session expired
+
+        def looks() -> bool:
+            with suppress(coordlock.BackendUnavailable):
+                return length(client) == 1
+            return False
+
+        eventually(looks)
+        assert client.queues() == ["orders"]
+        assert len(client.election("orders").candidates()) == 1
+        assert client.deadlocks() == ()
+        assert grant.release()
 
 
 def test_a_release_is_bounded_while_the_server_is_silent_and_is_made_up_for(
