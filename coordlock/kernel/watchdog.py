@@ -13,6 +13,7 @@ youngest one that waits gives up; no other contender is touched.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -95,7 +96,11 @@ class Watchdog:
         except (SessionLost, ClientClosed):
             pass  # as the wait, which says so
         except CoordlockError as error:
-            log.warning("lock %r: this wait is not looked at for deadlocks: %s", ticket.name, error)
+            # Once for each client and reason: where it lacks a right, it lacks it at every wait.
+            told = self._engine.share((Watchdog, type(error)), threading.Event)
+            say = log.debug if told.is_set() else log.warning
+            told.set()
+            say("lock %r: this wait is not looked at for deadlocks: %s", ticket.name, error)
         finally:
             self._stop_publishing()
 

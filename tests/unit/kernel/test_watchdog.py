@@ -97,9 +97,9 @@ def test_where_contenders_have_no_values_the_label_has_the_record(
     assert left.value == b""
 
 
-def test_a_record_that_the_service_refuses_is_told(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service refuses what clients publish of their waits."""
     enqueue = MemoryBackend.enqueue
 
     def refuse(
@@ -110,6 +110,12 @@ def test_a_record_that_the_service_refuses_is_told(
         return enqueue(self, entry, unless_blocked=unless_blocked)
 
     monkeypatch.setattr(MemoryBackend, "enqueue", refuse)
+
+
+@pytest.mark.usefixtures("refusing")
+def test_a_record_that_the_service_refuses_is_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     conversion, waiting = circle(world)
     world.advance(30.0)
     assert (conversion.done, waiting.done) == (False, False)
@@ -118,6 +124,20 @@ def test_a_record_that_the_service_refuses_is_told(
         text = f"lock {name!r}: this wait is not looked at for deadlocks: "
         assert caplog.text.count(text) == 1
     assert "the record is too long" in caplog.text
+
+
+@pytest.mark.usefixtures("refusing")
+def test_a_client_whose_records_are_refused_says_so_once(
+    world: World, party: Party, caplog: pytest.LogCaptureFixture
+) -> None:
+    acquired(world.party(), "b", Mode.EX)
+    acquired(party, "a", Mode.EX)
+    for _ in range(3):
+        waiting = party.run(acquisition(party.engine, {"b": Mode.EX}, 5.0, caller(party)))
+        world.advance(6.0)
+        assert waiting.done
+    log.flush(10)
+    assert caplog.text.count("not looked at for deadlocks") == 1
 
 
 def test_a_wait_whose_session_ends_says_so_and_nothing_of_deadlocks(
