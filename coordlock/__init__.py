@@ -24,8 +24,9 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from coordlock.backend import ServiceInfo, Stored
+    from coordlock.backend.config import from_env
     from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
-    from coordlock.config import from_env
+    from coordlock.client.kept import Kept
     from coordlock.errors import (
         AcquireCancelled,
         AcquireTimeout,
@@ -61,37 +62,36 @@ if TYPE_CHECKING:
         WorkQueueEmpty,
         WorkQueueFull,
     )
-    from coordlock.grant import AsyncGrant, Grant, GrantState
-    from coordlock.held import AsyncHeld, Held
-    from coordlock.lock import AsyncLock, Lock
-    from coordlock.loss_signal import AsyncLossSignal, LossSignal
+    from coordlock.locks.asking import AskedSignal, AsyncAskedSignal
+    from coordlock.locks.grant import AsyncGrant, Grant, GrantState
+    from coordlock.locks.held import AsyncHeld, Held
+    from coordlock.locks.lock import AsyncLock, Lock
+    from coordlock.locks.loss_signal import AsyncLossSignal, LossSignal
+    from coordlock.locks.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
+    from coordlock.locks.multi_lock import AsyncMultiLock, MultiLock
+    from coordlock.locks.queue_view import QueueMember
+    from coordlock.locks.transaction import AsyncTransaction, Transaction
     from coordlock.model.claim import Claim, Convertible, Mode, Permit
     from coordlock.model.contender import Contender, Owner
     from coordlock.model.waits import Deadlock, DeadlockStep
-    from coordlock.queue_view import QueueMember
-    from coordlock.recipes.asking import AskedSignal, AsyncAskedSignal
     from coordlock.recipes.barrier import AsyncBarrier, Barrier
     from coordlock.recipes.counter import AsyncCounter, Counter
     from coordlock.recipes.double_barrier import AsyncDoubleBarrier, DoubleBarrier
     from coordlock.recipes.election import AsyncElection, Candidate, Election
     from coordlock.recipes.gate import AsyncGate, Gate
     from coordlock.recipes.group import AsyncGroup, Group, GroupView, Member
-    from coordlock.recipes.kept import Kept
     from coordlock.recipes.latch import AsyncLatch, Latch
     from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
-    from coordlock.recipes.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
-    from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
-    from coordlock.recipes.observer import AsyncObserver, Observer
+    from coordlock.recipes.shared.observer import AsyncObserver, Observer
     from coordlock.recipes.term import AsyncTerm, Term
     from coordlock.recipes.value import AsyncValue, Value
     from coordlock.recipes.values import AsyncValues, Values, ValuesView
-    from coordlock.recipes.work.job import AsyncJob, Job
-    from coordlock.recipes.work.queue import AsyncWorkQueue, WorkQueue
-    from coordlock.recipes.work.view import WorkItem, WorkQueueStats
     from coordlock.runtime.cancellation import Cancellation
+    from coordlock.runtime.signals import release_on_signals
     from coordlock.settings import DEFAULT, Settings
-    from coordlock.signals import release_on_signals
-    from coordlock.transaction import AsyncTransaction, Transaction
+    from coordlock.work.job import AsyncJob, Job
+    from coordlock.work.queue import AsyncWorkQueue, WorkQueue
+    from coordlock.work.view import WorkItem, WorkQueueStats
 
     #: The version of the installed distribution.
     __version__: str
@@ -102,7 +102,7 @@ else:
         {
             "backend": "ServiceInfo Stored",
             "client": "AsyncClient Client Connecting connect connect_async",
-            "config": "from_env",
+            "backend.config": "from_env",
             "errors": (
                 "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
                 "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
@@ -112,37 +112,37 @@ else:
                 "StaleToken TooLarge Unfenceable Unsupported VersionMismatch WorkQueueEmpty "
                 "WorkQueueFull"
             ),
-            "grant": "AsyncGrant Grant GrantState",
-            "held": "AsyncHeld Held",
-            "lock": "AsyncLock Lock",
-            "loss_signal": "AsyncLossSignal LossSignal",
+            "locks.grant": "AsyncGrant Grant GrantState",
+            "locks.held": "AsyncHeld Held",
+            "locks.lock": "AsyncLock Lock",
+            "locks.loss_signal": "AsyncLossSignal LossSignal",
             "model.claim": "Claim Convertible Mode Permit",
             "model.contender": "Contender Owner",
             "model.waits": "Deadlock DeadlockStep",
-            "queue_view": "QueueMember",
-            "recipes.asking": "AskedSignal AsyncAskedSignal",
+            "locks.queue_view": "QueueMember",
+            "locks.asking": "AskedSignal AsyncAskedSignal",
             "recipes.barrier": "AsyncBarrier Barrier",
             "recipes.counter": "AsyncCounter Counter",
             "recipes.double_barrier": "AsyncDoubleBarrier DoubleBarrier",
             "recipes.election": "AsyncElection Candidate Election",
             "recipes.gate": "AsyncGate Gate",
             "recipes.group": "AsyncGroup Group GroupView Member",
-            "recipes.kept": "Kept",
+            "client.kept": "Kept",
             "recipes.latch": "AsyncLatch Latch",
             "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
-            "recipes.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
-            "recipes.multi_lock": "AsyncMultiLock MultiLock",
-            "recipes.observer": "AsyncObserver Observer",
+            "locks.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
+            "locks.multi_lock": "AsyncMultiLock MultiLock",
+            "recipes.shared.observer": "AsyncObserver Observer",
             "recipes.term": "AsyncTerm Term",
-            "recipes.work.job": "AsyncJob Job",
-            "recipes.work.queue": "AsyncWorkQueue WorkQueue",
-            "recipes.work.view": "WorkItem WorkQueueStats",
+            "work.job": "AsyncJob Job",
+            "work.queue": "AsyncWorkQueue WorkQueue",
+            "work.view": "WorkItem WorkQueueStats",
             "recipes.value": "AsyncValue Value",
             "recipes.values": "AsyncValues Values ValuesView",
             "runtime.cancellation": "Cancellation",
             "settings": "DEFAULT Settings",
-            "signals": "release_on_signals",
-            "transaction": "AsyncTransaction Transaction",
+            "runtime.signals": "release_on_signals",
+            "locks.transaction": "AsyncTransaction Transaction",
         },
     )
 

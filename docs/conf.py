@@ -71,7 +71,7 @@ def add_navigation(_app: Sphinx, page: str, source: list[str]) -> None:
 def link_to_public_name(
     app: Sphinx, environment: BuildEnvironment, reference: pending_xref, shown: TextElement
 ) -> Element | None:
-    """Resolve `coordlock.lock.Lock` as `coordlock.Lock`, which the reference documents."""
+    """Resolve `coordlock.locks.lock.Lock` as `coordlock.Lock`, which the reference documents."""
     if reference.get("refdomain") != "py":
         return None
     name = reference["reftarget"].rpartition(".")[2]

@@ -25,11 +25,11 @@ from coordlock.backend import (
     Transactions,
 )
 from coordlock.errors import BackendUnavailable, SessionLost
-from coordlock.log import Log
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Permit
 from coordlock.model.contender import Contender, Entry, Snapshot, are_known
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_etcd import messages_pb2 as pb

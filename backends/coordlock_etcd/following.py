@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from coordlock.backend import Observation
 from coordlock.errors import CoordlockError
-from coordlock.log import Log
+from coordlock.runtime.log import Log
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.places import Place
 

@@ -27,9 +27,9 @@ from coordlock.errors import (
     ClientClosed,
     CoordlockError,
 )
-from coordlock.log import Log
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests

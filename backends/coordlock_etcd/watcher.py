@@ -27,8 +27,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from coordlock.errors import BackendUnavailable, CoordlockError
-from coordlock.log import Log
 from coordlock.model.contender import Contender
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests

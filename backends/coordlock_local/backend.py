@@ -19,9 +19,9 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
 )
-from coordlock.log import Log
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.lazily import Lazily
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Option, Settings, boolean
 from coordlock_local.attempts import Attempts, perform

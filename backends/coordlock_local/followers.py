@@ -18,9 +18,9 @@ from typing import Any, Final, TypeVar
 
 from coordlock.backend import Listing, Observation
 from coordlock.errors import BackendUnavailable, CoordlockError
-from coordlock.log import Log
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.log import Log
 from coordlock_local.data import DataFile
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy, translated

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from coordlock.log import Log
 from coordlock.model.contender import Contender
 from coordlock.runtime.lazily import Lazily
+from coordlock.runtime.log import Log
 from coordlock_local.errors import translated
 from coordlock_local.notices import Notices, Polling
 from coordlock_local.session import LocalSession, is_alive

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from coordlock.log import Log
+from coordlock.runtime.log import Log
 
 __all__ = ["Calls", "Completions"]
 

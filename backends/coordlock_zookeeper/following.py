@@ -7,8 +7,8 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from coordlock.backend import Listing
 from coordlock.errors import BackendUnavailable, CoordlockError
-from coordlock.log import Log
 from coordlock.model.contender import Snapshot
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import SERVICE
 from coordlock_zookeeper.places import Place

@@ -33,9 +33,9 @@ from coordlock.errors import (
     CoordlockError,
     SessionLost,
 )
-from coordlock.log import Log
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.answers import Dated, ask, full
 from coordlock_zookeeper.errors import SERVICE

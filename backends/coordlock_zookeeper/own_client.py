@@ -14,7 +14,7 @@ from kazoo.exceptions import KazooException
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
-from coordlock.log import Log
+from coordlock.runtime.log import Log
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.errors import is_out_of_turn
 from coordlock_zookeeper.handler import Handler

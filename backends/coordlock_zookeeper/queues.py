@@ -18,10 +18,10 @@ from coordlock.errors import (
     SessionLost,
     VersionMismatch,
 )
-from coordlock.log import Log
 from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_known, is_known
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, settled
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of

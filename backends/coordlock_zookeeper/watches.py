@@ -12,8 +12,8 @@ from typing import Any
 from kazoo.protocol.states import Callback, EventType
 
 from coordlock.errors import AuthenticationFailed
-from coordlock.log import Log
 from coordlock.model.contender import Contender
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import NoNode

@@ -15,7 +15,7 @@ from coordlock.cli.options import service_options
 from coordlock.cli.parser import Aborted, Group, Lost, Parser, Refused, UsageError, one_of
 from coordlock.cli.signals import ENDING, Interrupted, interruptible
 from coordlock.cli.text import echo
-from coordlock.log import mute
+from coordlock.runtime.log import mute
 
 __all__ = ["COMMANDS", "parser", "run_app"]
 

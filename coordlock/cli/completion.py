@@ -43,8 +43,8 @@ def asked(
     parsed_args: argparse.Namespace, question: Callable[[Client], Iterable[str]]
 ) -> list[str]:
     """The service's answer to ``question``, to be typed; nothing where it cannot tell."""
+    from coordlock.backend.config import configure
     from coordlock.client import connect
-    from coordlock.config import configure
 
     try:
         options = {"connect_timeout": _PATIENCE, "request_timeout": _PATIENCE}

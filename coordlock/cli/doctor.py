@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from coordlock.backend import Data, Delete, Expect, Put, data
+from coordlock.backend.config import NOT_CONFIGURED
+from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import connected
 from coordlock.cli.exits import Exit, status_of
 from coordlock.cli.kept import work_queues
@@ -31,7 +33,6 @@ from coordlock.cli.text import (
     terminal_width,
 )
 from coordlock.client import Client
-from coordlock.config import NOT_CONFIGURED
 from coordlock.errors import (
     AuthenticationFailed,
     BackendUnavailable,
@@ -39,11 +40,10 @@ from coordlock.errors import (
     Unsupported,
     VersionMismatch,
 )
-from coordlock.log import PREFIX, flush
-from coordlock.registry import backend_for_scheme
 from coordlock.runtime.driver import Steps, run
+from coordlock.runtime.log import PREFIX, flush
 from coordlock.settings import Settings
-from coordlock.sources import DEFAULT_ORIGIN
+from coordlock.settings.sources import DEFAULT_ORIGIN
 
 __all__ = ["doctor", "parser"]
 

@@ -26,7 +26,7 @@ from coordlock.cli.run import run_under
 from coordlock.cli.signals import Inbox
 from coordlock.client import Client
 from coordlock.errors import BackendUnavailable, Evicted, LockLost, SessionLost
-from coordlock.grant import Grant
+from coordlock.locks.grant import Grant
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.settings import Settings
 

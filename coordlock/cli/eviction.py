@@ -14,8 +14,8 @@ from coordlock.cli.queue import dashed, mode_of
 from coordlock.cli.signals import Interrupted
 from coordlock.cli.text import age, echo, listed, printable
 from coordlock.client import Client
+from coordlock.locks.queue_view import QueueMember
 from coordlock.model.names import check_name
-from coordlock.queue_view import QueueMember
 
 __all__ = ["break_", "parser"]
 
@@ -115,7 +115,7 @@ def break_(
 
 def _check_reason(reason: str) -> None:
     """Raises `UsageError` for one that is too long."""
-    from coordlock.recipes.asking import check_reason  # the other commands need no recipes
+    from coordlock.locks.asking import check_reason  # the other commands need no recipes
 
     try:
         check_reason(reason)

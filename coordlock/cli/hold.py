@@ -14,7 +14,7 @@ from coordlock.cli.parser import Lost, Parser, UsageError
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.terminal import in_background
 from coordlock.cli.text import echo
-from coordlock.grant import Grant, GrantState
+from coordlock.locks.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["hold", "hold_for", "parser"]

@@ -17,7 +17,7 @@ from coordlock.errors import (
 )
 
 if TYPE_CHECKING:
-    from coordlock.recipes.kept import Kept  # which loads all recipes
+    from coordlock.client.kept import Kept  # which loads all recipes
 
 __all__ = ["counted", "document_of", "filled", "print_kept", "state_of", "work_queues"]
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
+from coordlock.locks.queue_view import QueueMember
 from coordlock.model.claim import Convertible, Mode, Permit
-from coordlock.queue_view import QueueMember
 
 __all__ = ["kind_of"]
 

@@ -16,15 +16,15 @@ from coordlock.cli.parser import Refused, UsageError
 from coordlock.cli.text import listed
 from coordlock.client import Client
 from coordlock.errors import AcquireTimeout, CoordlockError, DeadlockDetected, Evicted
-from coordlock.grant import Grant
-from coordlock.lock import Lock
+from coordlock.locks.grant import Grant
+from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
 from coordlock.model.names import check_name
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
-    from coordlock.recipes.multi_grant import MultiGrant
-    from coordlock.recipes.multi_lock import MultiLock
+    from coordlock.locks.multi_grant import MultiGrant
+    from coordlock.locks.multi_lock import MultiLock
 
 __all__ = ["LockRequest"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import signal
 
+from coordlock.backend.config import configure, warn_unless_chosen
+from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.completion import complete_mode, complete_name, completed_by
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.parser import Parser, one_of, whole
-from coordlock.config import configure, warn_unless_chosen
 from coordlock.errors import ConfigurationError
-from coordlock.log import PREFIX
 from coordlock.model.claim import MAX_PERMITS, Mode
-from coordlock.registry import backend_for_scheme
+from coordlock.runtime.log import PREFIX
 from coordlock.settings import REACHES, Settings, duration
 
 __all__ = [

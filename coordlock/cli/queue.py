@@ -22,12 +22,12 @@ from coordlock.cli.text import age, echo
 from coordlock.cli.watch import watch
 from coordlock.client import Client
 from coordlock.errors import AuthenticationFailed, Unsupported
+from coordlock.locks.queue_view import QueueMember
 from coordlock.model.claim import Permit
 from coordlock.model.names import check_name
-from coordlock.queue_view import QueueMember
 
 if TYPE_CHECKING:
-    from coordlock.recipes.kept import Kept  # which loads all recipes
+    from coordlock.client.kept import Kept  # which loads all recipes
 
 __all__ = ["dashed", "ls", "ls_parser", "mode_of", "show", "show_parser"]
 

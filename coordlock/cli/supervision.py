@@ -11,7 +11,7 @@ from typing import Final
 from coordlock.cli.child import Child
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.terminal import Terminal, alone_at_terminal, stop_myself
-from coordlock.grant import Grant, GrantState
+from coordlock.locks.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["Limits", "Supervision"]

@@ -22,9 +22,9 @@ from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 from coordlock.client import Client
 from coordlock.errors import AcquireTimeout, BackendUnavailable, LockLost, WorkQueueEmpty
-from coordlock.grant import Grant
-from coordlock.recipes.work.job import Job
+from coordlock.locks.grant import Grant
 from coordlock.settings import Settings
+from coordlock.work.job import Job
 
 __all__ = ["parser"]
 

@@ -21,7 +21,7 @@ from coordlock.cli.table import print_table
 from coordlock.cli.text import age, echo
 from coordlock.errors import WorkQueueFull
 from coordlock.model.names import check_name
-from coordlock.recipes.work.view import WorkItem, WorkQueueStats
+from coordlock.work.view import WorkItem, WorkQueueStats
 
 __all__ = ["parser"]
 

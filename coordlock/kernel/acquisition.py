@@ -19,7 +19,6 @@ from coordlock.kernel.report import PATIENCE, Report, identified
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
-from coordlock.log import Log
 from coordlock.model.admission import blockers, mismatch, newcomer, next_in_line
 from coordlock.model.claim import AnyClaim, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot, are_same
@@ -30,6 +29,7 @@ from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.lazily import Lazily
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.watchdog import Watchdog
-from coordlock.log import Log
 from coordlock.model import conversion
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
@@ -33,6 +32,7 @@ from coordlock.runtime.cancellation import ENDING
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved, settled
 
 __all__ = ["Conversions"]

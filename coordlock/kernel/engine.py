@@ -32,7 +32,6 @@ from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.kernel.sessions import Sessions
 from coordlock.kernel.ticket import Stage, Ticket
-from coordlock.log import Log
 from coordlock.model.claim import AnyClaim, Convertible
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.model.names import is_internal
@@ -41,6 +40,7 @@ from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.lazily import Lazily
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, settled
 from coordlock.settings import Settings
 

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final
 
 from coordlock.errors import ClientClosed
-from coordlock.log import Log
 from coordlock.runtime.clock import Timers
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
 __all__ = ["Recovery"]

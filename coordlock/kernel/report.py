@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from coordlock.errors import AcquireTimeout, AcquireUnavailable, BackendUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.log import Log
 from coordlock.model.claim import AnyClaim, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import joined
@@ -20,6 +19,7 @@ from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.lazily import Lazily
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
 if TYPE_CHECKING:

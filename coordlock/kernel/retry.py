@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from coordlock.errors import BackendUnavailable
-from coordlock.log import Log
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
 __all__ = ["retried"]

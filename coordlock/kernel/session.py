@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
 from coordlock.kernel.retry import retried
-from coordlock.log import Log
 from coordlock.runtime.clock import Timer, Timers, soon
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.lazily import Lazily
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from coordlock.kernel.listeners import Events
 from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
-from coordlock.log import Log
 from coordlock.runtime.clock import Timers, sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.lazily import Lazily
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock.settings import Settings
 

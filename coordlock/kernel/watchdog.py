@@ -22,7 +22,6 @@ from coordlock.errors import ClientClosed, CoordlockError, DeadlockDetected, Ses
 from coordlock.kernel.announcement import Announcement
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.log import Log
 from coordlock.model import waits
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Snapshot
@@ -31,6 +30,7 @@ from coordlock.model.waits import Deadlock
 from coordlock.runtime.caller import Caller, described
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.log import Log
 
 __all__ = ["WAITS", "Watchdog", "deadlocks"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from coordlock.access import Access
+from coordlock.kernel.access import Access
 from coordlock.model.names import check_name
-from coordlock.recipes.party import FOLDER, Party, check_parties, queues_of
+from coordlock.recipes.shared.party import FOLDER, Party, check_parties, queues_of
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident

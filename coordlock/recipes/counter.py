@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from coordlock.access import Access
 from coordlock.backend import Listing, Observation, data
+from coordlock.kernel.access import Access
 from coordlock.model.names import check_name
-from coordlock.recipes.observer import AsyncObserver, Observer
-from coordlock.recipes.record import Record
+from coordlock.recipes.shared.observer import AsyncObserver, Observer
+from coordlock.recipes.shared.record import Record
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident

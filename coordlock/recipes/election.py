@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, TypeVar, cast
 
-from coordlock.access import Access
 from coordlock.backend import ObservableQueues, Observation, values
 from coordlock.errors import (
     AcquireCancelled,
@@ -24,21 +23,23 @@ from coordlock.errors import (
     SessionLost,
     Unsupported,
 )
+from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.announcement import Announcement
-from coordlock.log import Log
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import check_name
-from coordlock.recipes.observer import AsyncObserver, Observer
+from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.recipes.term import AsyncTerm, Term, check_proposal
 from coordlock.runtime.caller import this_caller
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.settings import DEFAULT, Default, Duration, Timeout, max_hold_of, timeout_of
+from coordlock.settings import DEFAULT, Default, Duration, Timeout, timeout_of
+from coordlock.settings.settings import max_hold_of
 
 __all__ = ["AsyncElection", "Candidate", "Election"]
 

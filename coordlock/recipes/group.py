@@ -12,23 +12,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Final, Generic, TypeVar, cast
 
-from coordlock.access import Access
 from coordlock.backend import ObservableQueues, Observation, values
 from coordlock.errors import Unsupported
+from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.announcement import Announcement
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
 from coordlock.model.names import check_name
-from coordlock.recipes.announcing_grant import check_value
 from coordlock.recipes.attendance import IDENTITY, Attendance, Member, attending, members_of
 from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
-from coordlock.recipes.observer import AsyncObserver, Begin, Observer
+from coordlock.recipes.shared.announcing_grant import check_value
+from coordlock.recipes.shared.observer import AsyncObserver, Begin, Observer
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.settings import DEFAULT, Default, Duration, label_of, seconds_of
+from coordlock.settings import DEFAULT, Default, Duration, seconds_of
+from coordlock.settings.settings import label_of
 
 __all__ = ["AsyncGroup", "Group", "GroupView", "Member", "view_of"]
 

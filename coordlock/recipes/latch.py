@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from coordlock.access import Access
 from coordlock.backend import Listing, data
 from coordlock.errors import BarrierTimeout, QueueMismatch
+from coordlock.kernel.access import Access
 from coordlock.model.names import check_name
-from coordlock.recipes.record import Record
-from coordlock.recipes.waiting import waiting_until
+from coordlock.recipes.shared.record import Record
+from coordlock.recipes.shared.waiting import waiting_until
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident

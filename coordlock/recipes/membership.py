@@ -9,14 +9,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from coordlock.errors import AuthenticationFailed, ClientClosed, CoordlockError
-from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
-from coordlock.log import Log
-from coordlock.recipes.announcing_grant import AnnouncingGrant, check_value
+from coordlock.locks.grant import AsyncGrant, Grant
+from coordlock.recipes.shared.announcing_grant import AnnouncingGrant, check_value
 from coordlock.runtime.clock import sleep, within
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise, settled
 from coordlock.runtime.resident import Resident

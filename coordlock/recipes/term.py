@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coordlock.grant import AsyncGrant, Grant
+from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.contender import Owner
-from coordlock.recipes.announcing_grant import AnnouncingGrant, check_value
+from coordlock.recipes.shared.announcing_grant import AnnouncingGrant, check_value
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordlock.access import Access
 from coordlock.backend import Delete, Expect, Listing, Observation, Operation, Put, Stored, data
 from coordlock.errors import VersionMismatch
-from coordlock.recipes.observer import AsyncObserver, Observer
+from coordlock.kernel.access import Access
+from coordlock.locks.transaction import check_data, check_key, check_version, root_of
+from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.transaction import check_data, check_key, check_version, root_of
 
 __all__ = ["AsyncValue", "Value", "send"]
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from coordlock.access import Access
 from coordlock.backend import Listing, Observation, Stored, data
-from coordlock.recipes.observer import AsyncObserver, Observer
+from coordlock.kernel.access import Access
+from coordlock.locks.transaction import check_key, root_of
+from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.transaction import check_key, root_of
 
 __all__ = ["AsyncValues", "Values", "ValuesView"]
 

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from coordlock.errors import ClientClosed
-from coordlock.log import Log
 from coordlock.runtime.lazily import Lazily
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved
 
 if TYPE_CHECKING:

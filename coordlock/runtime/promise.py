@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from coordlock.log import Log
+from coordlock.runtime.log import Log
 
 __all__ = ["Promise", "all_of", "copied", "failed", "resolved", "settled"]
 

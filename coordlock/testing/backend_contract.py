@@ -15,7 +15,7 @@ from typing import ClassVar
 import pytest
 
 from coordlock.backend import Backend, SessionInfo
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable, Evicted, SessionLost
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode, Permit

@@ -180,7 +180,7 @@ class KeptValueContract(ClientSuite):
             ahead = time.time() + 86_400
             # For coordlock alone: others in this process go by the time of day, too.
             clock = SimpleNamespace(time=lambda: ahead)
-            patched.setattr("coordlock.recipes.kept_value.time", clock)
+            patched.setattr("coordlock.locks.kept_value.time", clock)
             assert kept(client).try_acquire() is None
         began = time.monotonic()
         with kept(client):

@@ -17,7 +17,7 @@ import pytest
 
 from coordlock import GrantState, InvalidKey, LockLost, Mode, Stored, VersionMismatch
 from coordlock.backend import Backend, Expect, Put, Transactions
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable, Evicted, SessionLost
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.client_suite import ClientSuite

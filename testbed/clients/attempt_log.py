@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from coordlock.grant import AsyncGrant, Grant
-from coordlock.loss_signal import LossSignal
+from coordlock.locks.grant import AsyncGrant, Grant
+from coordlock.locks.loss_signal import LossSignal
 from coordlock.model.claim import Claim, Mode
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.faults.events import (

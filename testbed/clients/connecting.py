@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 import coordlock
-from coordlock.grant import GrantState
+from coordlock.locks.grant import GrantState
 from coordlock.testing.faults.journal import Journal
 from testbed.clients.census import Census
 from testbed.clients.given import Given

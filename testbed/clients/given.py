@@ -19,7 +19,7 @@ from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KeeperState
 
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.settings import Settings
 from coordlock.testing.faults.events import Counted
 from coordlock.testing.faults.journal import Journal

@@ -21,9 +21,9 @@ from coordlock.errors import (
     SessionLost,
     WorkQueueEmpty,
 )
-from coordlock.lock import AsyncLock, Lock
+from coordlock.locks.lock import AsyncLock, Lock
+from coordlock.locks.multi_lock import AsyncMultiLock, MultiLock
 from coordlock.model.claim import Claim, Mode, Permit, in_force
-from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
 from coordlock.testing.faults.events import (
     Kind,
     OperationAccepted,

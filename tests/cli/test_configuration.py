@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 import coordlock
-from coordlock.config import NOT_CONFIGURED
+from coordlock.backend.config import NOT_CONFIGURED
 from testbed.servers.etcd import Etcd
 from tests.cli.command import Cli
 from tests.cli.terminals import plain, screen

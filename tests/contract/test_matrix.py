@@ -17,8 +17,8 @@ from coordlock.backend import (
     PublishedValues,
     Transactions,
 )
+from coordlock.backend.registry import backend_for_scheme, schemes
 from coordlock.client import AsyncClient
-from coordlock.registry import backend_for_scheme, schemes
 from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BackendContract
 from coordlock.testing.barrier_contract import BarrierContract

@@ -10,7 +10,7 @@ import pytest
 from coordlock_memory import MemoryBackend
 
 from coordlock.backend import Operation
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import VersionMismatch
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.promise import Promise, resolved

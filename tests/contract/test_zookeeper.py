@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from coordlock_zookeeper import ZookeeperBackend
 
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.testing.asking_contract import AskingContract
 from coordlock.testing.backend_contract import BOUND, BackendContract, Party
 from coordlock.testing.barrier_contract import BarrierContract

@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import coordlock
-from coordlock.config import NOT_CONFIGURED, configure
+from coordlock.backend.config import NOT_CONFIGURED, configure
 from tests.docs.pages import PAGES, REPOSITORY, Block, blocks, page, parse
 
 LANGUAGES: Final = {"python", "console", "toml", "text", "java"}

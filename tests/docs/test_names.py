@@ -117,11 +117,7 @@ def test_the_modules_of_the_architecture_exist() -> None:
     cells = re.findall(r"^\| (`[^|]*`) \|", page("docs/architecture.md"), re.MULTILINE)
     names = [name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)]
     assert names
-    assert [
-        name
-        for name in names
-        if not exists(f"coordlock.{name}") and not exists(f"coordlock.recipes.{name}")
-    ] == []
+    assert [name for name in names if not exists(f"coordlock.{name}")] == []
 
 
 @pytest.mark.parametrize(

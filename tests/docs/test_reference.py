@@ -15,9 +15,9 @@ import pytest
 import coordlock
 from coordlock import errors
 from coordlock.backend import Backend
+from coordlock.backend.registry import backend_for_scheme, schemes
 from coordlock.cli.exits import Exit
 from coordlock.model.claim import Mode
-from coordlock.registry import backend_for_scheme, schemes
 from coordlock.settings import COMMON_OPTIONS, TLS_OPTIONS, Option
 from tests.docs.pages import PAGES, REPOSITORY, page, rows
 from tests.unit.test_api import FOR_APPLICATIONS, MODULES

@@ -13,7 +13,7 @@ from pydantic import AnyUrl, BaseModel, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 import coordlock
-from coordlock.config import configure
+from coordlock.backend.config import configure
 
 
 class LockSettings(BaseModel):

@@ -20,7 +20,7 @@ import gevent.monkey; gevent.monkey.patch_all()
 import sys; exec(sys.argv[2])
 import grpc, types
 from coordlock_etcd import EtcdBackend
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import ConfigurationError
 from coordlock.testing.backend_contract import Listener
 settings = configure(sys.argv[1])

@@ -7,24 +7,24 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from coordlock.access import Access
 from coordlock.backend import Delete, Expect, Operation
 from coordlock.errors import BackendUnavailable
+from coordlock.kernel.access import Access
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
 from coordlock.recipes import value
 from coordlock.recipes.membership import BasePresence
-from coordlock.recipes.observer import BaseObserver
-from coordlock.recipes.work.consumer import Search
-from coordlock.recipes.work.job import AsyncJob, Job
-from coordlock.recipes.work.producer import Parcel, Producer
-from coordlock.recipes.work.records import Claim, Tail
+from coordlock.recipes.shared.observer import BaseObserver
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, resolved, settled
 from coordlock.testing.faults.chains import ForkedChain
 from coordlock.testing.faults.items import DoneTwice
 from coordlock.testing.faults.observers import WentBack
 from coordlock.testing.faults.published import NotThere
+from coordlock.work.consumer import Search
+from coordlock.work.job import AsyncJob, Job
+from coordlock.work.producer import Parcel, Producer
+from coordlock.work.records import Claim, Tail
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.electing import Electing
 from tests.simulation.gathering import Gathering

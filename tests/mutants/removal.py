@@ -10,9 +10,9 @@ from typing import Any
 import coordlock.kernel.engine
 import coordlock.kernel.removal
 from coordlock.errors import BackendUnavailable
-from coordlock.grant import AsyncGrant, Grant
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
+from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise, resolved

@@ -26,8 +26,8 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
 )
-from coordlock.log import flush
 from coordlock.model.contender import Contender
+from coordlock.runtime.log import flush
 from tests.simulation.world import TTL, Network, Party, World
 
 __all__ = ["HONEST", "PARTIES", "BadDay", "BadDayForData", "delays", "indices", "search"]

@@ -10,9 +10,9 @@ from coordlock_memory import Fault
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from coordlock.grant import Grant, GrantState
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
+from coordlock.locks.grant import Grant, GrantState
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.runtime.deadline import Cancelled
 from tests.simulation.bad_day import HONEST, PARTIES, BadDay, delays, indices

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from coordlock.errors import ConversionDeadlock, ConversionTimeout, LockLost
-from coordlock.grant import Grant
+from coordlock.locks.grant import Grant
 from coordlock.model.claim import AnyClaim, Convertible, Mode, in_force
 from tests.simulation.bad_day import HONEST, indices
 from tests.simulation.contention import Contention, trusts

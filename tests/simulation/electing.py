@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from coordlock.errors import LockLost
-from coordlock.grant import Grant
+from coordlock.locks.grant import Grant
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.recipes.election import Candidate, Election
 from coordlock.recipes.term import Term

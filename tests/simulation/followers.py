@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from coordlock_memory import MemoryService
 
-from coordlock.recipes.observer import Observer
+from coordlock.recipes.shared.observer import Observer
 
 __all__ = ["Followers"]
 

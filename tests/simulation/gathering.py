@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, LockLost
-from coordlock.grant import GrantState
+from coordlock.locks.grant import GrantState
 from coordlock.model.contender import Snapshot
 from coordlock.recipes.attendance import next_attendance
 from coordlock.recipes.group import Group, GroupView, view_of

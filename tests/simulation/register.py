@@ -12,8 +12,8 @@ from coordlock_memory import VirtualTimers
 
 from coordlock.errors import BackendUnavailable, StaleToken
 from coordlock.fencing import FencingToken, MemoryFence
-from coordlock.grant import Grant
 from coordlock.kernel.acquisition import acquisition
+from coordlock.locks.grant import Grant
 from coordlock.model.claim import Claim, Mode
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps

@@ -13,7 +13,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from coordlock.backend import Operation, Put
 from coordlock.errors import BarrierTimeout, Evicted, SessionLost
 from coordlock.model.contender import Contender
-from coordlock.recipes import party as parties
+from coordlock.recipes.shared import party as parties
 from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices, search
 from tests.simulation.world import Call
 

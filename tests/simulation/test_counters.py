@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from coordlock.errors import BackendUnavailable
-from coordlock.recipes import record
-from coordlock.recipes.record import Record
+from coordlock.recipes.shared import record
+from coordlock.recipes.shared.record import Record
 from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices, search
 from tests.simulation.world import Call, Party
 

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordlock.errors import CoordlockError, DeadlockDetected
-from coordlock.grant import Grant
 from coordlock.kernel.acquisition import acquisition
+from coordlock.locks.grant import Grant
 from coordlock.model.admission import holders, obstacles
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot

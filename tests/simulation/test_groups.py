@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordlock.grant import GrantState
+from coordlock.locks.grant import GrantState
 from coordlock.recipes.group import Group, GroupView
 from coordlock.recipes.membership import Presence
-from coordlock.recipes.observer import Observer
+from coordlock.recipes.shared.observer import Observer
 from tests.simulation.world import TTL, World
 
 #: How long to wait for the outage, and how long it lasts; for members, and for the observer.

@@ -17,8 +17,8 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 from coordlock.backend import Operation, Put
 from coordlock.errors import BackendUnavailable, LockLost
-from coordlock.grant import Grant
 from coordlock.kernel.acquisition import acquisition
+from coordlock.locks.grant import Grant
 from coordlock.model.claim import Claim, Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import sleep

@@ -17,11 +17,11 @@ from hypothesis.stateful import rule
 from coordlock.backend import Delete, Operation, Put, Stored
 from coordlock.errors import BackendUnavailable, LockLost, WorkQueueEmpty
 from coordlock.model.contender import Contender
-from coordlock.recipes.work import consumer, job, lookout, producer
-from coordlock.recipes.work.job import Job
-from coordlock.recipes.work.layout import Attempt, ItemId, Layout, bucket_of
-from coordlock.recipes.work.queue import WorkQueue
-from coordlock.recipes.work.records import Claim, Item, attempts
+from coordlock.work import consumer, job, lookout, producer
+from coordlock.work.job import Job
+from coordlock.work.layout import Attempt, ItemId, Layout, bucket_of
+from coordlock.work.queue import WorkQueue
+from coordlock.work.records import Claim, Item, attempts
 from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices
 from tests.simulation.contention import trusts
 from tests.simulation.world import Call, Party

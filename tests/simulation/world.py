@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 
 from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualTimers
 
-from coordlock.grant import Grant, GrantState
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
+from coordlock.locks.grant import Grant, GrantState
 from coordlock.model.claim import AnyClaim, Claim, Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime.deadline import Deadline, DeadlineReached

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from coordlock_memory import MemoryBackend, MemoryService
 
-from coordlock.access import Access
 from coordlock.client import AsyncClient, Client
+from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.driver import run
 from coordlock.settings import Settings

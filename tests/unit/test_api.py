@@ -42,7 +42,7 @@ FOR_APPLICATIONS = (
 #: And those that backends and their tests build on.
 FOR_BACKENDS = (
     "coordlock.backend",
-    "coordlock.log",
+    "coordlock.runtime.log",
     "coordlock.model.claim",
     "coordlock.model.contender",
     "coordlock.runtime.promise",
@@ -58,7 +58,7 @@ FOR_BACKENDS = (
     "coordlock.testing.published_value_contract",
     "coordlock.testing.transaction_contract",
     "coordlock.testing.waiting",
-    "coordlock.transaction",
+    "coordlock.locks.transaction",
 )
 MODULES = [importlib.import_module(name) for name in (*FOR_APPLICATIONS, *FOR_BACKENDS)]
 PUBLIC = [

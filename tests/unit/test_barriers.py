@@ -10,7 +10,7 @@ from coordlock_memory import Fault
 
 from coordlock import BackendUnavailable, BarrierTimeout, Client
 from coordlock.backend import Listing, Stored
-from coordlock.recipes.trips import Trips
+from coordlock.recipes.shared.trips import Trips
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 

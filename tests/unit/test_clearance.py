@@ -7,11 +7,11 @@ from itertools import count
 
 import pytest
 
-from coordlock.clearance import cleared
 from coordlock.client import Client
+from coordlock.locks.clearance import cleared
+from coordlock.locks.queue_view import QueueMember
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
-from coordlock.queue_view import QueueMember
 from coordlock.runtime.promise import Promise
 from tests.unit.clients import Service, backend
 

@@ -23,9 +23,9 @@ from coordlock import (
     LockLost,
     Settings,
 )
-from coordlock.access import Access
 from coordlock.backend import SessionInfo, SessionListener
-from coordlock.client import _opening
+from coordlock.client.client import _opening
+from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, resolved

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock import ConfigurationError, Settings, registry
-from coordlock.backend import Backend
-from coordlock.config import configure
+from coordlock import ConfigurationError, Settings
+from coordlock.backend import Backend, registry
+from coordlock.backend.config import configure
 from coordlock.settings import COMMON_OPTIONS
 
 
@@ -35,7 +35,7 @@ def ported(monkeypatch: pytest.MonkeyPatch) -> None:
     def backend_for_scheme(scheme: str) -> type[Backend]:
         return Ported if scheme == "ported" else found(scheme)
 
-    monkeypatch.setattr("coordlock.config.backend_for_scheme", backend_for_scheme)
+    monkeypatch.setattr("coordlock.backend.config.backend_for_scheme", backend_for_scheme)
     for name in [name for name in os.environ if name.startswith("COORDLOCK")]:
         monkeypatch.delenv(name)
 

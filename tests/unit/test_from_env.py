@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordlock import ConfigurationError, from_env
-from coordlock.config import configure
+from coordlock.backend.config import configure
 
 
 def set_variables(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from coordlock_memory import Fault
 
 from coordlock import Client, Grant, GrantState, LockLost
-from coordlock.log import flush
+from coordlock.runtime.log import flush
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, Party, World
 from tests.unit.clients import Service, backend

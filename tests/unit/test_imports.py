@@ -14,14 +14,9 @@ import pytest
 import coordlock
 
 CORE = Path(coordlock.__file__).parent
-#: Of coordlock's packages: which top-level packages they may import beside the standard library.
+#: What rooms import beside the standard library, where that is not coordlock alone.
 ALLOWED = {
-    "": {"coordlock"},
-    "backend": {"coordlock"},
-    "runtime": {"coordlock"},
-    "model": {"coordlock"},
     "kernel": {"coordlock", "tenacity"},
-    "recipes": {"coordlock"},
     "cli": {"coordlock", "argcomplete", "rich"},
     "fencing": {"coordlock", "sqlalchemy", "redis"},
     # Test suites for users, who have pytest then.
@@ -52,47 +47,12 @@ def sources() -> Iterator[tuple[str, Path]]:
 
 #: What `import coordlock` loads of coordlock, and nothing else that Python has not loaded itself.
 IMPORTED = {"coordlock", "coordlock.runtime", "coordlock.runtime.lazily"}
-#: What acquiring and releasing a lock from threads loads, beside its backend.
-USED = IMPORTED | {
-    f"coordlock.{name}"
-    for name in (
-        *(
-            "access",
-            "awaiting_lock",
-            "backend",
-            "backend.capabilities",
-            "backend.contract",
-            "base_lock",
-            "blocking_lock",
-            "bodies",
-            "client",
-        ),
-        *("config", "errors", "grant", "kernel", "kernel.acquisition", "kernel.departures"),
-        *("kernel.engine", "kernel.entry_ids", "kernel.listeners", "kernel.recovery"),
-        *("kernel.refusals", "kernel.removal", "kernel.report", "kernel.retry", "kernel.session"),
-        "kernel.sessions",
-        *("kernel.ticket", "lock", "log", "model", "model.admission", "model.claim"),
-        *("model.contender", "model.names", "options", "recipe_makers", "registry"),
-        *("runtime.caller", "runtime.cancellation", "runtime.clock", "runtime.deadline"),
-        "runtime.driver",
-        *("runtime.loop_calls", "runtime.methods", "runtime.promise", "runtime.resident"),
-        *("runtime.statement", "runtime.worker", "settings", "sources"),
-    )
-}
-#: What `coordlock run` loads, beside its backend.
-RUN = USED | {
-    f"coordlock.cli{name}"
-    for name in (
-        *("", ".app", ".child", ".completion", ".connection", ".exits", ".guard", ".lock_request"),
-        ".parser",
-        *(".options", ".run", ".signals", ".supervision", ".terminal", ".text"),
-    )
-}
-#: And what of coordlock these backends load.
-OF_BACKENDS = {
-    "local": {"coordlock.runtime.shared_file"},
-    "etcd": {f"coordlock.backend.{name}" for name in ("data", "entries", "observation", "values")},
-}
+#: How many modules of coordlock's a program loads at most, its backend's not counted: each makes
+#: every start slower.
+FOR_A_LOCK = 60
+FOR_RUN = 76
+#: Rooms that a plain lock never enters.
+NOT_FOR_A_LOCK = ("fencing", "recipes", "testing", "work")
 #: Slow to import, and not needed for a lock on this machine.
 SLOW = {
     *("click", "logging", "pathlib"),
@@ -122,6 +82,11 @@ def ours(modules: set[str]) -> set[str]:
     return {name for name in modules if name.partition(".")[0] == "coordlock"}
 
 
+def check_budget(loaded: set[str], most: int) -> None:
+    assert len(ours(loaded)) <= most
+    assert not [name for name in ours(loaded) if name.startswith(NOT_FOR_A_LOCK, len("coordlock."))]
+
+
 def loaded_by(statement: str) -> set[str]:
     """The top-level packages in a fresh interpreter after ``statement``."""
     return {name.partition(".")[0] for name in modules_after(statement)}
@@ -140,8 +105,8 @@ def test_taking_a_lock_imports_what_that_needs(tmp_path: Path) -> None:
         "with coordlock.connect(sys.argv[1]) as client, client.lock('x'): pass",
         f"local://{tmp_path}",
     )
-    assert ours(loaded) == USED | OF_BACKENDS["local"]
     assert loaded & SLOW == set()
+    check_budget(loaded, FOR_A_LOCK)
 
 
 @pytest.mark.parametrize("scheme", ["local", pytest.param("etcd", marks=pytest.mark.etcd)])
@@ -155,7 +120,7 @@ def test_the_command_run_imports_what_that_needs(
     loaded = modules_after(
         "from coordlock.cli import main; main()", "run", "x", "--url", url, "--", "true"
     )
-    assert ours(loaded) == RUN | OF_BACKENDS[scheme]
+    check_budget(loaded, FOR_RUN)
     assert {name for name in loaded if name.startswith("coordlock_") and "." not in name} == {
         f"coordlock_{scheme}"
     }
@@ -164,18 +129,11 @@ def test_the_command_run_imports_what_that_needs(
     assert not loaded & slow
 
 
-@pytest.mark.parametrize("area", ALLOWED)
-def test_the_core_imports_no_backend_and_only_what_it_may(area: str) -> None:
-    files = [file for where, file in sources() if where == area]
-    assert files or area != ""
-    for file in files:
+def test_the_core_imports_no_backend_and_only_what_it_may() -> None:
+    for area, file in sources():
         foreign = set(imported_packages(file.read_text("utf-8"))) - set(sys.stdlib_module_names)
-        assert foreign <= ALLOWED[area], file
+        assert foreign <= ALLOWED.get(area, {"coordlock"}), file
         assert not [name for name in foreign if name.startswith("coordlock_")]
-
-
-def test_every_part_of_the_core_is_covered_by_these_rules() -> None:
-    assert {where for where, _ in sources()} <= set(ALLOWED)
 
 
 def test_decisions_are_apart_from_time_and_io() -> None:

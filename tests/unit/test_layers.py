@@ -1,4 +1,4 @@
-"""Imports go one way: each module of the core stands in a layer, and imports from none above."""
+"""Imports go one way: the library is made of rooms, and each imports only from those below it."""
 
 from __future__ import annotations
 
@@ -18,42 +18,19 @@ CORE: Final = Path(coordlock.__file__).parent
 BACKENDS: Final = CORE.parent / "backends"
 TESTBED: Final = CORE.parent / "testbed"
 
-#: The layers of the core, the lowest first: packages, and modules beside them. A new one is added
-#: where it belongs.
-LAYERS: Final = {
-    "errors": {"errors"},
-    "runtime": {"log", "runtime"},
-    "model": {"model"},
-    "contract": {"backend", "config", "options", "registry", "settings", "sources"},
-    "kernel": {"kernel"},
-    "api": {
-        "access",
-        "awaiting_lock",
-        "base_lock",
-        "blocking_lock",
-        "bodies",
-        "clearance",
-        "client",
-        "grant",
-        "held",
-        "lock",
-        "loss_signal",
-        "queue_view",
-        "recipe_makers",
-        "recipes",
-        "sequencer",
-        "signals",
-        "transaction",
-    },
-}
-#: Beside the layers: which of them, and which other modules, the packages of the core import.
+#: The rooms of the library, the lowest first: each imports only from those before it.
+ROOMS: Final = (
+    *("errors", "runtime", "settings", "model", "backend", "kernel", "locks", "recipes", "work"),
+    "client",
+)
+#: What stands beside them: which rooms each imports, besides itself.
 BESIDE: Final = {
     "fencing": {"errors", "runtime", "model"},
-    "cli": {"errors", "runtime", "model", "contract", "api", "fencing"},
-    "testing": {"errors", "runtime", "model", "contract", "api", "fencing"},
+    "cli": {*ROOMS, "fencing"},
+    "testing": {*ROOMS, "fencing"},
 }
 #: What backends import.
-BELOW: Final = {"errors", "runtime", "model", "contract"}
+BELOW: Final = {"errors", "runtime", "settings", "model", "backend"}
 #: Packages of backends with one door, which is the package itself, and what these import of their
 #: backend.
 DOORS: Final = {
@@ -62,7 +39,7 @@ DOORS: Final = {
     },
 }
 #: What the testbed imports: no kernel, and no command line.
-OF_THE_CORE: Final = {"errors", "runtime", "model", "contract", "api", "fencing", "testing"}
+OF_THE_CORE: Final = {*ROOMS, "fencing", "testing"} - {"kernel"}
 #: And of the backends: what is stored in a service and how, and which news a client trusts.
 OF_BACKENDS: Final = {
     "coordlock_etcd",
@@ -99,14 +76,6 @@ def imports(file: Path, known: Mapping[str, Path]) -> Iterator[str]:
 
 
 MODULES: Final = modules(CORE)
-ALLOWED_ABOVE: Final = {
-    layer: set(list(LAYERS)[: number + 1]) for number, layer in enumerate(LAYERS)
-}
-
-
-def layer(name: str) -> str | None:
-    """The layer of a module of the core."""
-    return next((layer for layer, members in LAYERS.items() if name in members), None)
 
 
 def below(name: str) -> list[str]:
@@ -115,26 +84,23 @@ def below(name: str) -> list[str]:
 
 
 def is_allowed(imported: str, allowed: set[str]) -> bool:
-    """Whether ``imported`` is of an allowed layer or package, or an allowed module."""
-    if imported == "coordlock":  # its names are those of the API
-        return "api" in allowed
-    first = imported.split(".")[1]
-    return layer(first) in allowed or first in allowed
+    """Whether ``imported`` is in one of the ``allowed`` rooms."""
+    if imported == "coordlock":  # its names are those of the client, and of what it makes
+        return "client" in allowed
+    return imported.split(".")[1] in allowed
 
 
-def test_every_module_of_the_core_has_one_place() -> None:
-    named = [name for members in (*LAYERS.values(), BESIDE) for name in members]
+def test_every_module_has_a_room() -> None:
     known = {name.split(".")[1] for name in MODULES if "." in name}
-    assert sorted(named) == sorted(known - {"__main__"})  # which is the command line
+    assert {*ROOMS, *BESIDE} == known - {"__main__"}  # which is the command line
 
 
-@pytest.mark.parametrize("name", sorted(name for members in LAYERS.values() for name in members))
-def test_what_stands_in_a_layer_imports_from_none_above_it(name: str) -> None:
-    own = layer(name)
-    assert own
-    for module in below(name):
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_from_those_below_it(room: str) -> None:
+    allowed = set(ROOMS[: ROOMS.index(room) + 1])
+    for module in below(room):
         for imported in imports(MODULES[module], MODULES):
-            assert is_allowed(imported, ALLOWED_ABOVE[own]), f"{module} ({own}) imports {imported}"
+            assert is_allowed(imported, allowed), f"{module} imports {imported}"
 
 
 @pytest.mark.parametrize("package", BESIDE)

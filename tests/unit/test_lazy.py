@@ -22,9 +22,9 @@ from coordlock import (
     ForkedClient,
     GrantState,
     Mode,
-    log,
 )
-from coordlock.access import LazyAccess
+from coordlock.kernel.access import LazyAccess
+from coordlock.runtime import log
 from tests.unit.clients import Service
 
 pytestmark = [

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from coordlock import AsyncClient, AsyncGrant, Client, Grant, Lock, LockLost, log
+from coordlock import AsyncClient, AsyncGrant, Client, Grant, Lock, LockLost
+from coordlock.runtime import log
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service
 

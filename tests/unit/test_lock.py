@@ -20,7 +20,7 @@ from coordlock import (
     Permit,
     Settings,
 )
-from coordlock.access import Access
+from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from coordlock.log import Log, flush
+from coordlock.runtime.log import Log, flush
 
 BOUND = 30.0
 
@@ -111,18 +111,23 @@ def printed(code: str) -> str:
 
 
 def test_what_was_logged_last_is_written_before_the_interpreter_exits() -> None:
-    assert run("from coordlock.log import Log\nLog('coordlock').warning('goodbye')") == "goodbye\n"
+    assert (
+        run("from coordlock.runtime.log import Log\nLog('coordlock').warning('goodbye')")
+        == "goodbye\n"
+    )
 
 
 def test_a_line_of_a_program_that_configures_no_log_names_the_library() -> None:
-    code = "from coordlock.log import Log\nLog('coordlock').warning('a session is in doubt')"
+    code = (
+        "from coordlock.runtime.log import Log\nLog('coordlock').warning('a session is in doubt')"
+    )
     assert printed(code) == "coordlock: a session is in doubt\n"
 
 
 def test_what_is_logged_at_the_exit_is_written_too() -> None:
     code = """
 import atexit
-from coordlock.log import Log
+from coordlock.runtime.log import Log
 Log("coordlock").warning("hello")
 atexit.register(Log("coordlock").warning, "goodbye")
 """
@@ -132,7 +137,7 @@ atexit.register(Log("coordlock").warning, "goodbye")
 def test_a_forked_child_logs_its_own_and_nothing_of_its_parents() -> None:
     code = """
 import logging, os, sys, threading, time
-from coordlock.log import Log, flush
+from coordlock.runtime.log import Log, flush
 
 stands_still, goes_on = threading.Event(), threading.Event()
 
@@ -165,7 +170,7 @@ goes_on.set()
 def test_children_that_multiprocessing_forks_write_what_they_logged() -> None:
     code = """
 import multiprocessing
-from coordlock.log import Log
+from coordlock.runtime.log import Log
 
 def work(number):
     Log("coordlock").warning("%d", number)
@@ -198,7 +203,7 @@ def test_filters_see_the_context_of_whoever_logs(log: Log, handler: Records) -> 
 def test_a_finalizer_may_log_while_the_interpreter_exits() -> None:
     code = """
 import builtins, threading, time
-from coordlock.log import Log
+from coordlock.runtime.log import Log
 
 log = Log("coordlock")
 

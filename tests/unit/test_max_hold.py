@@ -8,8 +8,9 @@ import math
 import pytest
 
 import coordlock
-from coordlock import GrantState, Lock, LockLost, Mode, log
+from coordlock import GrantState, Lock, LockLost, Mode
 from coordlock.kernel.engine import _NOTICE as NOTICE
+from coordlock.runtime import log
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, World
 from tests.unit.clients import Service

@@ -4,10 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from coordlock.config import _PLACE as PLACE
-from coordlock.options import Options
-from coordlock.registry import backend_for_scheme
+from coordlock.backend.config import _PLACE as PLACE
+from coordlock.backend.registry import backend_for_scheme
 from coordlock.settings import COMMON_OPTIONS
+from coordlock.settings.keywords import Options
 
 SNIPPET = """
 from datetime import timedelta

@@ -9,7 +9,7 @@ import pytest
 from coordlock_memory import MemoryBackend
 
 from coordlock import ConfigurationError, MissingExtra
-from coordlock.registry import _OWN, backend_for_client, backend_for_scheme, schemes
+from coordlock.backend.registry import _OWN, backend_for_client, backend_for_scheme, schemes
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 Install = Callable[..., None]

@@ -17,7 +17,6 @@ from coordlock.settings import (
     COMMON_OPTIONS,
     TLS_OPTIONS,
     Option,
-    Parser,
     boolean,
     choice,
     duration,
@@ -25,6 +24,7 @@ from coordlock.settings import (
     optional,
     text,
 )
+from coordlock.settings.settings import Parser
 
 anything = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.binary()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from coordlock import ConfigurationError
-from coordlock.sources import _user_files, find
+from coordlock.settings.sources import _user_files, find
 
 
 @dataclass

@@ -35,11 +35,11 @@ from coordlock import (
 )
 from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.errors import Evicted, InvalidKey
+from coordlock.locks.transaction import check_key
 from coordlock.model.contender import Contender, Entry
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
-from coordlock.transaction import check_key
 from tests.simulation.world import TTL, Call, Party, World
 from tests.unit.clients import Service, backend
 
@@ -363,7 +363,7 @@ def test_a_backend_without_data_says_so_before_anything_else(
     class OfAnother:
         """What the backend does not have."""
 
-    monkeypatch.setattr("coordlock.grant.data", SimpleNamespace(Transactions=OfAnother))
+    monkeypatch.setattr("coordlock.locks.grant.data", SimpleNamespace(Transactions=OfAnother))
     with coordlock.connect("memory://nodata") as client:
         grant = client.lock("q").acquire()
         grant.release()

@@ -12,7 +12,7 @@ import pytest
 
 import coordlock
 from coordlock import AcquireTimeout, Mode, Settings
-from coordlock.log import flush
+from coordlock.runtime.log import flush
 
 URL = "memory://waiting-on-oneself"
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import grpc
 
-from coordlock.log import Log
+from coordlock.runtime.log import Log
 from coordlock_etcd.transport.endpoints import Endpoint, Endpoints
 from coordlock_etcd.transport.lookout import Lookout
 from coordlock_etcd.transport.shutdown import can_start_threads

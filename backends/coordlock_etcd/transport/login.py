@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from coordlock.errors import BackendUnavailable
-from coordlock.log import Log
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import SERVICE

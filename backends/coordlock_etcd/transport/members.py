@@ -20,8 +20,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from coordlock.errors import BackendUnavailable, CoordlockError
-from coordlock.log import Log
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.transport.endpoints import Endpoint, Endpoints

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import connected
 from coordlock.cli.demo import split_brain
 from coordlock.cli.demo.crew import Crew, Event, Stuck
@@ -21,7 +22,6 @@ from coordlock.cli.options import service_options, settings_of
 from coordlock.cli.parser import Group, Parser, whole
 from coordlock.cli.text import coloured, echo
 from coordlock.client import Client
-from coordlock.registry import backend_for_scheme
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["demo", "parser"]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import connected
 from coordlock.cli.demo.columns import Columns
 from coordlock.cli.demo.crew import Crew, Event, Stuck
@@ -20,7 +21,6 @@ from coordlock.cli.options import as_json as as_json_option
 from coordlock.cli.options import service_options, settings_of
 from coordlock.cli.parser import Parser
 from coordlock.client import Client
-from coordlock.registry import backend_for_scheme
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["parser", "split_brain"]

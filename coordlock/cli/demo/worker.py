@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from coordlock.backend.config import configure
 from coordlock.cli.demo.ledger import Ledger
 from coordlock.client import Client, connect
-from coordlock.config import configure
 from coordlock.errors import CoordlockError, StaleToken
 from coordlock.fencing.files import FileFence
-from coordlock.grant import Grant, GrantState
+from coordlock.locks.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["Task", "main"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from coordlock.locks.multi_lock import AsyncMultiLock, MultiLock
 from coordlock.model.claim import Mode
-from coordlock.recipes.multi_lock import AsyncMultiLock, MultiLock
 from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker
 from testbed.clients.workloads.workload import Workload

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.client import Client
-from coordlock.grant import GrantState
+from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode, Permit
 from coordlock.runtime.promise import Promise
 from coordlock.testing.connection import Connection

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy

@@ -16,10 +16,10 @@ from coordlock_etcd.rpc import AUTHENTICATE
 
 from coordlock import connect
 from coordlock.backend import Listing, Put, View
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
-from coordlock.log import flush
 from coordlock.model.claim import Mode, Permit
+from coordlock.runtime.log import flush
 from coordlock.testing.backend_contract import BOUND, Listener, Party
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy

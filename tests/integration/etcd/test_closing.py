@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.proxy import FaultProxy

@@ -13,7 +13,7 @@ import pytest
 from coordlock_etcd import EtcdBackend
 from coordlock_etcd.transport import members
 
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable
 from coordlock.testing.backend_contract import BOUND, Listener, Party
 from coordlock.testing.connection import Connection

@@ -14,7 +14,7 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.rpc import TXN
 
 import coordlock
-from coordlock.log import flush
+from coordlock.runtime.log import flush
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import EtcdCluster, EtcdServer
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry

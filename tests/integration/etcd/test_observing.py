@@ -15,10 +15,10 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.places import Place
 
 from coordlock.backend import Delete, Expect, Listing, Observation, Put
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import TooLarge, VersionMismatch
-from coordlock.log import flush
 from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.log import flush
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts

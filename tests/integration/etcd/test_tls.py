@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable
 from coordlock.testing.backend_contract import BOUND, Listener
 from testbed.servers.certificates import Certificates

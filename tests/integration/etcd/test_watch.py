@@ -15,8 +15,8 @@ from coordlock_etcd.transport.call import settle
 from coordlock_etcd.watcher import Watcher
 
 from coordlock.errors import BackendUnavailable
-from coordlock.log import flush
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.connection import Connection

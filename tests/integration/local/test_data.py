@@ -24,7 +24,7 @@ from coordlock_local import data as data_file
 import coordlock
 from coordlock import BackendError, BackendUnavailable, LockLost
 from coordlock.backend import Put
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.testing.waiting import eventually
 
 BOUND = 60.0

@@ -17,8 +17,8 @@ import pytest
 
 import coordlock
 from coordlock import WorkQueueStats
-from coordlock.recipes.work.layout import Layout
 from coordlock.testing.waiting import eventually
+from coordlock.work.layout import Layout
 from tests.integration.work import worker
 from tests.integration.work.history import History
 

@@ -13,7 +13,7 @@ import pytest
 from coordlock_zookeeper import ZookeeperBackend, nodes
 
 from coordlock.backend import SessionInfo
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Claim, Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot

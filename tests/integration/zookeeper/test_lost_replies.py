@@ -11,8 +11,8 @@ from coordlock_zookeeper.nodes import STYLES
 
 import coordlock
 from coordlock.errors import BackendUnavailable, SessionLost
-from coordlock.log import flush
 from coordlock.model.contender import Entry
+from coordlock.runtime.log import flush
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually

@@ -14,10 +14,10 @@ from kazoo.protocol.serialization import Create
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from coordlock.backend import Delete, Expect, Listing, Observation, Put, Stored
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, VersionMismatch
-from coordlock.log import flush
 from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.log import flush
 from coordlock.testing.connection import Connection
 from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy

@@ -12,8 +12,8 @@ import pytest
 from kazoo.security import make_acl, make_digest_acl
 
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, ConfigurationError
-from coordlock.log import flush
 from coordlock.model.claim import Mode
+from coordlock.runtime.log import flush
 from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
 from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer

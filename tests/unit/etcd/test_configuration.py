@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import ConfigurationError
 from testbed.servers.certificates import Certificates
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordlock.grant import Grant
+from coordlock.locks.grant import Grant
 from tests.simulation.world import Party
 
 __all__ = ["delay", "release"]

@@ -9,7 +9,7 @@ from coordlock.errors import (
     BackendUnavailable,
     QueueMismatch,
 )
-from coordlock.grant import GrantState
+from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Claim, Mode, Permit
 from tests.simulation.polling import TwoSteps
 from tests.simulation.world import Party, World

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from coordlock_memory import Fault
 
-from coordlock import log
 from coordlock.errors import (
     AcquireTimeout,
     ClientClosed,
@@ -17,11 +16,12 @@ from coordlock.errors import (
     ForkedClient,
     SessionLost,
 )
-from coordlock.grant import GrantState
 from coordlock.kernel.engine import _NOTICE as NOTICE
 from coordlock.kernel.ticket import Stage
+from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
+from coordlock.runtime import log
 from coordlock.runtime.promise import resolved
 from tests.simulation.world import TTL, Party, World
 from tests.unit.kernel.parties import delay, release

@@ -8,8 +8,8 @@ import pytest
 from coordlock_memory import MemoryBackend
 
 from coordlock.errors import BackendError
-from coordlock.grant import Grant
 from coordlock.kernel.acquisition import acquisition
+from coordlock.locks.grant import Grant
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.runtime.promise import Promise, failed
 from tests.simulation.world import Party, World

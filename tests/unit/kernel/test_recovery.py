@@ -5,7 +5,7 @@ from coordlock_memory import VirtualTime, VirtualTimers
 
 from coordlock.errors import BackendError, ClientClosed
 from coordlock.kernel.recovery import Recovery
-from coordlock.log import flush
+from coordlock.runtime.log import flush
 
 
 @pytest.fixture

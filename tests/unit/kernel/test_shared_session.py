@@ -11,9 +11,9 @@ import pytest
 from coordlock_memory import Fault, MemoryBackend, MemoryService
 
 from coordlock import Client, ClientClosed, Settings
-from coordlock.access import Access
 from coordlock.backend import SessionInfo, SessionListener
 from coordlock.errors import BackendUnavailable
+from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Entry, Snapshot
 from coordlock.runtime.driver import run

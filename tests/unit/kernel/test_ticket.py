@@ -15,8 +15,8 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
 )
-from coordlock.grant import GrantState
 from coordlock.kernel.ticket import Ticket
+from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.promise import failed

@@ -10,16 +10,16 @@ from dataclasses import replace
 import pytest
 from coordlock_memory import Fault, MemoryBackend, MemoryService
 
-from coordlock import log
 from coordlock.errors import CoordlockError, DeadlockDetected, SessionLost, TooLarge
-from coordlock.grant import Grant
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.conversion import Conversions
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.watchdog import WAITS
+from coordlock.locks.grant import Grant
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.waits import Wait
+from coordlock.runtime import log
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.promise import Promise, failed
 from tests.simulation.world import TTL, Call, Party, World

@@ -18,7 +18,7 @@ from coordlock_local import LocalBackend, directory
 from coordlock_local.directory import Directory, default_root
 
 import coordlock
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import ConfigurationError
 
 

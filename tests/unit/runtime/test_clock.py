@@ -9,8 +9,8 @@ import pytest
 from coordlock_memory import VirtualTime, VirtualTimers
 
 from coordlock import ClientClosed
-from coordlock.log import flush
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers, sleep, within
+from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, resolved
 from coordlock.testing.waiting import eventually
 

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from coordlock import AcquireTimeout
 from coordlock.errors import BackendUnavailable
-from coordlock.log import flush
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps, run, run_async, run_in_background
+from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend

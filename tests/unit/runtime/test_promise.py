@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coordlock.log import flush
 from coordlock.runtime.driver import completion
+from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, copied, failed, resolved, settled
 
 

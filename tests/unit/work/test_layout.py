@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock.recipes.work.layout import (
+from coordlock.work.layout import (
     Attempt,
     ItemId,
     Layout,

@@ -13,10 +13,10 @@ import coordlock
 from coordlock import LockLost, WorkQueueStats
 from coordlock.backend import Operation, Put
 from coordlock.model.contender import Contender
-from coordlock.recipes.work.consumer import Known, Search
-from coordlock.recipes.work.desk import Desk
 from coordlock.runtime.driver import run
 from coordlock.testing.waiting import eventually
+from coordlock.work.consumer import Known, Search
+from coordlock.work.desk import Desk
 
 BOUND = 30.0
 

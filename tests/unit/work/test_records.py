@@ -4,8 +4,8 @@ import pytest
 
 from coordlock.backend import Listing, Stored
 from coordlock.errors import BackendError, QueueMismatch
-from coordlock.recipes.work.layout import Attempt, ItemId, Layout
-from coordlock.recipes.work.records import (
+from coordlock.work.layout import Attempt, ItemId, Layout
+from coordlock.work.records import (
     Again,
     Claim,
     Dead,

@@ -6,7 +6,7 @@ import pytest
 from coordlock_zookeeper import ZookeeperBackend
 from coordlock_zookeeper.access import Access
 
-from coordlock.config import configure
+from coordlock.backend.config import configure
 from coordlock.errors import ConfigurationError
 
 

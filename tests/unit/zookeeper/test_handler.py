@@ -25,7 +25,7 @@ from coordlock_zookeeper.own_client import OwnClient
 from kazoo.protocol.serialization import Create2
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from coordlock.log import flush
+from coordlock.runtime.log import flush
 from coordlock.testing.waiting import eventually
 from tests.unit.signals import interrupted
 

@@ -1,0 +1,329 @@
+"""How a URL, a mapping or what `coordlock.settings.sources` finds becomes `Settings`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Protocol
+from urllib.parse import parse_qsl, unquote
+
+from coordlock.backend import Backend
+from coordlock.backend.registry import backend_for_scheme
+from coordlock.errors import ConfigurationError
+from coordlock.settings import COMMON_OPTIONS, REACH_OPTION, REACHES, Reach, Settings
+from coordlock.settings.sources import DEFAULT_ORIGIN, find, read_secret, variable
+
+__all__ = ["NOT_CONFIGURED", "Target", "configure", "from_env", "warn_unless_chosen"]
+
+#: What is told of a configuration whose origin is the default.
+NOT_CONFIGURED: Final = (
+    "no configuration was found, so locks cover this machine only: "
+    "set COORDLOCK_URL to a service, or to local:// if that is meant"
+)
+
+
+class _PydanticModel(Protocol):
+    def model_dump(self) -> dict[str, Any]: ...
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+#: What `connect` takes.
+Target = str | Mapping[str, Any] | Settings | _PydanticModel | _Dataclass | None
+
+#: The keys of a mapping that have a part of the URL of their own.
+_IN_URL: Final = ("url", "backend", "hosts", "root", "username", "password")
+#: The keys of a mapping beside the options.
+_PLACE: Final = (*_IN_URL, "password_file")
+#: Of these, the ones that name the backend.
+_CHOICE: Final = ("url", "backend")
+#: For each reach that can be required, a service that has it.
+_EXAMPLES: Final[dict[Reach, str]] = {
+    "machine": "local://",
+    "cluster": "etcd://host1:2379,host2:2379",
+}
+
+
+def configure(target: Target = None, options: Mapping[str, object] | None = None) -> Settings:
+    """The settings for a URL, a mapping or what `find` finds, with ``options`` over them.
+
+    Raises `ConfigurationError` that names the offending part and what is accepted, also for a
+    backend that reaches less far than the settings, or ``COORDLOCK_REACH``, ask for.
+    """
+    if not isinstance(target, Settings):
+        settings = _settings(target, dict(options or {}))
+    elif options:
+        raise ConfigurationError("Settings take no further options: use dataclasses.replace")
+    else:
+        settings = target
+    _check_reach(settings)
+    return settings
+
+
+def from_env(prefix: str) -> Settings:
+    """The settings that an application's own variables give, such as ``MYAPP_LOCK_URL``.
+
+    ``prefix`` and the name of an option in capitals make a variable: for ``MYAPP_LOCK_`` also
+    ``MYAPP_LOCK_TTL`` and ``MYAPP_LOCK_PASSWORD_FILE``. Raises `ConfigurationError` for a variable
+    with the prefix that is no option, is empty or cannot be used, and where none names a backend.
+    """
+    given_prefix: object = prefix
+    if not isinstance(given_prefix, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", prefix):
+        raise ConfigurationError("prefix must be the beginning of variables, such as MYAPP_LOCK_")
+    if prefix.startswith("COORDLOCK_") or "COORDLOCK_".startswith(prefix):
+        raise ConfigurationError(
+            f"prefix {prefix!r} takes in the variables of coordlock itself: use one of your own"
+        )
+    names = sorted(name for name in os.environ if name.startswith(prefix))
+    given = {name: variable(name, os.environ) for name in names}
+    chosen = next((key for key in _CHOICE if prefix + key.upper() in given), None)
+    if chosen is None:
+        raise ConfigurationError(f"neither {prefix}URL nor {prefix}BACKEND is set")
+    choice = {key: given[name] for key in _CHOICE if (name := prefix + key.upper()) in given}
+    try:
+        scheme = choice.get("backend") or _parse_url(choice["url"])["backend"]
+        backend = backend_for_scheme(str(scheme))
+        secrets = [option.name for option in backend.options if option.secret]
+        keys = {*_PLACE, *(f"{name}_file" for name in secrets)}
+        keys |= {option.name for option in (*COMMON_OPTIONS, *backend.options)}
+        accepted = {prefix + key.upper(): key for key in keys}
+        for name in names:
+            if name not in accepted:
+                raise ConfigurationError(
+                    f"{name} is no option of {backend.scheme}://; "
+                    f"accepted are: {', '.join(sorted(accepted))}"
+                )
+        settings = _from_mapping({accepted[name]: value for name, value in given.items()})
+    except ConfigurationError as error:
+        if type(error) is not ConfigurationError:
+            raise
+        raise ConfigurationError(f"variables {prefix}*: {error.problem}") from None
+    return replace(settings, origin=prefix + chosen.upper())
+
+
+def warn_unless_chosen(settings: Settings, warn: Callable[[str], object]) -> None:
+    """Call ``warn`` with a text if nothing is configured and stderr is no terminal.
+
+    A cron job or a service that misses its configuration would look well, and lock one machine. A
+    person at a terminal has most likely configured nothing yet.
+    """
+    if settings.origin == DEFAULT_ORIGIN and not os.isatty(2):
+        warn(NOT_CONFIGURED)
+
+
+def _settings(target: object, given: dict[str, object]) -> Settings:
+    source, origin = find() if target is None else (target, "")
+    found: dict[str, Any] = {"url": source} if isinstance(source, str) else _table(source, origin)
+    given = {key: _plain(value) for key, value in given.items()}
+    # A password that is given here replaces one of there, whichever way each of them is written.
+    for one, other in (("password", "password_file"), ("password_file", "password")):
+        if one in given and other not in given:
+            found.pop(other, None)
+    try:
+        settings = _from_mapping(found | given)
+    except ConfigurationError as error:
+        if origin and type(error) is ConfigurationError and not _is_sound(found, given):
+            raise ConfigurationError(f"{origin}: {error.problem}") from None
+        raise
+    is_chosen = any(key in given for key in _CHOICE)
+    return replace(settings, origin="" if is_chosen else origin)
+
+
+def _check_reach(settings: Settings) -> None:
+    """Raise `ConfigurationError` for a backend that reaches less far than is asked for."""
+    wanted, by = settings.reach, "the option 'reach'"
+    if (value := variable("COORDLOCK_REACH", os.environ)) is not None:
+        try:
+            demanded: Reach = REACH_OPTION.read(value)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"COORDLOCK_REACH, as {error.problem}") from None
+        if REACHES.index(demanded) > REACHES.index(wanted):
+            wanted, by = demanded, "COORDLOCK_REACH"
+    if wanted == "process":
+        return
+    reach = backend_for_scheme(settings.scheme).capabilities.reach
+    if REACHES.index(reach) < REACHES.index(wanted):
+        origin = f"from {settings.origin}" if settings.origin else "as given"
+        if settings.origin == DEFAULT_ORIGIN:
+            origin = "the default, because no configuration was found"
+        raise ConfigurationError(
+            f"{by} requires locks that reach all of the {wanted}, and those of "
+            f"{settings.scheme}:// ({origin}) reach the {reach} only: "
+            f"configure another service, such as COORDLOCK_URL={_EXAMPLES[wanted]}"
+        )
+
+
+def _is_sound(found: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether what was found is right by itself, for the service that is ``given``, if any."""
+    service = {key: given[key] for key in _CHOICE if key in given}
+    try:
+        _from_mapping({**found, **service})
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _table(value: object, origin: str) -> dict[str, Any]:
+    """The keys and values of a mapping, a dataclass or a pydantic model, without those of None."""
+    kind = type(value)
+    found: dict[str, Any]
+    if isinstance(value, Mapping):
+        found = {str(key): given for key, given in value.items()}
+    elif is_dataclass(kind):
+        found = {one.name: getattr(value, one.name) for one in fields_of(kind)}
+    elif hasattr(kind, "model_fields") and hasattr(kind, "model_dump"):
+        # Not dumped: a dump has secrets and durations in whatever form the model asks for.
+        extra = getattr(value, "model_extra", None) or {}
+        found = {name: getattr(value, name) for name in kind.model_fields} | extra
+    else:
+        raise ConfigurationError(
+            f"{origin or 'target'}: a URL, a mapping, a dataclass or a pydantic model is needed, "
+            f"not {kind.__name__}"
+        )
+    return {key: _plain(given) for key, given in found.items() if given is not None}
+
+
+def _plain(value: object) -> object:
+    """``value`` as a parser takes it: what pydantic, pathlib and enum wrap is unwrapped."""
+    kind = type(value)
+    if hasattr(kind, "get_secret_value"):
+        return _plain(value.get_secret_value())  # type: ignore[attr-defined]  # pydantic's
+    if hasattr(kind, "unicode_string"):
+        return str(value)  # pydantic's URLs
+    if isinstance(value, Enum):
+        return value.value
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _from_mapping(fields: Mapping[str, Any]) -> Settings:
+    merged: dict[str, Any] = dict(_parse_url(fields["url"])) if "url" in fields else {}
+    merged.update((key, value) for key, value in fields.items() if key != "url")
+    scheme = merged.pop("backend", None)
+    if not isinstance(scheme, str) or not scheme:
+        given = ", ".join(sorted(fields)) or "nothing"
+        raise ConfigurationError(f"neither 'url' nor 'backend' is given, but {given}")
+    backend = backend_for_scheme(scheme)
+    for name in ("password", *(option.name for option in backend.options if option.secret)):
+        if (file := merged.pop(f"{name}_file", None)) is not None:
+            if merged.get(name) is not None:
+                raise ConfigurationError(f"both {name} and {name}_file are given: give one of them")
+            merged[name] = read_secret(f"{name}_file", file)
+    hosts, root = merged.pop("hosts", ()), merged.pop("root", None)
+    username, password = merged.pop("username", None), merged.pop("password", None)
+    for key, value in (("username", username), ("password", password)):
+        if value is not None and not isinstance(value, str):
+            raise ConfigurationError(f"{key} must be a text")
+    if password is not None and username is None:
+        raise ConfigurationError("a password is given, and no username")
+    common, own = _options(backend, merged)
+    return Settings(
+        scheme=scheme,
+        hosts=_hosts(hosts, backend.default_port),
+        root=_root(root, backend.default_root),
+        username=username,
+        password=password,
+        options=MappingProxyType(own),
+        **common,
+    )
+
+
+def _parse_url(url: object) -> dict[str, Any]:
+    # By hand, because urllib knows neither several hosts nor unknown schemes, and shows passwords.
+    example = "such as etcd://host1:2379,host2:2379/payments?ttl=15s"
+    if not isinstance(url, str) or "://" not in url:
+        raise ConfigurationError(f"a URL is needed, {example}")
+    scheme, _, rest = url.partition("://")
+    if "#" in rest:
+        raise ConfigurationError("the URL has a '#': write it as %23")
+    rest, _, query = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    found = {"backend": scheme.lower()} | _parse_authority(authority, behind=path + query)
+    if slash:
+        found["root"] = "/" + unquote(path)
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise ConfigurationError(f"the URL's options are not name=value pairs, {example}") from None
+    for name, value in pairs:
+        if name in found or name in _IN_URL:
+            raise ConfigurationError(f"option {name!r} is given twice, or has its own place")
+        found[name] = value
+    return found
+
+
+def _parse_authority(authority: str, behind: str) -> dict[str, Any]:
+    credentials, at, hosts = authority.rpartition("@")
+    if "@" in behind:
+        # Else a password with a slash in it would be shown as a host or a port that is none.
+        raise ConfigurationError(
+            "the URL has an '@' behind its host: write / as %2F, ? as %3F and @ as %40"
+        )
+    found: dict[str, Any] = {"hosts": [unquote(host) for host in hosts.split(",")]} if hosts else {}
+    if at:
+        username, colon, password = credentials.partition(":")
+        found["username"] = unquote(username)
+        if colon:
+            found["password"] = unquote(password)
+    return found
+
+
+def _hosts(value: object, port: int) -> tuple[str, ...]:
+    hosts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(hosts, list | tuple):
+        raise ConfigurationError("hosts must be a list of host:port")
+    return tuple(_host(host, port) for host in hosts)
+
+
+def _host(value: object, port: int) -> str:
+    host = value.strip() if isinstance(value, str) else ""
+    if "@" in host:
+        raise ConfigurationError("credentials are in a host: give username and password apart")
+    name, colon, number = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+    if not colon:
+        name, number = host, str(port)
+    bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    if not bare or (":" in bare and bare == name) or set(bare) & set("[]/ \t\0"):
+        raise ConfigurationError("a host is not host, host:port or [IPv6 address]:port")
+    # What stands for the port is not shown: in a URL without a host it is a password.
+    if not port:
+        if colon:
+            raise ConfigurationError(f"host {name!r}: this backend's hosts have no port")
+        return name
+    if not (re.fullmatch(r"[1-9]\d{0,4}", number, re.ASCII) and int(number) < 65536):
+        raise ConfigurationError(f"host {name!r}: the port must be a number from 1 to 65535")
+    return f"{name}:{int(number)}"
+
+
+def _root(value: object, default: str) -> str:
+    if value is None:
+        return default
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
+        raise ConfigurationError(f"root must be a path that starts with a slash, not {value!r}")
+    parts = [part for part in value.split("/") if part]
+    if any(part in (".", "..") for part in parts):
+        raise ConfigurationError(f"root must not contain '.' or '..', as {value!r} does")
+    return "/" + "/".join(parts)
+
+
+def _options(
+    backend: type[Backend], given: Mapping[str, object]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    known = {option.name: option for option in (*COMMON_OPTIONS, *backend.options)}
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(
+                f"{backend.scheme}:// has no option {name!r}; it has: {', '.join(sorted(known))}"
+            )
+    values = {
+        name: option.read(given[name]) if name in given else option.default
+        for name, option in known.items()
+    }
+    common = {option.name: values.pop(option.name) for option in COMMON_OPTIONS}
+    return common, values

@@ -1,0 +1,103 @@
+"""What the service keeps under names, whether anybody uses them now or not.
+
+Contenders leave with their sessions, and the service forgets them. What is here stays: the records
+of counters, latches, gates and barriers, and work queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from coordlock.backend import Listing, Stored, data
+from coordlock.errors import InvalidName
+from coordlock.kernel.engine import Engine
+from coordlock.model.names import check_name, escape, unescape
+from coordlock.recipes import barrier, counter, gate, latch
+from coordlock.recipes.shared.record import value_of
+from coordlock.recipes.shared.trips import Trips
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import all_of
+from coordlock.work import layout
+
+__all__ = ["Kept", "Kind", "kept"]
+
+Kind = Literal["barrier", "counter", "gate", "latch", "work queue"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the service keeps under a name.
+
+    Attributes:
+        name: as the client makes it.
+        kind: ``"barrier"``, which double barriers are, too, ``"counter"``, ``"gate"``, ``"latch"``
+            or ``"work queue"``.
+        state: of a barrier how many ``trips`` there were, of a counter its ``number``, of a gate
+            whether it is ``open``, of a latch how many are ``left`` of its ``count``. Of a work
+            queue nothing: `WorkQueue.stats` tells. None where another program has written.
+    """
+
+    name: str
+    kind: Kind
+    state: Mapping[str, Any] | None
+
+
+def _barrier(stored: Stored) -> Mapping[str, Any]:
+    return {"trips": Trips.decode(stored).generation}
+
+
+def _counter(stored: Stored) -> Mapping[str, Any]:
+    return {"number": int(value_of(stored))}
+
+
+def _gate(stored: Stored) -> Mapping[str, Any]:
+    return {"open": not value_of(stored)}
+
+
+def _latch(stored: Stored) -> Mapping[str, Any]:
+    count, left = value_of(stored)
+    return {"left": int(left), "count": int(count)}
+
+
+def _work_queue(stored: Stored) -> Mapping[str, Any]:
+    return {}
+
+
+#: Where each kind is kept, and what tells the state.
+_KINDS: Final[Mapping[Kind, tuple[str, Callable[[Stored], Mapping[str, Any]]]]] = {
+    "barrier": (barrier.FOLDER, _barrier),
+    "counter": (counter.FOLDER, _counter),
+    "gate": (gate.FOLDER, _gate),
+    "latch": (latch.FOLDER, _latch),
+    "work queue": (layout.FOLDER, _work_queue),
+}
+
+
+def kept(engine: Engine, name: str | None = None) -> Steps[tuple[Kept, ...]]:
+    """All that is kept, or what is kept under ``name``, sorted by names and kinds."""
+    service = data.of(engine.backend)
+    end = "" if name is None else escape(name)
+    places = [f"{engine.data_root}/{folder}/{end}" for folder, _ in _KINDS.values()]
+    listings = yield from engine.ask(lambda: all_of(map(service.read, places)))
+    found = [
+        one for kind, listing in zip(_KINDS, listings, strict=True) for one in _in(listing, kind)
+    ]
+    return tuple(sorted(found, key=lambda one: (one.name, one.kind)))
+
+
+def _in(listing: Listing, kind: Kind) -> list[Kept]:
+    tell = _KINDS[kind][1]
+    found = []
+    for key, stored in listing.values.items():
+        try:
+            name = check_name(unescape(key.rpartition("/")[2]) or "")
+        except InvalidName:
+            continue  # none of coordlock's keys
+        try:
+            state = tell(stored)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            state = None
+        found.append(Kept(name, kind, state))
+    return found

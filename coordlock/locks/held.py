@@ -1,0 +1,92 @@
+"""What grants of every kind have in common, for annotations: `Held`, for asyncio `AsyncHeld`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, Self
+
+from coordlock.locks.grant import GrantState
+from coordlock.settings import Duration
+
+__all__ = ["AsyncHeld", "AsyncLoss", "Held", "Loss"]
+
+
+class _BaseLoss(Protocol):
+    """What the signals of sync and async grants share."""
+
+    def is_set(self) -> bool:
+        """Whether what was held was lost."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was lost, or None."""
+
+
+class Loss(_BaseLoss, Protocol):
+    """A loss signal, such as `coordlock.LossSignal`."""
+
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Block until the loss, for ``timeout`` seconds at most; whether it has come."""
+
+
+class AsyncLoss(_BaseLoss, Protocol):
+    """A loss signal, such as `coordlock.AsyncLossSignal`."""
+
+    async def wait(self) -> bool:
+        """Wait until the loss or the release; whether it was a loss."""
+
+
+class _BaseHeld(Protocol):
+    """What the grants of both kinds of clients share."""
+
+    @property
+    def token(self) -> int:
+        """The fencing token, 1 to 2**63 - 1.
+
+        A grant of several locks has one, too, where the service gave all of them at once. Raises
+        `Unfenceable` where a grant has none, or several that differ.
+        """
+
+    @property
+    def state(self) -> GrantState:
+        """The state now. Cheap: it does not ask the service."""
+
+    def remaining(self) -> float:
+        """Seconds for which all of it is certainly held; infinite on backends without leases."""
+
+    def check(self) -> None:
+        """Raise `LockLost` unless all of it is held, as far as is known without asking."""
+
+
+class Held(_BaseHeld, Protocol):
+    """What is held: by a `coordlock.Grant`, or by a grant of another kind.
+
+    For annotations of what takes any of them. To lose a part of it is to lose it.
+    """
+
+    @property
+    def lost(self) -> Loss:
+        """The loss signal."""
+
+    def on_lost(self, callback: Callable[[Self], object]) -> None:
+        """Call ``callback`` once with this grant if it is lost, in a thread for such callbacks."""
+
+    def release(self, timeout: Duration | None = None) -> bool:
+        """Release all of it, waiting up to ``timeout`` seconds; whether it was still held."""
+
+
+class AsyncHeld(_BaseHeld, Protocol):
+    """What is held: by a `coordlock.AsyncGrant`, or by a grant of another kind.
+
+    For annotations of what takes any of them. To lose a part of it is to lose it.
+    """
+
+    @property
+    def lost(self) -> AsyncLoss:
+        """The loss signal."""
+
+    def on_lost(self, callback: Callable[[Self], object]) -> None:
+        """Call ``callback`` once with this grant if it is lost, in the event loop of this call."""
+
+    async def release(self, timeout: Duration | None = None) -> bool:
+        """Release all of it, waiting up to ``timeout`` seconds; whether it was still held."""

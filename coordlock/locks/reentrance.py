@@ -1,0 +1,265 @@
+"""Locks that their owner acquires again: counted in the client, without the service."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from contextvars import ContextVar
+from typing import Final
+
+from coordlock.errors import LockLost, NotAcquired
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.ticket import Ticket
+from coordlock.locks.grant import AsyncGrant, BaseGrant, Grant, GrantState
+from coordlock.model.claim import Mode
+from coordlock.runtime.caller import Caller, described, this_caller
+from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.driver import Steps
+
+__all__ = ["AsyncReentrantGrant", "Attempt", "Hold", "Reentrance", "ReentrantGrant"]
+
+#: A lock's name, and who owns it: a caller, or what was named.
+_Key = tuple[str, Hashable]
+
+
+class _Register:
+    """What owners hold of one client's reentrant locks, and which calls acquire for them."""
+
+    def __init__(self) -> None:
+        #: Grants keep theirs, and tickets until their end: what was lost and dropped is forgotten.
+        self.holds: Final[weakref.WeakValueDictionary[_Key, Hold]] = weakref.WeakValueDictionary()
+        self.attempts: Final[dict[_Key, list[Attempt]]] = {}
+
+
+class Hold:
+    """A ticket, and the calls of one owner that share it. The last to leave withdraws it."""
+
+    def __init__(
+        self, engine: Engine, ticket: Ticket, key: _Key, register: _Register, caller: Caller
+    ) -> None:
+        self.ticket: Final = ticket
+        self.engine: Final = engine
+        self.caller: Final = caller
+        self._key = key
+        self._register = register
+        #: The calls whose grants are not released, or are being made. Of a grant that was dropped,
+        #: the call stays: the lock stays held. Changed under the engine's lock, so that each change
+        #: may be made twice: Ctrl-C may have come after the first.
+        self._parts: set[Attempt] = set()
+        self.is_over = False
+
+    def begin(self) -> None:
+        """Let its owner, and whom the caller starts, know of it."""
+        self._register.holds[self._key] = self
+        self.ticket.end.add_done_callback(lambda _: self)  # keeps it until then
+        _inherited.set(tuple(map(weakref.ref, (*_visible_holds(), self))))
+
+    @property
+    def name(self) -> str:
+        """The lock's name."""
+        return self._key[0]
+
+    def has(self, part: Attempt) -> bool:
+        """Whether ``part`` is of it, and has not left."""
+        return part in self._parts
+
+    def enter(self, part: Attempt) -> None:
+        """Take ``part`` in, while another one is in it or its owner has just been granted."""
+        self._parts.add(part)
+
+    def leave(self, part: Attempt) -> bool:
+        """Let ``part`` go; whether none is left."""
+        with self.engine.lock:
+            self._parts.discard(part)
+            if self._parts or self.is_over:
+                return not self._parts
+            if self._register.holds.get(self._key) is self:
+                del self._register.holds[self._key]
+            self.is_over = True
+            return True
+
+    def check(self, mode: Mode) -> None:
+        """Raise what keeps its owner from another grant, in ``mode``: LockLost or ValueError."""
+        held, lost = self.ticket.entries[0].claim, self.ticket.lost
+        if lost is not None:
+            token = self.ticket.contenders[0].token or 0
+            raise LockLost(self.name, token, getattr(lost, "reason", str(lost)))
+        if held is not mode and not (isinstance(held, Mode) and held.joined(mode) is held):
+            raise ValueError(
+                f"lock {self.name!r} is held as {held}, which does not contain {mode}: acquire the "
+                "stronger mode first"
+            )
+
+
+#: The holds of this task or thread, and of those that it was started by.
+_inherited: Final[ContextVar[tuple[weakref.ref[Hold], ...]]] = ContextVar(
+    "coordlock_holds", default=()
+)
+
+
+def _visible_holds() -> list[Hold]:
+    found = [reference() for reference in _inherited.get()]
+    return [hold for hold in found if hold is not None and not hold.is_over]
+
+
+class Attempt:
+    """One call that acquires a reentrant lock; then the part that its grant has in the hold.
+
+    It stands in the queue for itself, so it has its place whatever becomes of others. When another
+    call of the same owner is granted first, it shares that hold, and its wait is ended.
+    """
+
+    __slots__ = ("_caller", "_engine", "_hold", "_key", "_mode", "_register", "_stop")
+
+    def __init__(self, owner: Hashable | None, engine: Engine, name: str, mode: Mode) -> None:
+        self._caller: Final = this_caller()
+        self._key: Final = (name, self._caller if owner is None else (owner,))
+        self._engine: Final = engine
+        self._mode: Final = mode
+        self._register: Final = engine.share(_Register, _Register)
+        #: Ends the wait in the queue; None for a thread or a task, which makes one call at a time.
+        self._stop: Final = None if owner is None else Cancellation()
+        #: What the owner holds, once it does.
+        self._hold: Hold | None = None
+
+    def steps(
+        self,
+        acquisition: Callable[[Cancellation | None], Steps[Ticket]],
+        max_hold: float | None,
+    ) -> Steps[Hold]:
+        """What the owner holds, with this call as a part: by now, or by ``acquisition``.
+
+        Raises what ``acquisition`` does; `LockLost` for what was lost and is not released yet,
+        ValueError for a mode that is not contained in the one that is held, and RuntimeError where
+        the lock is held by the task or the thread that has started this one. `end` is to be called
+        in each of these cases: again, because Ctrl-C may have kept this call from it.
+        """
+        self._engine.check()
+        try:
+            if not self._begin():
+                yield from self._wait(acquisition, max_hold)
+            assert self._hold is not None
+            self._hold.check(self._mode)
+            return self._hold
+        except BaseException:
+            self.end()
+            raise
+        finally:
+            self._wait_no_longer()
+
+    def _wait(
+        self,
+        acquisition: Callable[[Cancellation | None], Steps[Ticket]],
+        max_hold: float | None,
+    ) -> Steps[None]:
+        """Wait until this call has a hold: that of its own ticket, or another call's."""
+        ticket: Ticket | None = None
+        try:
+            ticket = yield from acquisition(self._stop)
+            self._granted(ticket, max_hold)
+        except NotAcquired:
+            if not self._shares:
+                raise
+        except BaseException:
+            if ticket is not None and not self._shares:
+                ticket.withdraw()  # Ctrl-C
+            raise
+
+    @property
+    def _shares(self) -> bool:
+        return self._hold is not None and self._hold.has(self)
+
+    def _begin(self) -> bool:
+        """Whether the owner holds the lock by now; else it is known that this call acquires it."""
+        with self._engine.lock:
+            hold = self._register.holds.get(self._key)
+            if hold is not None and not hold.is_over:
+                self._share(hold)
+                return True
+            if self._stop is None:
+                self._refuse_inherited()
+            else:
+                self._register.attempts.setdefault(self._key, []).append(self)
+            return False
+
+    def _granted(self, ticket: Ticket, max_hold: float | None) -> None:
+        """``ticket`` was granted to this call: share it with the others of the same owner."""
+        with self._engine.lock:
+            if not self._shares:
+                hold = Hold(self._engine, ticket, self._key, self._register, self._caller)
+                self._share(hold)
+                hold.begin()
+                for attempt in self._register.attempts.get(self._key, ()):
+                    attempt._share(hold)
+        if self._hold is not None and self._hold.ticket is not ticket:
+            ticket.withdraw()  # another call was granted at the same time
+        elif max_hold is not None:
+            self._engine.limit(ticket, max_hold)
+
+    def end(self) -> None:
+        """The call has ended without a grant. May be called twice."""
+        self._wait_no_longer()
+        if self._hold is not None and self._hold.leave(self):
+            self._hold.ticket.withdraw()
+
+    def _wait_no_longer(self) -> None:
+        if self._stop is None:
+            return
+        with self._engine.lock:
+            attempts = self._register.attempts.get(self._key, [])
+            if self in attempts:
+                attempts.remove(self)
+            if not attempts:
+                self._register.attempts.pop(self._key, None)
+
+    def _share(self, hold: Hold) -> None:
+        self._hold = hold
+        hold.enter(self)
+        if self._stop is not None:
+            self._stop.cancel("its owner holds the lock")
+
+    def _refuse_inherited(self) -> None:
+        name = self._key[0]
+        for hold in _visible_holds():
+            if hold.name != name or hold.caller == self._caller or hold.ticket.end.done():
+                continue
+            if hold.engine.is_of(self._engine) and not hold.engine.inherited:
+                raise RuntimeError(
+                    f"lock {name!r} is held {described(hold.caller, self._caller)}, which has "
+                    "started this one, and what a task or a thread holds is not inherited: acquire "
+                    "it after that is released, or give both the same owner=..."
+                )
+
+
+class Reentrance:
+    """Who counts as the owner of a reentrant lock: the thread or the task, or who is named."""
+
+    def __init__(self, owner: Hashable | None = None) -> None:
+        self.owner: Final = owner
+
+
+class _Reentrant(BaseGrant, shown="ReentrantGrant"):
+    """What sync and async grants of reentrant locks share."""
+
+    def __init__(self, engine: Engine, hold: Hold, part: Attempt) -> None:
+        super().__init__(engine, hold.ticket)
+        self._hold = hold
+        self._part = part
+
+    @property
+    def state(self) -> GrantState:
+        """The state now. Cheap: it looks at the clock and does not ask the service."""
+        state = super().state
+        is_released = state is not GrantState.LOST and not self._hold.has(self._part)
+        return GrantState.RELEASED if is_released else state
+
+    def _frees(self) -> bool:
+        return self._hold.leave(self._part)
+
+
+class ReentrantGrant(_Reentrant, Grant):
+    """A grant of a reentrant lock: it shares its token with its owner's others."""
+
+
+class AsyncReentrantGrant(_Reentrant, AsyncGrant):
+    """A grant of a reentrant lock, for asyncio: it shares its token with its owner's others."""

@@ -1,0 +1,73 @@
+"""The text form of a grant's token, for any process: what Chubby calls a sequencer.
+
+It names the lock, what was granted of it, and the token: ``orders:lock:42``. See Burrows, "The
+Chubby lock service for loosely-coupled distributed systems", 2006, section 2.4.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from coordlock.backend import Backend
+from coordlock.errors import Evicted, InvalidName, InvalidSequencer, LockLost
+from coordlock.kernel.engine import Engine
+from coordlock.locks.queue_view import QueueMember, ranked
+from coordlock.model.admission import holders
+from coordlock.model.claim import Claim, in_force, parse_marker
+from coordlock.model.contender import Snapshot
+from coordlock.model.names import check_name, escape, unescape
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise
+
+__all__ = ["sequencer", "verified"]
+
+_FORM: Final = re.compile(r"([^:]+):([a-z]+[0-9]*):([1-9][0-9]{0,18})")
+
+
+def sequencer(name: str, claim: Claim, token: int) -> str:
+    """The text for ``token`` of the lock ``name``; it has no spaces, and only ASCII."""
+    return f"{escape(name)}:{claim.marker}:{token}"
+
+
+def verified(engine: Engine, text: str) -> Steps[QueueMember]:
+    """The grant that ``text`` names, which is held at a moment during this call.
+
+    Raises `InvalidSequencer`, `LockLost` and `BackendUnavailable`.
+    """
+    name, claim, token = _parsed(text)
+    backend: Backend = engine.backend
+
+    def ask() -> Promise[Snapshot]:
+        return backend.snapshot(name, owners=True)
+
+    snapshot = yield from engine.ask(ask)
+    found = next((one for one in snapshot.contenders if one.token == token), None)
+    if found is None:
+        raise LockLost(name, token, "no contender in its queue has this token any more")
+    if found.id not in holders(snapshot):
+        raise LockLost(name, token, "its contender waits for others")
+    if (held := in_force(found.claim)) != claim:
+        raise LockLost(name, token, f"its contender holds {held}, not {claim}")
+    # A reading may be one member's, which has lost its majority: this is the service's as a whole.
+    # Who held it and stands in the queue holds it.
+    try:
+        yield from engine.ask(lambda: backend.verify(found))
+    except Evicted:
+        raise LockLost(name, token, "its contender has just left the queue") from None
+    [member] = [one for one in ranked(snapshot) if one.contender is found]
+    return member
+
+
+def _parsed(text: str) -> tuple[str, Claim, int]:
+    if not isinstance(text, str):
+        raise TypeError(f"a sequencer is a text, not {type(text).__name__}")
+    if (match := _FORM.fullmatch(text)) is None or (name := unescape(match[1])) is None:
+        raise InvalidSequencer(text)
+    claim = in_force(parse_marker(match[2]))
+    if claim.marker != match[2]:
+        raise InvalidSequencer(text)
+    try:
+        return check_name(name), claim, int(match[3])
+    except InvalidName:
+        raise InvalidSequencer(text) from None

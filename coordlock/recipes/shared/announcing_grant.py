@@ -1,0 +1,74 @@
+"""Grants that publish a value: what all clients read of their contender while it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from coordlock.errors import BackendUnavailable
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.publisher import Publisher
+from coordlock.kernel.ticket import Ticket
+from coordlock.locks.grant import BaseGrant
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise
+
+__all__ = ["LONGEST", "AnnouncingGrant", "check_value"]
+
+#: The longest value, in bytes.
+LONGEST: Final = 65_536
+
+
+def check_value(value: object, what: str = "value") -> bytes:
+    """``value``, which all services can publish.
+
+    Raises TypeError for what is not bytes, and ValueError for more than 65,536 of them.
+    """
+    if not isinstance(value, bytes):
+        hint = ": encode it" if isinstance(value, str) else ""
+        raise TypeError(f"{what} must be bytes, not {type(value).__name__}{hint}")
+    if len(value) > LONGEST:
+        raise ValueError(
+            f"{what} has {len(value)} bytes, and up to {LONGEST} are published: keep what is "
+            "larger elsewhere, and publish its address"
+        )
+    return value
+
+
+class AnnouncingGrant(BaseGrant, shown="Grant"):
+    """What grants with a published value share, sync and async."""
+
+    def __init__(self, engine: Engine, ticket: Ticket) -> None:
+        super().__init__(engine, ticket)
+        self._publisher = Publisher(engine, ticket)
+
+    @property
+    def value(self) -> bytes:
+        """What is published, as far as the service has acknowledged it."""
+        return self._ticket.contenders[0].value or b""
+
+    @value.setter
+    def value(self, value: bytes | None) -> None:
+        raise AttributeError(f"the value of {self!r} is published by a call, which takes time")
+
+    def _announce(self, make: Callable[[], bytes]) -> Steps[None]:
+        """Publish what ``make`` gives when all that was to be published before has been.
+
+        Raises `LockLost` once the grant has ended, and `BackendUnavailable` when no answer came
+        within the client's ``request_timeout``: it is published as soon as the service is there, if
+        the grant lives then. So it is when Ctrl-C or a cancellation ends the call.
+        """
+        self.check()
+        yield self._engine.deadline(self._engine.settings.request_timeout)
+        try:
+            yield from self._guarded(_kept(self._publisher.publish(lambda _: make())))
+        except DeadlineReached as late:
+            silent = self._engine.silent(late)
+            reason = f"{silent.reason}; the value may be published yet"
+            raise BackendUnavailable(silent.service, reason) from late.__cause__
+        self.check()
+
+
+def _kept(promise: Promise[None]) -> Steps[None]:
+    yield promise

@@ -1,0 +1,206 @@
+"""What follows a state of the service, for threads and for asyncio."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from copy import copy
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+from coordlock.backend import Observation
+from coordlock.kernel.engine import Engine
+from coordlock.recipes.shared.bell import Bell
+from coordlock.runtime.clock import soon
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.resident import Resident
+from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
+from coordlock.settings import Duration, timeout_of
+
+__all__ = ["AsyncObserver", "BaseObserver", "Observer"]
+
+T = TypeVar("T")
+
+#: Begins an observation that calls what it is given when there is news.
+Begin = Callable[[Callable[[], None]], Observation[Any]]
+
+
+class BaseObserver(Resident, Generic[T], shown="Observer"):
+    """What sync and async observers share."""
+
+    _instead = "observe anew with a client there"
+
+    def __init__(self, engine: Engine, begin: Begin, show: Callable[[Any, T | None], T]) -> None:
+        """``show`` makes what is told of a state, given what was told before: None at first."""
+        engine.check()
+        self._engine: Final = engine
+        self._show: Final = show
+        self._bell: Final = Bell()
+        self._closed_at: float | None = None
+        #: What was told last, in a tuple of one; empty before the first.
+        self._told: tuple[T, ...] = ()
+        #: Kept, with what is observed and its client, which is closed once it is dropped.
+        self._begin: Final = begin
+        self._observation: Final = begin(_teller(weakref.ref(self)))
+        # A loop that is left by `break` closes nothing.
+        self._dropped: Final = weakref.finalize(self, _drop, engine, self._observation)
+        self._dropped.atexit = False
+
+    @property
+    def state(self) -> T:
+        """The newest state that came. Asks nothing: see ``stale_for``.
+
+        Raises LookupError before the first one.
+        """
+        view = self._observation.view
+        if view.state is None:
+            raise LookupError("no state has come yet: wait for the first one with next()")
+        return self._shown(view.state)
+
+    @property
+    def stale_for(self) -> float | None:
+        """Since how many seconds a change may have been missed; None while all are told.
+
+        While the service is not heard, while what is observed changes faster than it can be read,
+        before the first state, and once this is closed.
+        """
+        since = self._observation.view.stale_since
+        if since is None:
+            since = self._closed_at
+        return None if since is None else max(0.0, self._engine.clock.now() - since)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed_at is not None
+
+    def _next(self, timeout: Duration | None = None) -> Steps[T]:
+        """The next state that differs from the one told before; waits for it.
+
+        It is always the newest: states that came and went meanwhile are left out. Raises
+        TimeoutError after ``timeout`` seconds, `ClientClosed` once the client is closed, ValueError
+        once this is closed, and what ends the observation, such as `AuthenticationFailed`.
+        """
+        seconds = timeout_of("next", timeout)
+        yield self._engine.deadline(seconds)
+        try:
+            if (yield from self._advance()):
+                return self._told[0]
+        except DeadlineReached:
+            raise TimeoutError(f"nothing new has come within {seconds:g} s") from None
+        raise ValueError("the observer is closed")
+
+    def _advance(self) -> Steps[bool]:
+        """Wait until there is a state that was not told, and take it; False once it is closed."""
+        while True:
+            news = self._bell.next  # before the look, so that what comes after that is waited for
+            if self.closed:
+                return False
+            self._engine.check()
+            view = self._observation.view
+            if view.state is not None:
+                shown = self._shown(view.state)
+                if self._told != (shown,):
+                    self._told = (shown,)
+                    return True
+            if view.ended is not None:
+                raise copy(view.ended)
+            yield news
+
+    def _shown(self, state: Any) -> T:
+        return self._show(state, self._told[0] if self._told else None)
+
+    def close(self) -> None:
+        """Follow it no longer; idempotent. Whoever waits for the next state is told."""
+        if self._closed_at is None:
+            self._closed_at = self._engine.clock.now()
+        self._dropped.detach()
+        self._observation.cancel()
+        self._bell.ring()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<{type(self).__name__} at {self._engine.settings}: {state}>"
+
+
+def _teller(observer: weakref.ref[BaseObserver[Any]]) -> Callable[[], None]:
+    """Tells ``observer`` of news, and nobody once that was dropped."""
+
+    def tell() -> None:
+        if (one := observer()) is not None:
+            one._bell.ring()
+
+    return tell
+
+
+def _drop(engine: Engine, observation: Observation[Any]) -> None:
+    """Cancel the observation of an observer that nobody has any more.
+
+    Later, because a collection of garbage may come at any step, that of the backend too.
+    """
+    if not (engine.inherited or engine.closed):
+        soon(engine.timers, observation.cancel)
+
+
+class Observer(EnteredByWith, BaseObserver[T]):
+    """Follows a state of the service: an iterator of its states, from the present one on.
+
+    Each is the newest at its time, and no older one comes after a newer. A context manager that
+    closes it, which ends the iteration. Made by what is observed; for one thread.
+    """
+
+    next = blocking(BaseObserver[T]._next)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        if self._further():
+            return self._told[0]
+        raise StopIteration
+
+    _further = blocking(BaseObserver[T]._advance)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncObserver(EnteredByAsyncWith, BaseObserver[T]):
+    """Follows a state of the service: an async iterator of its states, from the present one on.
+
+    Each is the newest at its time, and no older one comes after a newer. An async context manager
+    that closes it, which ends the iteration. Made by what is observed; for one task.
+    """
+
+    next = awaiting(BaseObserver[T]._next)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if await self._further():
+            return self._told[0]
+        raise StopAsyncIteration
+
+    _further = awaiting(BaseObserver[T]._advance)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,232 @@
+"""What one client puts into a work queue: all that waits, in one write after the other.
+
+Why no item is put twice, and none is lost without a word. A write expects the tail at the version
+that was read, and changes it: so of all attempts at one version, by whomever, one is made. It notes
+in the tail which operation of which producer it is. After a lost answer the tail is read again: if
+it names the operation, that was made, with the numbers noted there. If not, the attempts at older
+versions never will be, and one at this version excludes the next. An operation comes to its end
+before the producer begins another, so what it did last is all that the tail has to tell of it; if
+64 other producers have put since, so that it can't, the caller is told.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from copy import copy
+from itertools import count
+from random import random
+from typing import Final
+
+from coordlock.backend import Expect, Operation, Put
+from coordlock.errors import BackendUnavailable, VersionMismatch, WorkQueueFull
+from coordlock.runtime.clock import sleep, soon
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.promise import Promise
+from coordlock.work.desk import Desk
+from coordlock.work.layout import Attempt, ItemId, bucket_at, creating
+from coordlock.work.records import Again, Item, State, Tail
+
+__all__ = ["Parcel", "Producer"]
+
+#: How many items one write puts, and how many bytes of them: what all services take.
+_ITEMS: Final = 24
+_BYTES: Final = 400_000
+#: Seconds between two attempts: after a silence, and at most after others came first.
+_PAUSE: Final = 0.1
+_LONGEST: Final = 0.05
+
+
+class Parcel:
+    """One item on its way: ``id`` is kept with its id when it was put."""
+
+    __slots__ = ("also", "data", "delay", "id", "limit")
+
+    def __init__(
+        self,
+        data: bytes,
+        delay: float = 0.0,
+        limit: int | None = None,
+        also: Sequence[Operation] = (),
+    ) -> None:
+        """``limit`` is the depth up to which it may be put; ``also`` is done in the same step."""
+        self.data: Final = data
+        self.delay: Final = delay
+        self.limit: Final = limit
+        self.also: Final = also
+        self.id: Final[Promise[ItemId]] = Promise()
+
+
+class Producer:
+    """Puts the items of one client into one queue."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk: Final = desk
+        self._engine: Final = desk.engine
+        self._layout: Final = desk.layout
+        self._name: Final = secrets.token_hex(6)
+        self._lock: Final = threading.RLock()
+        self._waiting: list[Parcel] = []
+        self._is_writing = False
+        self._operation = 0
+        #: As last read, or written since; None where it has to be read.
+        self._state: State | None = None
+
+    def put(self, parcel: Parcel) -> Steps[ItemId]:
+        """Put ``parcel``, together with all that waits then; its id."""
+        try:
+            return (yield from self._engine.bounded(self._sent(parcel)))
+        except BackendUnavailable as error:
+            if self._recall(parcel):
+                raise
+            reason = f"{error.reason}; the item may have been put, or may be yet"
+            raise BackendUnavailable(error.service, reason) from error.__cause__
+        except BaseException:
+            self._recall(parcel)
+            raise
+
+    def _sent(self, parcel: Parcel) -> Steps[ItemId]:
+        with self._lock:
+            self._waiting.append(parcel)
+            begins, self._is_writing = not self._is_writing, True
+        if begins:  # where Ctrl-C cannot strike, because others wait for it, too
+            soon(self._engine.timers, lambda: run_in_background(self._writing()))
+        id: ItemId = yield parcel.id
+        return id
+
+    def _recall(self, parcel: Parcel) -> bool:
+        """Take ``parcel`` back; False where it was sent, or may have been."""
+        with self._lock:
+            if parcel in self._waiting:
+                self._waiting.remove(parcel)
+                return True
+        return parcel.id.done() and parcel.id.exception() is not None
+
+    def _writing(self) -> Steps[None]:
+        """Write what waits, until nothing does."""
+        while batch := self._batch():
+            try:
+                yield from self._write(batch)
+            except Exception as error:
+                self._state = None
+                for parcel in batch:
+                    parcel.id.fail(copy(error))
+
+    def _batch(self) -> list[Parcel]:
+        with self._lock:
+            size = number = 0
+            for parcel in self._waiting[:_ITEMS]:
+                size += len(parcel.data)
+                if number and (size > _BYTES or parcel.also):
+                    break
+                number += 1
+                if parcel.also:
+                    break
+            batch, self._waiting = self._waiting[:number], self._waiting[number:]
+            self._is_writing = bool(batch)
+            return batch
+
+    def _write(self, batch: list[Parcel]) -> Steps[None]:
+        self._operation += 1
+        last: BackendUnavailable | None = None
+        refused: VersionMismatch | None = None
+        pause = _LONGEST / 8
+        while True:
+            known, self._state = self._state, None
+            state = known or (yield from self._desk.state())
+            if last is None:
+                if known is not None and len(_admitted(batch, state)) < len(batch):
+                    continue  # the head may be further
+                batch = self._refused_beyond(batch, state)
+            elif self._tell(batch, state.tail, last):
+                self._state = state
+                return
+            elif refused is not None:
+                raise refused
+            if not batch:
+                return
+            tail, operations = self._operations(batch, state)
+            try:
+                expected = Expect(self._layout.tail, state.versions[0])
+                yield self._desk.service.write([expected, *operations])
+            except VersionMismatch as error:
+                if any(one.key == error.key for parcel in batch for one in parcel.also):
+                    refused = error
+                    if last is None:
+                        raise
+                    continue  # the tail tells whether an attempt without answer is why
+                yield sleep(self._engine.timers, random() * pause)
+                pause = min(2 * pause, _LONGEST)
+            except BackendUnavailable as error:
+                last = error
+                yield sleep(self._engine.timers, _PAUSE)
+            else:
+                one, two, three = state.versions
+                self._state = State(tail, state.head, (one + 1, two, three))
+                self._tell(batch, tail, last)
+                return
+
+    def _refused_beyond(self, batch: list[Parcel], state: State) -> list[Parcel]:
+        """What of ``batch`` there is room for; the rest is refused."""
+        admitted = _admitted(batch, state)
+        for parcel in batch:
+            if parcel not in admitted:
+                assert parcel.limit is not None
+                parcel.id.fail(WorkQueueFull(self._layout.name, parcel.limit))
+        return admitted
+
+    def _operations(self, batch: list[Parcel], state: State) -> tuple[Tail, list[Operation]]:
+        """The next tail, and all that is written with it."""
+        tail, is_first = state.tail, not state.versions[0]
+        delayed = sum(1 for parcel in batch if parcel.delay > 0)
+        after = tail.after(self._name, self._operation, len(batch) - delayed, delayed)
+        now, layout = time.time(), self._layout
+        operations: list[Operation] = [Put(layout.tail, after.encode())]
+        for parcel, id in zip(batch, _ids(batch, tail.next, tail.delayed), strict=True):
+            operations += creating(layout.item(id), Item(now, parcel.data).encode())
+            if parcel.delay > 0:
+                due = now + parcel.delay
+                record = Again(due).encode()
+                operations += layout.later.adding(bucket_at(due, id), Attempt(id, 0), record)
+                operations.append(Put(layout.bell, b""))
+            operations += parcel.also
+        if is_first:
+            operations.append(Put(layout.mark, b""))
+        return after, list(dict.fromkeys(operations))  # several may mark the same bucket
+
+    def _tell(self, batch: list[Parcel], tail: Tail, last: BackendUnavailable | None) -> bool:
+        """Keep the promises to ``batch``, if ``tail`` shows that it was put; whether it does."""
+        try:
+            made = tail.made(self._name, self._operation)
+        except LookupError as unknown:
+            assert last is not None
+            reason = f"{last.reason}; whether it was put cannot be told: {unknown}"
+            raise BackendUnavailable(last.service, reason) from last
+        if made is None:
+            return False
+        for parcel, id in zip(batch, _ids(batch, made.next, made.delayed), strict=True):
+            parcel.id.resolve(id)
+        return True
+
+
+def _admitted(batch: Sequence[Parcel], state: State) -> list[Parcel]:
+    """What of ``batch`` there is room for at the tail.
+
+    The head may have gone on since it was read, so there is at least that much.
+    """
+    waiting, admitted = state.waiting, []
+    for parcel in batch:
+        if parcel.delay > 0 or parcel.limit is None or waiting < parcel.limit:
+            admitted.append(parcel)
+            waiting += parcel.delay <= 0
+    return admitted
+
+
+def _ids(batch: Sequence[Parcel], first: int, first_delayed: int) -> Iterator[ItemId]:
+    """The ids of ``batch``, whose first numbers are these."""
+    numbers, delayed_numbers = count(first), count(first_delayed)
+    for parcel in batch:
+        is_delayed = parcel.delay > 0
+        yield ItemId(next(delayed_numbers if is_delayed else numbers), is_delayed)
