@@ -244,8 +244,8 @@ def test_a_look_that_is_answered_late_is_followed_by_another_reading(
     proxy.replies.delay(0.3)
     quick._observations._interval = 0.1
     eventually(lambda: is_stale(observed))
-    put(other, folder, a="2")
     with proxy.counting() as sent:
+        put(other, folder, a="2")
         quick._observations._interval = 10.0
         eventually(lambda: is_fresh(observed))
     assert values(observed) == {"a": b"2"}
