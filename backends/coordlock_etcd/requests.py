@@ -160,9 +160,10 @@ def in_the_way(prefix: bytes, me: Contender, *, owners: bool = False) -> pb.TxnR
 
 
 def _in_the_way(prefix: bytes, claim: AnyClaim) -> Iterator[tuple[bytes, bytes]]:
-    """The ranges of the keys whose markers don't tell that they share with ``claim``.
+    """The ranges of the keys that may conflict with ``claim``.
 
-    Modes are told by what keys begin with, so those that share are left out as ranges.
+    A key begins with the marker of its mode, so the keys of each mode that shares are one range,
+    which is left out.
     """
     mine = in_force(claim)
     shared = (

@@ -274,7 +274,7 @@ class Watcher:
                 self._serve()
             except WatchRefused as error:
                 if not self._is_refused:
-                    # Its token has ended: nobody needs to know, unless a new one is no better.
+                    # Its token has ended, which is told only if a new token is refused, too.
                     self._is_refused = True
                     continue
                 self._break(str(error))

@@ -312,12 +312,13 @@ def acquisition(
 
     It ends after ``timeout`` seconds, None waits for ever and 0 tries once; ``caller`` is warned
     when it waits for itself, and ``label`` is shown in place of the client's; ``announcement`` is
-    published from the beginning. Raises
-    `AcquireTimeout` when the lock is busy until then, `AcquireUnavailable` where the service is
-    silent, `SessionLost` or `Evicted` when a contender is lost while it waits, `DeadlockDetected`
-    when it waits in a circle with others, `AcquireCancelled` when one of ``cancellations`` comes or
-    the process is to end: each a `NotAcquired`. Raises `QueueMismatch`, and what else the backend
-    raises. However it ends without a grant, the ticket is withdrawn.
+    published from the beginning.
+
+    Raises `NotAcquired`: `AcquireTimeout` when the lock is busy until then, `AcquireUnavailable`
+    where the service is silent, `SessionLost` or `Evicted` when a contender is lost while it waits,
+    `DeadlockDetected` when it waits in a circle with others, `AcquireCancelled` when one of
+    ``cancellations`` comes or the process is to end. Raises `QueueMismatch`, and what else the
+    backend raises. However it ends without a grant, the ticket is withdrawn.
     """
     once = timeout == 0
     deadline = engine.deadline(engine.settings.request_timeout if once else timeout)

@@ -30,8 +30,8 @@ __all__ = ["Members", "usable"]
 
 log = Log("coordlock")
 
-#: Seconds after which the client asks for the first time, and again. Programs that end before the
-#: first need nobody else.
+#: Seconds after which the client asks for the first time, and again. A program that ends before
+#: that never asks.
 _FIRST: Final = 5.0
 _AGAIN: Final = 60.0
 
