@@ -6,10 +6,12 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Final
 
 from coordlock.cli.completion import SHELLS, complete, is_asked, script
+from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain, joined, killed_by, report
 from coordlock.cli.options import service_options
 from coordlock.cli.parser import Aborted, Group, Lost, Parser, Refused, UsageError, one_of
@@ -38,57 +40,13 @@ COMMANDS: Final = {
 
 
 def _load(name: str) -> Parser:
-    """Import a command when it is asked for: ``run`` starts what others wait for."""
-    match name:
-        case "run":
-            from coordlock.cli import run
-
-            return run.parser()
-        case "hold":
-            from coordlock.cli import hold
-
-            return hold.parser()
-        case "elect":
-            from coordlock.cli import elect
-
-            return elect.parser()
-        case "watch":
-            from coordlock.cli import follow
-
-            return follow.parser()
-        case "break":
-            from coordlock.cli import eviction
-
-            return eviction.parser()
-        case "queue":
-            from coordlock.cli import work
-
-            return work.parser()
-        case "value":
-            from coordlock.cli import value
-
-            return value.parser()
-        case "deadlocks":
-            from coordlock.cli import deadlocks
-
-            return deadlocks.parser()
-        case "doctor":
-            from coordlock.cli import doctor
-
-            return doctor.parser()
-        case "demo":
-            from coordlock.cli.demo import command
-
-            return command.parser()
-        case _:
-            from coordlock.cli import queue
-
-            return queue.ls_parser() if name == "ls" else queue.show_parser()
+    """Import a command when it is called: ``run`` starts what others wait for."""
+    module = "break_" if name == "break" else name  # a word of Python's
+    make: Callable[[], Parser] = import_module(f"coordlock.cli.commands.{module}").parser
+    return make()
 
 
-def _coordlock(
-    *, url: str | None, connect_timeout: float | None, version: bool, completion: str | None
-) -> int:
+def _coordlock(*, service: Service, version: bool, completion: str | None) -> int:
     """Distributed locks for the shell.
 
       coordlock run nightly ./migrate.sh    hold a lock while a command runs

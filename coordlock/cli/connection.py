@@ -1,21 +1,57 @@
-"""Connecting, with a word to the person at the terminal."""
+"""The service that a command line names, and connecting to it."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Final
 
+from coordlock.backend.config import configure, warn_unless_chosen
+from coordlock.backend.registry import backend_for_scheme
+from coordlock.cli.exits import complain
 from coordlock.cli.text import can_redraw, echo, printable, terminal_width
 from coordlock.client import Client, connect
+from coordlock.errors import ConfigurationError
 from coordlock.settings import Settings
 
-__all__ = ["connected"]
+__all__ = ["Service", "connected"]
 
-#: Seconds from one word to the next; the first comes after as many.
+#: How often the progress is shown, in seconds; the first time after as many.
 _INTERVAL: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the options ``--url`` and ``--connect-timeout`` say; None where they say nothing."""
+
+    url: str | None
+    connect_timeout: float | None
+
+    def settings(self, *, alone: bool = False, **options: object) -> Settings:
+        """The configuration, with those of ``options`` over it that are not None.
+
+        Raises `ConfigurationError`, also for a backend that covers one process only, unless it is
+        of use ``alone``. Otherwise says so on stderr where nothing is configured.
+        """
+        options["connect_timeout"] = self.connect_timeout
+        given = {name: value for name, value in options.items() if value is not None}
+        settings = configure(self.url, given)
+        if alone:
+            return settings
+        if backend_for_scheme(settings.scheme).capabilities.reach == "process":
+            raise ConfigurationError(
+                f"{settings.scheme}:// covers one process, so a command has nobody to exclude; "
+                "use local://, etcd:// or zookeeper://"
+            )
+        warn_unless_chosen(settings, complain)
+        return settings
+
+    def connected(self) -> AbstractContextManager[Client]:
+        """A client, closed at the end."""
+        return connected(self.settings())
 
 
 @contextmanager

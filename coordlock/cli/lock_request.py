@@ -9,9 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
-from coordlock.cli.connection import connected
+from coordlock.cli.connection import Service, connected
 from coordlock.cli.exits import complain
-from coordlock.cli.options import log_to_stderr, settings_of
 from coordlock.cli.parser import Refused, UsageError
 from coordlock.cli.text import listed
 from coordlock.client import Client
@@ -20,6 +19,7 @@ from coordlock.locks.grant import Grant
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
 from coordlock.model.names import check_name
+from coordlock.runtime.log import PREFIX
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ class LockRequest:
     name: str | None
     locks: list[str]
     trees: list[str]
-    url: str | None
-    connect_timeout: float | None
+    service: Service
     nonblock: bool
     timeout: float | None
     shared: bool
@@ -66,17 +65,11 @@ class LockRequest:
         if self.slots is not None and self._several:
             raise UsageError("--slots is for one NAME: a semaphore can't be one of several locks")
         if self.verbose:
-            log_to_stderr()
+            _log_to_stderr()
 
     def settings(self, label: str = "") -> Settings:
         """The configuration; ``label`` stands where neither the option nor a file has one."""
-        settings = settings_of(
-            self.url,
-            connect_timeout=self.connect_timeout,
-            ttl=self.ttl,
-            label=self.label,
-            reach=self.reach,
-        )
+        settings = self.service.settings(ttl=self.ttl, label=self.label, reach=self.reach)
         return settings if settings.label else replace(settings, label=label)
 
     @contextmanager
@@ -200,3 +193,16 @@ class LockRequest:
                 return client.tree_lock(path, mode=mode)
         trees = [client.tree_lock(path, mode=mode) for path in self.trees]
         return client.multi_lock([*self.names, *trees], mode=mode)
+
+
+def _log_to_stderr() -> None:
+    """Show the library's log. Without this it is quiet: what matters is told by the commands."""
+    import logging  # where somebody asks for it
+
+    class ToStderr(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            complain(record.getMessage().removeprefix(PREFIX))
+
+    logger = logging.getLogger("coordlock")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(ToStderr())

@@ -5,29 +5,25 @@ from __future__ import annotations
 import argparse
 import signal
 
-from coordlock.backend.config import configure, warn_unless_chosen
-from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.completion import complete_mode, complete_name, completed_by
-from coordlock.cli.exits import Exit, complain
+from coordlock.cli.connection import Service
+from coordlock.cli.exits import Exit
 from coordlock.cli.parser import Parser, one_of, whole
-from coordlock.errors import ConfigurationError
 from coordlock.model.claim import MAX_PERMITS, Mode
-from coordlock.runtime.log import PREFIX
-from coordlock.settings import REACHES, Settings, duration
+from coordlock.settings import REACHES, duration
 
 __all__ = [
     "acquire_options",
-    "as_json",
     "grace_option",
     "grant_options",
-    "log_to_stderr",
+    "json_option",
     "name_argument",
     "name_arguments",
     "on_ask_option",
     "seconds",
     "service_options",
-    "settings_of",
     "waiting_options",
+    "watch_options",
 ]
 
 
@@ -51,6 +47,14 @@ def service_options(parser: Parser) -> None:
         metavar="DURATION",
         help="Fail when there is no connection after this long. Default: 10s.",
     )
+    parser.combine("service", Service, "url", "connect_timeout")
+
+
+def watch_options(parser: Parser) -> None:
+    """Which service to look at, again and again or once, and how to show it."""
+    service_options(parser)
+    parser.flag("--watch", dest="is_watch", help="Look every second, until Ctrl-C.")
+    json_option(parser)
 
 
 def name_argument(parser: Parser) -> None:
@@ -81,7 +85,7 @@ def name_arguments(parser: Parser) -> None:
     completed_by(tree, complete_name)
 
 
-def as_json(parser: Parser) -> None:
+def json_option(parser: Parser) -> None:
     """JSON for other programs."""
     parser.flag("--json", dest="as_json", help="Print JSON.")
 
@@ -167,35 +171,3 @@ def _signal(text: str) -> int:
         return int(signal.Signals(int(text)) if text.isdigit() else signal.Signals[name])
     except (KeyError, ValueError):
         raise argparse.ArgumentTypeError(f"{text!r} is no signal, such as TERM or USR1") from None
-
-
-def settings_of(url: str | None, *, alone: bool = False, **options: object) -> Settings:
-    """The configuration, with those of ``options`` over it that are not None.
-
-    Raises `ConfigurationError`, also for a backend that covers one process only, unless it is of
-    use ``alone``. Otherwise says so on stderr where nothing is configured.
-    """
-    given = {name: value for name, value in options.items() if value is not None}
-    settings = configure(url, given)
-    if alone:
-        return settings
-    if backend_for_scheme(settings.scheme).capabilities.reach == "process":
-        raise ConfigurationError(
-            f"{settings.scheme}:// covers one process, so a command has nobody to exclude; "
-            "use local://, etcd:// or zookeeper://"
-        )
-    warn_unless_chosen(settings, complain)
-    return settings
-
-
-def log_to_stderr() -> None:
-    """Show the library's log. Without this it is quiet: what matters is told by the commands."""
-    import logging  # where somebody asks for it
-
-    class ToStderr(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            complain(record.getMessage().removeprefix(PREFIX))
-
-    logger = logging.getLogger("coordlock")
-    logger.setLevel(logging.INFO)
-    logger.addHandler(ToStderr())

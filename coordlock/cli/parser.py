@@ -98,6 +98,8 @@ class Parser(argparse.ArgumentParser):
         self._shown = self.add_argument_group("Options")
         #: By their names.
         self._options: dict[str, argparse.Action] = {}
+        #: By the name of an argument: what makes it, and of which options.
+        self._combined: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {}
 
     def option(self, *names: str, **how: Any) -> argparse.Action:
         """Add an option; see `argparse.ArgumentParser.add_argument`."""
@@ -113,6 +115,10 @@ class Parser(argparse.ArgumentParser):
     def argument(self, name: str, **how: Any) -> argparse.Action:
         """Add an argument; the usage and the text of the help tell of it."""
         return self.add_argument(name, help=argparse.SUPPRESS, **how)
+
+    def combine(self, name: str, make: Callable[..., object], *options: str) -> None:
+        """Give the action what ``make`` makes of the values of ``options``, as ``name``."""
+        self._combined[name] = make, options
 
     def finished(self) -> Self:
         """This, with what every command takes at its end."""
@@ -132,6 +138,8 @@ class Parser(argparse.ArgumentParser):
         for name, value in inherited.items():
             if arguments[name] is None:
                 arguments[name] = value
+        for name, (make, options) in self._combined.items():
+            arguments[name] = make(*(arguments.pop(option) for option in options))
         status = self._action(**arguments)
         return Exit.OK if status is None else status
 

@@ -12,6 +12,7 @@ __all__ = [
     "age",
     "can_redraw",
     "coloured",
+    "dashed",
     "echo",
     "folded",
     "listed",
@@ -111,3 +112,8 @@ def age(seconds: float | None) -> str:
 def milliseconds(seconds: float) -> str:
     """``1.25 ms``, ``130 ms``: three significant digits."""
     return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+
+
+def dashed(value: object) -> object:
+    """``value``, or a dash where there is none."""
+    return "-" if value is None or value == "" else value

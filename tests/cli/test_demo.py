@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coordlock.cli.demo.command import _Story
+from coordlock.cli.commands.demo import _Story
 from coordlock.cli.demo.crew import Crew
 from coordlock.cli.demo.ledger import Entry, Ledger, audit, balance_of
 from coordlock.cli.demo.timeline import Timeline

@@ -1,269 +1,208 @@
-"""``coordlock ls``, ``show`` and ``break``."""
+"""``coordlock queue``: work queues from the shell."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import subprocess
-from contextlib import ExitStack
+import os
+import signal
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import coordlock
 from coordlock.testing.waiting import eventually
-from testbed.servers.etcd import Etcd
-from testbed.servers.zookeeper import ZooKeeper
-from tests.cli.command import Cli
-from tests.cli.terminals import Terminal, plain, screen
+from tests.cli.command import Cli, is_gone
+
+#: What a command finds.
+SHOW = 'echo "$COORDLOCK_NAME $COORDLOCK_ITEM $COORDLOCK_ATTEMPT: $(cat)"'
 
 
-def test_ls_lists_the_names_in_use(cli: Cli) -> None:
-    with (
-        cli.holding("jobs", "--label", "first"),
-        cli.holding("reads", "-s"),
-        cli.holding("reads", "-s"),
-        cli.started("run", "jobs", "--", "true"),
-    ):
-        cli.wait_for_queue("jobs", 2)
-        (jobs,) = cli.show("jobs")[:1]
-        listed = json.loads(cli.run("ls", "--json").stdout)
-        assert [(line["name"], line["holders"], line["waiters"]) for line in listed] == [
-            ("jobs", 1, 1),
-            ("reads", 2, 0),
-        ]
-        assert listed[0]["token"] == jobs["token"]
-        assert listed[0]["holder"].endswith(" first")
-        plain = cli.run("ls").stdout.splitlines()
-        assert plain[0].split() == ["NAME", "KIND", "HOLDERS", "WAITERS", "TOKEN", "HOLDER"]
-        assert plain[1].split()[:4] == ["jobs", "lock", "1", "1"]
-    assert json.loads(cli.run("ls", "--json").stdout) == []
+def listed(cli: Cli, *options: str) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(cli.run("queue", "ls", "q", "--json", *options).stdout)
+    return shown
 
 
-def test_show_tells_who_holds_and_who_waits(cli: Cli) -> None:
-    with cli.holding("x", "--label", "holder"), cli.started("run", "-s", "x", "--", "cat"):
-        cli.wait_for_queue("x", 2)
-        holder, waiter = cli.show("x")
-        assert holder["position"] == 0
-        assert holder["holding"] is True
-        assert holder["mode"] == "EX"
-        assert holder["permits"] is None
-        assert holder["owner"]["label"] == "holder"
-        assert holder["age"] >= 0
-        assert holder["key"]
-        assert (waiter["position"], waiter["holding"], waiter["mode"]) == (1, False, "PR")
-        assert waiter["token"] > holder["token"]
-        plain = cli.run("show", "x").stdout.splitlines()
-        assert plain[1].split()[:3] == ["0", "holds", "EX"]
-        assert plain[2].split()[:3] == ["1", "waits", "PR"]
+def put(cli: Cli, *data: str) -> None:
+    assert cli.run("queue", "put", "q", *data).returncode == 0
 
 
-def test_show_tells_of_permits(cli: Cli) -> None:
-    with cli.holding("x", "--slots", "3"):
-        (holder,) = cli.show("x")
-        assert (holder["mode"], holder["permits"]) == (None, 3)
-        assert "1 of 3" in cli.run("show", "x").stdout
+def test_a_command_runs_for_each_item_in_order(cli: Cli) -> None:
+    assert cli.run("queue", "put", "q", "one", "two\nlines").stdout == "1\n2\n"
+    done = cli.run("queue", "take", "q", "--count", "2", "--", "sh", "-c", SHOW)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "q 1 1: one\nq 2 1: two\nlines\n"
+    assert listed(cli) == {
+        "name": "q",
+        "waiting": 0,
+        "taken": 0,
+        "delayed": 0,
+        "dead": 0,
+        "items": [],
+    }
 
 
-def test_an_empty_queue_is_an_empty_list(cli: Cli) -> None:
-    assert cli.show("nobody") == []
-    done = cli.run("show", "nobody")
-    assert (done.returncode, done.stdout) == (0, "")
+def test_items_come_from_stdin_as_one_or_by_lines(cli: Cli) -> None:
+    assert cli.run("queue", "put", "q", input="a\nb\n").stdout == "1\n"
+    done = cli.run("queue", "put", "q", "--lines", "--json", input="a\n\nb")
+    assert json.loads(done.stdout) == ["2", "3", "4"]
+    assert [item["data"] for item in listed(cli)["items"]] == ["a\nb\n", "a", "", "b"]
 
 
-def test_labels_cannot_steer_the_terminal(cli: Cli) -> None:
-    with cli.holding("x\x1b[2J", "--label", "\x1b]0;owned\x07[red]"):
-        for command in (["ls"], ["show", "x\x1b[2J"]):
-            done = cli.run(*command)
-            assert "\x1b" not in done.stdout
-            assert "[red]" in done.stdout
-        busy = cli.run("run", "-n", "x\x1b[2J", "--", "true")
-        assert busy.returncode == 75
-        assert "\x1b" not in busy.stderr
+def test_the_largest_item_reaches_the_command_byte_by_byte(cli: Cli) -> None:
+    data = bytes(range(256)) * 256
+    with coordlock.connect(cli.url) as client:
+        client.work_queue("q").put(data)
+    [item] = listed(cli)["items"]
+    assert item["data"] is None
+    assert item["base64"]
+    program = (
+        "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest(), end='')"
+    )
+    done = cli.run("queue", "take", "q", "--count", "1", "--", sys.executable, "-c", program)
+
+    assert done.stdout == hashlib.sha256(data).hexdigest()
 
 
-def test_on_a_terminal_there_are_tables_and_colours_only_if_wanted(
-    cli: Cli, tmp_path: Path
-) -> None:
-    environment = cli.environment | {"TERM": "xterm-256color"}
-    with cli.holding("x", "--label", "[red]label"), Terminal(environment, tmp_path) as terminal:
-        program = " ".join(cli.command("show", "x"))
-        terminal.write(f"TERM=xterm-256color {program}\n")
-        terminal.expect("\x1b\\[1m")
-        terminal.expect("\\[red\\]label")
-        terminal.expect_prompt()
-        terminal.write(f"NO_COLOR=1 {program.replace('show x', 'doctor')}; echo over\n")
-        assert "\x1b[3" not in terminal.expect("(?s)configuration.*over\r\n")[0]
+@pytest.mark.parametrize("status", [1, 7, 255])
+def test_an_item_whose_command_fails_is_taken_again_until_it_is_dead(cli: Cli, status: int) -> None:
+    put(cli, "bad")
+    take = ("queue", "take", "q", "--count", "1", "--max-attempts", "2", "--")
+    for attempt in (1, 2):
+        done = cli.run(*take, "sh", "-c", f"exit {status}")
+        assert done.returncode == status
+        assert done.stderr == f"coordlock: item 1, attempt {attempt}: status {status}\n"
+    assert listed(cli)["items"] == []
+    [dead] = listed(cli, "--dead")["items"]
+    assert (dead["id"], dead["attempts"]) == ("1", 2)
+    assert dead["reason"] == f"sh has ended with status {status}"
+    assert cli.run("queue", "retry", "q", "1").stdout == "2\n"
+    done = cli.run("queue", "retry", "q", "1", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (1, {"1": None})
+    assert "no dead item 1" in done.stderr
+    assert cli.run(*take, "sh", "-c", SHOW).stdout == "q 2 1: bad\n"
 
 
-@pytest.mark.parametrize("encoding", ["utf-8:strict", "iso8859-7"])
-def test_names_and_labels_that_the_terminal_cannot_show_are_escaped(
-    cli: Cli, encoding: str
-) -> None:
-    # A command line may hold bytes that are no UTF-8, and then the label has surrogates.
-    label = "ü" + b"\xff".decode("utf-8", "surrogateescape")
-    cli.environment["PYTHONIOENCODING"] = encoding
-    with cli.holding("日本", "--label", label):
-        (holder,) = cli.show("日本")
-        assert holder["owner"]["label"] == label
-        assert [line["name"] for line in json.loads(cli.run("ls", "--json").stdout)] == ["日本"]
-        for command in (["ls"], ["show", "日本"], ["break", "日本", "--yes"]):
-            done = cli.run(*command)
-            assert (done.returncode, done.stderr) == (0, "")
-            assert "\\udcff" in done.stdout
+def test_all_dead_items_are_put_again(cli: Cli) -> None:
+    put(cli, "one", "two")
+    cli.run("queue", "take", "q", "-n", "--max-attempts", "1", "--", "false")
+    assert listed(cli)["dead"] == 2
+    done = cli.run("queue", "retry", "q", "--all", "--json")
+    assert json.loads(done.stdout) == {"1": "3", "2": "4"}
+    assert [item["data"] for item in listed(cli)["items"]] == ["one", "two"]
 
 
-def test_a_table_fits_the_terminal_and_tokens_stay_whole(cli: Cli) -> None:
-    label = "a label of quite some words"
-    with cli.holding("x", "--label", label):
-        (holder,) = cli.show("x")
-        token, session = str(holder["token"]), holder["session"]
-        for command, narrowest in ((["show", "x"], 72), (["ls"], 67)):
-            for width in (40, narrowest - 1, narrowest, 80):
-                lines = [plain(line) for line in screen(cli, width, *command)]
-                assert [line for line in lines if len(line) > width] == []
-                assert any(token in line for line in lines)
-                assert ("TOKEN" in lines[1]) == (width >= narrowest)
-                for word in label.split():
-                    assert any(word in line for line in lines)
-        wide = cli.run("show", "x").stdout
-        assert session[:8] in wide
-        assert session not in wide
+def test_a_queue_without_items_is_told_by_the_status(cli: Cli) -> None:
+    done = cli.run("queue", "take", "q", "-n", "--", "true")
+    assert (done.returncode, done.stderr) == (75, "coordlock: work queue 'q' has nothing to take\n")
+    done = cli.run("queue", "take", "q", "-w", "2", "-E", "9", "--", "true")
+    assert done.returncode == 9
+    assert "work queue 'q' had nothing to take within" in done.stderr
 
 
-def test_break_evicts_the_holder_and_nobody_else(cli: Cli) -> None:
-    with cli.holding("x", "--label", "stuck") as holder, cli.holding("y"):
-        with cli.started("run", "x", "--", "echo", "ran") as waiter:
-            cli.wait_for_queue("x", 2)
-            done = cli.run("break", "x", "--yes")
-            assert done.returncode == 0
-            assert "stuck" in done.stdout
-            assert waiter.communicate(timeout=60)[0] == "ran\n"
-        assert holder.wait(60) == 79
-        assert len(cli.show("y")) == 1
+def test_a_full_queue_is_told_by_the_status(cli: Cli) -> None:
+    done = cli.run("queue", "put", "q", "one", "two", "--max-depth", "1")
+    assert (done.returncode, done.stdout) == (75, "1\n")
+    assert "'q' is full: 1 items wait" in done.stderr
 
 
-def test_break_asks_and_tells_who_it_is(cli: Cli, tmp_path: Path) -> None:
-    with cli.holding("x", "--label", "stuck") as holder:
-        with Terminal(cli.environment, tmp_path) as terminal:
-            program = " ".join(cli.command("break", "x"))
-            terminal.write(f"{program}; echo status $?\n")
-            terminal.expect("stuck: holds, EX, token [0-9]+")
-            terminal.expect("may still be at work")
-            terminal.expect(r"\[y/N\]")
-            terminal.write("n\n")
-            terminal.expect("status 1")
-            terminal.write(f"{program}; echo status $?\n")
-            terminal.expect(r"\[y/N\]: ")
-            terminal.interrupt(r"\^C\r\nstatus 130")
-            terminal.write(f"{program}; echo status $?\n")
-            terminal.expect(r"\[y/N\]: ")
-            terminal.write("\x04")
-            terminal.expect(r"\r\ncoordlock: aborted")
-            assert holder.poll() is None
-            assert len(cli.show("x")) == 1
-            terminal.write(f"{program}; echo status $?\n")
-            terminal.expect(r"\[y/N\]")
-            terminal.write("y\n")
-            terminal.expect("status 0")
-        assert holder.wait(60) == 79
+def test_a_delayed_item_is_listed_with_its_time(cli: Cli) -> None:
+    cli.run("queue", "put", "q", "later", "--delay", "1h")
+    found = listed(cli)
+    [item] = found["items"]
+    assert (found["delayed"], item["state"]) == (1, "delayed")
+    assert 3500 < item["due"] - item["put_at"] < 3700
+    table = cli.run("queue", "ls", "q")
+    assert table.stdout.splitlines()[0].split() == ["ID", "STATE", "ATTEMPTS", "AGE", "DATA"]
+    assert table.stdout.splitlines()[1].split()[:3] == ["d1", "delayed", "0"]
+    assert table.stderr == "coordlock: 'q': 0 waiting, 0 taken, 1 delayed, 0 dead\n"
 
 
-def test_break_asks_nobody_when_nobody_is_there(cli: Cli) -> None:
-    with cli.holding("x"):
-        done = cli.run("break", "x")
-        assert done.returncode == 64
-        assert "--yes" in done.stderr
-        assert len(cli.show("x")) == 1
+def test_work_queues_are_listed(cli: Cli) -> None:
+    assert cli.run("queue", "ls").stderr == "coordlock: there is no work queue\n"
+    assert cli.run("queue", "ls", "--json").stdout == "[]\n"
+    put(cli, "one", "two")
+    cli.run("queue", "put", "later/é", "three", "--delay", "1h")
+    cli.run("queue", "take", "q", "--count", "1", "--max-attempts", "1", "--", "false")
+    assert json.loads(cli.run("queue", "ls", "--json").stdout) == [
+        {"name": "later/é", "waiting": 0, "taken": 0, "delayed": 1, "dead": 0},
+        {"name": "q", "waiting": 1, "taken": 0, "delayed": 0, "dead": 1},
+    ]
+    assert [line.split() for line in cli.run("queue", "ls").stdout.splitlines()] == [
+        ["NAME", "WAITING", "TAKEN", "DELAYED", "DEAD"],
+        ["later/é", "0", "0", "1", "0"],
+        ["q", "1", "0", "0", "1"],
+    ]
 
 
-def test_break_wants_to_know_whom_of_several_holders(cli: Cli) -> None:
-    with cli.holding("x", "-s") as first, cli.holding("x", "-s") as second:
-        done = cli.run("break", "x", "--yes")
-        assert done.returncode == 64
-        assert "--token" in done.stderr
-        token = cli.show("x")[1]["token"]
-        assert cli.run("break", "x", "--yes", "--token", str(token)).returncode == 0
-        assert second.wait(60) == 79
-        assert first.poll() is None
-        assert cli.run("break", "x", "--yes", "--all").returncode == 0
-        assert first.wait(60) == 79
+def test_a_signal_ends_the_command_and_gives_the_item_back(cli: Cli, tmp_path: Path) -> None:
+    put(cli, "one")
+    pid = tmp_path / "pid"
+    command = ("sh", "-c", f"echo $$ > {pid}; exec sleep 600")
+    with cli.started("queue", "take", "q", "--", *command) as process:
+        eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    eventually(lambda: is_gone(int(pid.read_text())))
+    [item] = listed(cli)["items"]
+    assert (item["state"], item["attempts"]) == ("waiting", 1)
 
 
-def test_break_of_a_free_lock_gives_1(cli: Cli) -> None:
-    assert cli.run("break", "x", "--yes").returncode == 1
-    with cli.holding("x"):
-        assert cli.run("break", "x", "--yes", "--token", "1").returncode == 1
-        assert len(cli.show("x")) == 1
+def test_a_signal_ends_the_wait_for_an_item(cli: Cli) -> None:
+    with cli.started("queue", "take", "q", "-v", "--", "true") as process:
+        assert process.stderr is not None
+        while "waiting for work queue 'q'" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    put(cli, "one")
+    assert cli.run("queue", "take", "q", "--count", "1", "--", "cat").stdout == "one"
 
 
-def test_break_with_a_token_of_nobody_says_who_has_which(cli: Cli) -> None:
-    with cli.holding("x", "--label", "first"), cli.started("run", "x", "--", "true"):
-        cli.wait_for_queue("x", 2)
-        holder, waiter = (one["token"] for one in cli.show("x"))
-        done = cli.run("break", "x", "--yes", "--token", "1")
-        assert done.returncode == 1
-        assert "the token 1: held by" in done.stderr
-        assert f"first (token {holder}); waiting: " in done.stderr
-        assert f"(token {waiter})\n" in done.stderr
+def test_the_item_of_a_killed_command_line_is_taken_by_another(cli: Cli, tmp_path: Path) -> None:
+    put(cli, "one")
+    pids = tmp_path / "pids"
+    command = ("sh", "-c", f"echo $PPID $$ > {pids}; exec sleep 600")
+    with cli.started("queue", "take", "q", "--", *command) as process:
+        eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        worker, child = map(int, pids.read_text().split())
+        os.kill(worker, signal.SIGKILL)
+        assert process.wait(60) == 128 + signal.SIGKILL
+    eventually(lambda: is_gone(child), "the guard ends the command")
+    done = cli.run("queue", "take", "q", "--count", "1", "--", "sh", "-c", SHOW)
+    assert done.stdout == "q 1 2: one\n"
 
 
-def test_ls_takes_patterns(cli: Cli) -> None:
-    with cli.holding("nightly-a"), cli.holding("nightly/b"), cli.holding("weekly"):
-
-        def listed(*patterns: str) -> list[str]:
-            lines = json.loads(cli.run("ls", "--json", *patterns).stdout)
-            return [line["name"] for line in lines]
-
-        assert listed("nightly*") == ["nightly-a", "nightly/b"]
-        assert listed("*b", "week??") == ["nightly/b", "weekly"]
-        assert listed("NIGHTLY*") == []
-        assert "no lock in use matches 'x*'" in cli.run("ls", "x*").stderr
+def test_a_command_that_does_not_exist_is_no_fault_of_the_items(cli: Cli) -> None:
+    put(cli, "one")
+    done = cli.run("queue", "take", "q", "--max-attempts", "1", "--", "no-such-command")
+    assert done.returncode == 127
+    assert listed(cli)["waiting"] == 1
 
 
-def test_queues_of_other_programs_are_shown(etcd: Etcd, root: str, cli: Cli) -> None:
-    cli = Cli(etcd.url_for(root), cli.directory)
-    with cli.holding("x"):
-        command = etcd.etcdctl_command("lock", f"{root}/x", "true")
-        with subprocess.Popen(command, env=etcd.etcdctl_environment()) as other:
-            cli.wait_for_queue("x", 2)
-            waiter = cli.show("x")[1]
-            assert (waiter["mode"], waiter["owner"], waiter["age"]) == ("EX", None, None)
-            assert waiter["token"] is not None
-            assert cli.run("show", "x").returncode == 0
-            assert cli.run("break", "x", "--yes").returncode == 0
-            assert other.wait(60) == 0
-    eventually(lambda: cli.show("x") == [])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("queue", "take", "q"),
+        ("queue", "put", ""),
+        ("queue", "put", "q", "x", "--lines"),
+        ("queue", "retry", "q"),
+        ("queue", "ls", "--dead"),
+        ("queue", "ls", "--limit", "3"),
+        ("queue", "retry", "q", "x"),
+        ("queue", "take", "q", "--count", "0", "--", "true"),
+        ("queue", "sing"),
+    ],
+)
+def test_what_cannot_be_is_a_usage_error(cli: Cli, arguments: tuple[str, ...]) -> None:
+    done = cli.run(*arguments)
+    assert done.returncode == 64
+    assert len(done.stderr.splitlines()) == 1
 
 
-def test_break_all_lets_no_waiter_start_its_command(etcd: Etcd, root: str, tmp_path: Path) -> None:
-    for url in (f"local://{tmp_path}/state", etcd.url_for(root)):
-        cli = Cli(url, tmp_path)
-        with ExitStack() as stack:
-            holder = stack.enter_context(cli.holding("x"))
-            waiters = [
-                stack.enter_context(cli.started("run", "x", "--", "touch", f"ran-{number}"))
-                for number in range(8)
-            ]
-            cli.wait_for_queue("x", 9)
-            done = cli.run("break", "x", "--all", "--yes")
-            assert (done.returncode, done.stdout.count("evicted: ")) == (0, 9)
-            assert [waiter.wait(60) for waiter in waiters] == [75] * 8
-            assert holder.wait(60) == 79
-        assert not list(cli.directory.glob("ran-*"))
-
-
-@pytest.mark.zookeeper
-def test_names_that_may_not_be_read_hide_no_others(
-    cli: Cli, zookeeper: ZooKeeper, root: str
-) -> None:
-    """Below a shared root there may be other programs' nodes."""
-    url = zookeeper.url_for(root)
-    with zookeeper.kazoo() as kazoo:
-        kazoo.ensure_path(root)
-    with cli.holding("of-ann", "--url", url.replace("://", "://ann:secret@")):
-        done = cli.run("ls", "--url", url)
-        assert (done.returncode, done.stdout) == (77, "")
-        with cli.holding("of-all", "--url", url):
-            done = cli.run("ls", "--url", url)
-            assert done.returncode == 0
-            assert "of-all" in done.stdout
-            assert "'of-ann' could not be read: " in done.stderr
+def test_an_item_that_is_too_large_is_a_usage_error(cli: Cli) -> None:
+    done = cli.run("queue", "put", "q", input="x" * 65_537)
+    assert done.returncode == 64
+    assert "65536" in done.stderr

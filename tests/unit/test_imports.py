@@ -33,6 +33,8 @@ def imported_packages(source: str) -> Iterator[str]:
             yield "coordlock" if node.level else (node.module or "").partition(".")[0]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             argument = node.args[0]
+            if isinstance(argument, ast.JoinedStr):  # its beginning tells the package
+                argument = argument.values[0]
             assert isinstance(argument, ast.Constant), "an import that cannot be checked"
             yield str(argument.value).partition(".")[0]
 

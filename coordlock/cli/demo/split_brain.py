@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coordlock.backend.registry import backend_for_scheme
-from coordlock.cli.connection import connected
+from coordlock.cli.connection import Service, connected
 from coordlock.cli.demo.columns import Columns
 from coordlock.cli.demo.crew import Crew, Event, Stuck
 from coordlock.cli.demo.ledger import Ledger
@@ -17,8 +17,7 @@ from coordlock.cli.demo.outcome import Outcome
 from coordlock.cli.demo.story import Story
 from coordlock.cli.demo.worker import Task
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import as_json as as_json_option
-from coordlock.cli.options import service_options, settings_of
+from coordlock.cli.options import json_option, service_options
 from coordlock.cli.parser import Parser
 from coordlock.client import Client
 from coordlock.runtime.clock import SYSTEM_CLOCK
@@ -45,11 +44,11 @@ def parser() -> Parser:
         default="2s",
         help="Time-to-live, where there are leases. Default: 2s.",
     )
-    as_json_option(parser)
+    json_option(parser)
     return parser.finished()
 
 
-def split_brain(*, url: str | None, connect_timeout: float | None, ttl: str, as_json: bool) -> int:
+def split_brain(*, service: Service, ttl: str, as_json: bool) -> int:
     """Watch a stale write, with and without a fence.
 
     A takes the lock, reads a balance, and is stopped (SIGSTOP) past its lease. B takes the lock,
@@ -57,13 +56,13 @@ def split_brain(*, url: str | None, connect_timeout: float | None, ttl: str, as_
     time. The exit status is 0 if the ledger without a fence got corrupt, and the one with a fence
     refused the stale write and lost nothing.
     """
-    settings = settings_of(url, connect_timeout=connect_timeout, ttl=ttl, label="demo")
+    settings = service.settings(ttl=ttl, label="demo")
     leased = backend_for_scheme(settings.scheme).capabilities.leased
     timeline = Columns(SYSTEM_CLOCK.now(), list(_RUNS), as_json=as_json)
     with (
         tempfile.TemporaryDirectory(prefix="coordlock-demo-") as directory,
         connected(settings) as client,
-        Crew(url) as crew,
+        Crew(service.url) as crew,
     ):
         timeline.say(f"One story, twice at the same time, at {settings}.")
         timeline.head({run: f"{run} a fence".upper() for run in _RUNS})

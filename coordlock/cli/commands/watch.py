@@ -6,10 +6,9 @@ import json
 import sys
 from collections.abc import Collection, Iterator
 
-from coordlock.cli.connection import connected
+from coordlock.cli.connection import Service
 from coordlock.cli.data import text_of
-from coordlock.cli.options import as_json as as_json_option
-from coordlock.cli.options import name_argument, service_options, settings_of
+from coordlock.cli.options import json_option, name_argument, service_options
 from coordlock.cli.parser import Parser
 from coordlock.cli.text import echo
 from coordlock.client import Client
@@ -32,15 +31,14 @@ def parser() -> Parser:
     service_options(parser)
     parser.flag("--members", help="Follow who is in the group NAME, in place of who leads.")
     parser.flag("--once", help="Show the state of now, and end.")
-    as_json_option(parser)
+    json_option(parser)
     return parser.finished()
 
 
 def watch(
     *,
     name: str,
-    url: str | None,
-    connect_timeout: float | None,
+    service: Service,
     members: bool,
     once: bool,
     as_json: bool,
@@ -53,7 +51,7 @@ def watch(
     comes late. With --json each line is a document with the whole state. Ends with Ctrl-C.
     """
     check_name(name)
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with service.connected() as client:
         lines = _of_group(client, name, as_json) if members else _of_leader(client, name, as_json)
         for line in lines:
             echo(line)

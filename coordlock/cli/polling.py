@@ -10,7 +10,7 @@ from typing import Final, NoReturn, TypeVar
 from coordlock.cli.signals import Interrupted
 from coordlock.cli.text import can_redraw, echo
 
-__all__ = ["watch"]
+__all__ = ["poll"]
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 _INTERVAL: Final = 1.0
 
 
-def watch(
+def poll(
     look: Callable[[], T],
     show: Callable[[T], None],
     *,

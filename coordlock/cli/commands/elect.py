@@ -10,19 +10,19 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from coordlock.cli.commands.hold import hold_for
+from coordlock.cli.commands.run import run_under
 from coordlock.cli.data import given
-from coordlock.cli.hold import hold_for
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import (
-    as_json,
     grace_option,
     grant_options,
+    json_option,
     name_argument,
     on_ask_option,
     waiting_options,
 )
 from coordlock.cli.parser import Lost, Parser, UsageError
-from coordlock.cli.run import run_under
 from coordlock.cli.signals import Inbox
 from coordlock.client import Client
 from coordlock.errors import BackendUnavailable, Evicted, LockLost, SessionLost
@@ -117,7 +117,7 @@ def parser() -> Parser:
         "--exit-on-loss",
         help="End when the lead or the place in the queue is lost, and don't campaign again.",
     )
-    as_json(parser)
+    json_option(parser)
     return parser.finished()
 
 

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from coordlock.backend import Stored
 from coordlock.cli.completion import asked, completed_by
-from coordlock.cli.connection import connected
+from coordlock.cli.connection import Service
 from coordlock.cli.data import given, in_json, shortened, text_of
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import as_json as as_json_option
-from coordlock.cli.options import service_options, settings_of
+from coordlock.cli.options import json_option, service_options
 from coordlock.cli.parser import Group, Parser, whole
 from coordlock.cli.table import print_table
 from coordlock.cli.text import echo, printable
@@ -58,7 +57,7 @@ def _load(name: str) -> Parser:
     return parsers[name]()
 
 
-def _value(*, url: str | None, connect_timeout: float | None) -> int:
+def _value(*, service: Service) -> int:
     """Read, change and follow values, such as a configuration.
 
     Values are small data under keys. A KEY is an absolute path, outside of the root of the locks.
@@ -88,17 +87,17 @@ def _get_parser() -> Parser:
     )
     _key_argument(parser)
     service_options(parser)
-    as_json_option(parser)
+    json_option(parser)
     return parser.finished()
 
 
-def _get(*, key: str, url: str | None, connect_timeout: float | None, as_json: bool) -> int:
+def _get(*, key: str, service: Service, as_json: bool) -> int:
     """Print what is kept under KEY.
 
     A terminal shows a line, in which control characters and what is no UTF-8 are escaped. Elsewhere
     the data come byte by byte. The exit status is 1 if nothing is kept.
     """
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with service.connected() as client:
         stored = client.value(key).get()
     if as_json:
         echo(json.dumps(_document(key, stored)))
@@ -140,15 +139,14 @@ def _set(
     key: str,
     data: str | None,
     if_version: int | None,
-    url: str | None,
-    connect_timeout: float | None,
+    service: Service,
 ) -> int:
     """Keep DATA under KEY.
 
     It takes the place of what is kept there. Without DATA, what stdin holds is kept, byte by byte:
     for secrets, which an argument would show in the list of processes.
     """
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with service.connected() as client:
         value = client.value(key)  # a wrong key is told before stdin is read
         kept = sys.stdin.buffer.read() if data is None else given(data)
         return _written(lambda: value.set(kept, expect=if_version))
@@ -167,14 +165,12 @@ def _delete_parser() -> Parser:
     return parser.finished()
 
 
-def _delete(
-    *, key: str, if_version: int | None, url: str | None, connect_timeout: float | None
-) -> int:
+def _delete(*, key: str, if_version: int | None, service: Service) -> int:
     """Keep nothing under KEY any more.
 
     Nothing happens where nothing is kept.
     """
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with service.connected() as client:
         return _written(lambda: client.value(key).delete(expect=if_version))
 
 
@@ -201,19 +197,17 @@ def _ls_parser() -> Parser:
     _key_argument(parser, "FOLDER")
     _data_flag(parser)
     service_options(parser)
-    as_json_option(parser)
+    json_option(parser)
     return parser.finished()
 
 
-def _ls(
-    *, key: str, with_data: bool, url: str | None, connect_timeout: float | None, as_json: bool
-) -> None:
+def _ls(*, key: str, with_data: bool, service: Service, as_json: bool) -> None:
     """List the keys in FOLDER.
 
     Those directly in it, as they were at one moment: /shop/limit is in /shop, and /shop/db/host is
     in /shop/db.
     """
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with service.connected() as client:
         found = client.values(key).get()
     if as_json:
         echo(json.dumps(_listed(found, with_data=with_data)))
@@ -239,7 +233,7 @@ def _watch_parser() -> Parser:
     _data_flag(parser)
     parser.flag("--once", help="Show the state of now, and end.")
     service_options(parser)
-    as_json_option(parser)
+    json_option(parser)
     return parser.finished()
 
 
@@ -248,8 +242,7 @@ def _watch(
     key: str,
     with_data: bool,
     once: bool,
-    url: str | None,
-    connect_timeout: float | None,
+    service: Service,
     as_json: bool,
 ) -> None:
     """Follow what is kept under KEY, or in FOLDER.
@@ -260,7 +253,7 @@ def _watch(
     left out; none comes late. With --json each line is a document with the whole state. Ends with
     Ctrl-C.
     """
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with service.connected() as client:
         if key.endswith("/"):
             lines = _of_folder(client, key, with_data=with_data, as_json=as_json)
         else:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from coordlock.cli.connection import connected
+from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import as_json as as_json_option
-from coordlock.cli.options import service_options, settings_of
+from coordlock.cli.options import json_option, service_options
 from coordlock.cli.parser import Parser, UsageError
 from coordlock.cli.text import echo, printable
 from coordlock.model.contender import Contender
@@ -27,13 +26,11 @@ def parser() -> Parser:
     )
     service_options(parser)
     parser.flag("--dot", dest="as_dot", help="Print a graph in DOT, for Graphviz.")
-    as_json_option(parser)
+    json_option(parser)
     return parser.finished()
 
 
-def deadlocks(
-    *, url: str | None, connect_timeout: float | None, as_dot: bool, as_json: bool
-) -> int:
+def deadlocks(*, service: Service, as_dot: bool, as_json: bool) -> int:
     """Show clients that wait for each other in a circle.
 
     Clients look for deadlocks themselves after a second, and the youngest that waits gives up: see
@@ -42,7 +39,7 @@ def deadlocks(
     """
     if as_dot and as_json:
         raise UsageError("--dot and --json exclude each other")
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with service.connected() as client:
         found = client.deadlocks()
     if as_json:
         echo(json.dumps([_document(one) for one in found]))

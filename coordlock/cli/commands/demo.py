@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from coordlock.backend.registry import backend_for_scheme
-from coordlock.cli.connection import connected
+from coordlock.cli.connection import Service, connected
 from coordlock.cli.demo import split_brain
 from coordlock.cli.demo.crew import Crew, Event, Stuck
 from coordlock.cli.demo.ledger import Entry, Ledger, audit
@@ -17,8 +17,7 @@ from coordlock.cli.demo.story import Story
 from coordlock.cli.demo.timeline import Timeline
 from coordlock.cli.demo.worker import Task
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import as_json as as_json_option
-from coordlock.cli.options import service_options, settings_of
+from coordlock.cli.options import json_option, service_options
 from coordlock.cli.parser import Group, Parser, whole
 from coordlock.cli.text import coloured, echo
 from coordlock.client import Client
@@ -61,14 +60,13 @@ def parser() -> Parser:
         default="3s",
         help="Time-to-live, where there are leases. Default: 3s.",
     )
-    as_json_option(group)
+    json_option(group)
     return group.finished()
 
 
 def demo(
     *,
-    url: str | None,
-    connect_timeout: float | None,
+    service: Service,
     workers: int,
     rounds: int,
     ttl: str,
@@ -80,14 +78,14 @@ def demo(
     the lock. Another is frozen until somebody else has the lock, wakes up, and writes: the ledger
     refuses its stale token. The exit status is 0 if no update was lost or came in between.
     """
-    settings = settings_of(url, connect_timeout=connect_timeout, ttl=ttl, label="demo")
+    settings = service.settings(ttl=ttl, label="demo")
     leased = backend_for_scheme(settings.scheme).capabilities.leased
     lock = f"demo-{uuid.uuid4().hex[:8]}"
     timeline = Timeline(SYSTEM_CLOCK.now(), as_json=as_json)
     with (
         tempfile.TemporaryDirectory(prefix="coordlock-demo-") as directory,
         connected(settings) as client,
-        Crew(url) as crew,
+        Crew(service.url) as crew,
     ):
         ledger = Ledger(Path(directory) / "ledger")
         fences = str(Path(directory) / "fences")

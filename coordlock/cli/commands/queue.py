@@ -9,16 +9,14 @@ from dataclasses import asdict, fields
 from typing import Final
 
 from coordlock.cli.completion import complete_work_queue, completed_by
-from coordlock.cli.connection import connected
+from coordlock.cli.connection import Service
 from coordlock.cli.data import given, in_json, shortened
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.kept import counted, work_queues
-from coordlock.cli.options import as_json as as_json_option
-from coordlock.cli.options import seconds, service_options, settings_of
+from coordlock.cli.options import json_option, seconds, service_options
 from coordlock.cli.parser import Group, Parser, Refused, UsageError, whole
-from coordlock.cli.queue import dashed
 from coordlock.cli.table import print_table
-from coordlock.cli.text import age, echo
+from coordlock.cli.text import age, dashed, echo
 from coordlock.errors import WorkQueueFull
 from coordlock.model.names import check_name
 from coordlock.work.view import WorkItem, WorkQueueStats
@@ -52,9 +50,9 @@ def parser() -> Group:
 def _load(name: str) -> Parser:
     match name:
         case "take":
-            from coordlock.cli import take
+            from coordlock.cli.commands import queue_take
 
-            return take.parser()
+            return queue_take.parser()
         case "put":
             return _put_parser()
         case "ls":
@@ -63,7 +61,7 @@ def _load(name: str) -> Parser:
             return _retry_parser()
 
 
-def _queue(*, url: str | None, connect_timeout: float | None) -> int:
+def _queue(*, service: Service) -> int:
     """Put and take items of work queues.
 
     Each item is done at least once, by one worker at a time, in the order in which they were put.
@@ -97,7 +95,7 @@ def _put_parser() -> Parser:
         help="Put nothing while N items wait; the exit status is 75 then.",
     )
     service_options(parser)
-    as_json_option(parser)
+    json_option(parser)
     return parser.finished()
 
 
@@ -108,8 +106,7 @@ def _put(
     lines: bool,
     delay: float,
     max_depth: int | None,
-    url: str | None,
-    connect_timeout: float | None,
+    service: Service,
     as_json: bool,
 ) -> None:
     """Put items at the end of the work queue NAME.
@@ -119,7 +116,7 @@ def _put(
     check_name(name)
     if lines and data:
         raise UsageError("--lines is for items from stdin, and DATA are others")
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with service.connected() as client:
         queue = client.work_queue(name, max_depth=max_depth)
         items = [given(one) for one in data]
         if not data:
@@ -157,7 +154,7 @@ def _ls_parser() -> Parser:
         help=f"So many items, the first ones. Default: {_LISTED}.",
     )
     service_options(parser)
-    as_json_option(parser)
+    json_option(parser)
     return parser.finished()
 
 
@@ -166,8 +163,7 @@ def _ls(
     name: str | None,
     dead: bool,
     limit: int | None,
-    url: str | None,
-    connect_timeout: float | None,
+    service: Service,
     as_json: bool,
 ) -> None:
     """List the work queues, or the items of the work queue NAME.
@@ -178,10 +174,10 @@ def _ls(
         if dead or limit is not None:
             option = "--dead" if dead else "--limit"
             raise UsageError(f"{option} is for the items of one queue: say which, by its NAME")
-        _list_queues(url, connect_timeout, as_json=as_json)
+        _list_queues(service, as_json=as_json)
         return
     check_name(name)
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with service.connected() as client:
         queue = client.work_queue(name)
         stats = queue.stats()
         items = (queue.dead if dead else queue.items)(limit or _LISTED)
@@ -195,8 +191,8 @@ def _ls(
     complain(f"{name!r}: {counted(asdict(stats))}")
 
 
-def _list_queues(url: str | None, connect_timeout: float | None, *, as_json: bool) -> None:
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+def _list_queues(service: Service, *, as_json: bool) -> None:
+    with service.connected() as client:
         nothing = dict.fromkeys(field.name for field in fields(WorkQueueStats))
         found = [{"name": one.name, **(one.state or nothing)} for one in work_queues(client)]
     if as_json:
@@ -229,7 +225,7 @@ def _retry_parser() -> Parser:
     parser.argument("ids", metavar="ID", nargs="*")
     parser.flag("--all", dest="is_all", help="All that are dead now.")
     service_options(parser)
-    as_json_option(parser)
+    json_option(parser)
     return parser.finished()
 
 
@@ -238,8 +234,7 @@ def _retry(
     name: str,
     ids: list[str],
     is_all: bool,
-    url: str | None,
-    connect_timeout: float | None,
+    service: Service,
     as_json: bool,
 ) -> int:
     """Put dead items of the work queue NAME again.
@@ -251,7 +246,7 @@ def _retry(
     if is_all == bool(ids):
         raise UsageError("say which: ID, or --all")
     again: dict[str, str | None] = {}
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with service.connected() as client:
         queue = client.work_queue(name)
         for id in [one.id for one in queue.dead(10**9)] if is_all else ids:
             try:

@@ -17,11 +17,10 @@ from typing import Final, Literal
 from coordlock.backend import Data, Delete, Expect, Put, data
 from coordlock.backend.config import NOT_CONFIGURED
 from coordlock.backend.registry import backend_for_scheme
-from coordlock.cli.connection import connected
+from coordlock.cli.connection import Service, connected
 from coordlock.cli.exits import Exit, status_of
 from coordlock.cli.kept import work_queues
-from coordlock.cli.options import as_json as as_json_option
-from coordlock.cli.options import service_options, settings_of
+from coordlock.cli.options import json_option, service_options
 from coordlock.cli.parser import Parser
 from coordlock.cli.text import (
     coloured,
@@ -93,11 +92,11 @@ def parser() -> Parser:
         example="coordlock doctor --url etcd://localhost",
     )
     service_options(parser)
-    as_json_option(parser)
+    json_option(parser)
     return parser.finished()
 
 
-def doctor(*, url: str | None, connect_timeout: float | None, as_json: bool) -> int:
+def doctor(*, service: Service, as_json: bool) -> int:
     """Check the configuration, the service, a lock and data.
 
     The exit status is 0 when all is well, warnings included; 69 when the service cannot be
@@ -106,7 +105,7 @@ def doctor(*, url: str | None, connect_timeout: float | None, as_json: bool) -> 
     findings: list[Finding] = []
     status = Exit.OK
     try:
-        for finding in _examine(url, connect_timeout):
+        for finding in _examine(service):
             findings.append(finding)
             if not as_json:
                 _print(finding)
@@ -127,8 +126,8 @@ def doctor(*, url: str | None, connect_timeout: float | None, as_json: bool) -> 
     return status
 
 
-def _examine(url: str | None, connect_timeout: float | None) -> Iterator[Finding]:
-    settings = settings_of(url, alone=True, connect_timeout=connect_timeout)
+def _examine(service: Service) -> Iterator[Finding]:
+    settings = service.settings(alone=True)
     yield _configuration(settings)
     yield _reach(settings)
     yield _clock()

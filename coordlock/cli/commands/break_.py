@@ -6,13 +6,13 @@ import sys
 import time
 from typing import Final
 
-from coordlock.cli.connection import connected
+from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import name_argument, seconds, service_options, settings_of
+from coordlock.cli.options import name_argument, seconds, service_options
 from coordlock.cli.parser import Aborted, Parser, UsageError, whole
-from coordlock.cli.queue import dashed, mode_of
+from coordlock.cli.queues import mode_of
 from coordlock.cli.signals import Interrupted
-from coordlock.cli.text import age, echo, listed, printable
+from coordlock.cli.text import age, dashed, echo, listed, printable
 from coordlock.client import Client
 from coordlock.locks.queue_view import QueueMember
 from coordlock.model.names import check_name
@@ -63,8 +63,7 @@ def break_(
     ask: bool,
     reason: str | None,
     wait: float | None,
-    url: str | None,
-    connect_timeout: float | None,
+    service: Service,
 ) -> int:
     """Evict the holder of the lock NAME from its queue.
 
@@ -83,13 +82,13 @@ def break_(
         raise UsageError("--ask asks all holders, and --all is for evicting: leave one of them out")
     if ask:
         _check_reason(reason or "")
-        with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+        with service.connected() as client:
             return _ask(client, name, token, reason or "", wait)
     if reason is not None or wait is not None:
         raise UsageError("--reason and --wait are for --ask")
     if not yes and not sys.stdin.isatty():
         raise UsageError("stdin is no terminal, so nobody can be asked: add --yes")
-    with connected(settings_of(url, connect_timeout=connect_timeout)) as client:
+    with service.connected() as client:
         queue_view = client.contenders(name)
         chosen = _choose(queue_view, token, everybody)
         if not chosen:

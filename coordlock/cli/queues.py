@@ -1,4 +1,4 @@
-"""As what a queue is used, as far as its contenders tell."""
+"""What the contenders of a queue tell of it: what it is used as, and what each asks for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any, Final
 from coordlock.locks.queue_view import QueueMember
 from coordlock.model.claim import Convertible, Mode, Permit
 
-__all__ = ["kind_of"]
+__all__ = ["Queues", "kind_of", "mode_of"]
+
+#: The names in use, each with its queue.
+Queues = list[tuple[str, tuple[QueueMember, ...]]]
 
 _BARRIERS: Final = ("barrier", "double barrier")
 #: Where kazoo's locks publish who they are, just as its elections and coordlock's do.
@@ -49,3 +52,11 @@ def _barrier(value: bytes) -> str | None:
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return kind if kind in _BARRIERS else None
+
+
+def mode_of(one: QueueMember) -> str:
+    """What ``one`` holds or waits for."""
+    if isinstance(one.claim, Permit):
+        return f"1 of {one.claim.of}"
+    target = one.converting_to
+    return one.claim.name if target is None else f"{one.claim.name} to {target.name}"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from coordlock.cli.exits import Exit, killed_by
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.options import acquire_options, as_json, name_arguments, seconds
+from coordlock.cli.options import acquire_options, json_option, name_arguments, seconds
 from coordlock.cli.parser import Lost, Parser, UsageError
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.terminal import in_background
@@ -40,7 +40,7 @@ def parser() -> Parser:
         metavar="DURATION",
         help="Hold it for this long, whatever stdin does.",
     )
-    as_json(parser)
+    json_option(parser)
     return parser.finished()
 
 

@@ -1,0 +1,1 @@
+"""A module for each command, named after it, whose ``parser`` makes the command's parser."""
