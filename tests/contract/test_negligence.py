@@ -16,8 +16,26 @@ from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.promise import Promise, resolved
 from coordlock.testing import data_contract, observation_contract
 from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.entry_set_contract import EntrySetContract
+from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.waiting import eventually
-from tests.contract import test_memory
+from tests.contract.disturbing import InMemory
+
+
+class OnMemory(BackendContract):
+    backend = MemoryBackend
+
+
+class Data(InMemory, data_contract.DataContract): ...
+
+
+class EntrySets(InMemory, EntrySetContract): ...
+
+
+class Observations(InMemory, observation_contract.ObservationContract): ...
+
+
+class PublishedValues(InMemory, PublishedValueContract): ...
 
 
 class Negligent(MemoryBackend):
@@ -122,16 +140,14 @@ def test_a_backend_that_enqueues_what_is_blocked_fails(parties: Parties) -> None
 
 def test_a_backend_that_adopts_a_part_of_a_set_fails(parties: Parties) -> None:
     with pytest.raises(AssertionError):
-        test_memory.TestEntrySets().test_a_set_of_which_a_part_is_gone_is_not_adopted(
+        EntrySets().test_a_set_of_which_a_part_is_gone_is_not_adopted(
             parties(Piecemeal), parties(Piecemeal)
         )
 
 
 def test_a_backend_that_brings_back_an_old_value_fails(parties: Parties) -> None:
     with pytest.raises(pytest.fail.Exception):
-        test_memory.TestPublishedValues().test_a_change_that_comes_late_undoes_no_newer_one(
-            parties(Forgetful)
-        )
+        PublishedValues().test_a_change_that_comes_late_undoes_no_newer_one(parties(Forgetful))
 
 
 def test_a_backend_that_takes_a_stale_view_for_the_newest_fails(
@@ -141,31 +157,25 @@ def test_a_backend_that_takes_a_stale_view_for_the_newest_fails(
         monkeypatch.setattr(suite, "eventually", partial(eventually, within=0.3))
     one, two = parties(Unaware), parties(Unaware)
     with pytest.raises(TimeoutError):
-        test_memory.TestObservations().test_after_broken_connections_the_newest_state_is_seen(
-            one, two
-        )
+        Observations().test_after_broken_connections_the_newest_state_is_seen(one, two)
     with pytest.raises(TimeoutError):
-        test_memory.TestData().test_a_follower_that_was_cut_off_sees_what_is_then_there(
+        Data().test_a_follower_that_was_cut_off_sees_what_is_then_there(
             one, parties(Unaware), "/a/"
         )
 
 
 def test_a_backend_that_writes_in_parts_fails(parties: Parties) -> None:
     with pytest.raises((AssertionError, VersionMismatch)):
-        test_memory.TestData().test_an_unmet_expectation_stops_the_whole_write(
-            parties(Careless), "/a/"
-        )
+        Data().test_an_unmet_expectation_stops_the_whole_write(parties(Careless), "/a/")
 
 
 def test_a_backend_that_looks_at_one_of_its_guards_fails(parties: Parties) -> None:
     with pytest.raises(pytest.fail.Exception):
-        test_memory.TestData().test_every_guard_must_stand_in_its_queue(
-            parties(Careless), parties(Careless), "/b/"
-        )
+        Data().test_every_guard_must_stand_in_its_queue(parties(Careless), parties(Careless), "/b/")
 
 
 def test_a_backend_whose_tokens_do_not_grow_fails(parties: Parties) -> None:
     with pytest.raises(AssertionError):
-        test_memory.TestBackend().test_tokens_that_grow_do_so_when_a_queue_or_a_session_has_ended(
+        OnMemory().test_tokens_that_grow_do_so_when_a_queue_or_a_session_has_ended(
             parties(Restarting), parties(Restarting), lambda: parties(Restarting)
         )

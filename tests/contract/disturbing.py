@@ -1,0 +1,133 @@
+"""How the network between a party and each service is disturbed, for `DisturbedSuite`."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar, Final
+from unittest.mock import MagicMock
+
+import pytest
+from coordlock_local import LocalBackend
+from coordlock_memory import Fault, MemoryBackend
+
+from coordlock.backend.config import configure
+from coordlock.errors import BackendUnavailable
+from coordlock.runtime.promise import Promise, failed
+from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.connection import Connection
+from coordlock.testing.disturbed_suite import DisturbedSuite
+from coordlock.testing.frames import Framer
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+
+__all__ = ["DISTURBED", "InMemory"]
+
+
+class InMemory(DisturbedSuite):
+    """The memory backend has faults of its own."""
+
+    def lose_reply(self, party: Party, method: str) -> None:
+        assert isinstance(party.backend, MemoryBackend)
+        party.backend.faults.inject(method, Fault.LOSE_REPLY)
+
+    @contextmanager
+    def cut_off(self, party: Party) -> Iterator[None]:
+        assert isinstance(party.backend, MemoryBackend)
+        party.backend.faults.partition()
+        yield
+        party.backend.faults.heal()
+
+
+class OnFiles(DisturbedSuite):
+    """There is no network."""
+
+    def lose_reply(self, party: Party, method: str) -> None:
+        """Throw the answer away."""
+        request = getattr(party.backend, method)
+
+        def lost(*arguments: Any, **options: Any) -> Promise[Any]:
+            request(*arguments, **options).result(30)
+            delattr(party.backend, method)
+            return failed(BackendUnavailable("local", "the reply was lost"))
+
+        setattr(party.backend, method, lost)
+
+    @contextmanager
+    def cut_off(self, party: Party) -> Iterator[None]:
+        """Let nothing that is followed be read for a while."""
+        assert isinstance(party.backend, LocalBackend)
+        followers = party.backend._followers
+        assert followers is not None
+        failing = MagicMock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
+        reads = {one: one.read for one in followers._followed.values()}
+        for one in reads:
+            one.read = failing  # type: ignore[misc]
+        followers._notices.wake()
+        yield
+        for one, read in reads.items():
+            one.read = read  # type: ignore[misc]
+
+
+class BehindProxies(DisturbedSuite):
+    """Each party reaches its server through a proxy of its own."""
+
+    frames: ClassVar[type[Framer]]
+
+    @pytest.fixture
+    def party(self, request: pytest.FixtureRequest, root: str) -> Iterator[Callable[[], Party]]:
+        scheme = self.backend.scheme
+        server = request.getfixturevalue(scheme)
+        self.proxies: dict[Party, FaultProxy] = {}
+        with ExitStack() as stack:
+
+            def make() -> Party:
+                proxy = stack.enter_context(FaultProxy(server.host, server.port, self.frames))
+                url = f"{scheme}://127.0.0.1:{proxy.port}{root}"
+                party = Party(self.backend.configure(configure(url)))
+                self.proxies[party] = proxy
+                return party
+
+            yield make
+            for one in self.proxies:
+                one.backend.close().result(BOUND)
+
+    @contextmanager
+    def cut_off(self, party: Party) -> Iterator[None]:
+        proxy = self.proxies[party]
+        proxy.refuse()
+        proxy.drop_connections()
+        yield
+        proxy.heal()
+
+
+class OnEtcd(BehindProxies):
+    """Every request that changes something is a transaction."""
+
+    frames = GrpcFrames
+
+    def lose_reply(self, party: Party, method: str) -> None:
+        self.proxies[party].on_request("*Txn", Connection.lose_reply)
+
+
+class OnZooKeeper(BehindProxies):
+    """Requests differ by the method."""
+
+    frames = ZooKeeperFrames
+
+    def lose_reply(self, party: Party, method: str) -> None:
+        operation = {"publish": "setData", "enqueue": "create2"}.get(method, "multi")
+        # The first of a key in a new folder does nothing: it finds out that there is no folder.
+        nth = 2 if method == "write" else 1
+        self.proxies[party].on_request(operation, Connection.lose_reply, nth=nth)
+
+
+DISTURBED: Final[dict[str, type[DisturbedSuite]]] = {
+    "etcd": OnEtcd,
+    "local": OnFiles,
+    "memory": InMemory,
+    "zookeeper": OnZooKeeper,
+}

@@ -1,0 +1,60 @@
+"""Every suite of `coordlock.testing` on every backend there is, sync and async.
+
+``TestLockOnEtcd`` is `LockContract` on etcd. Suites and backends are looked up, so that none is
+left out.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordlock import testing
+from coordlock.backend.registry import backend_for_scheme, schemes
+from coordlock.testing.disturbed_suite import DisturbedSuite
+from tests.conftest import IS_INSTALLED
+from tests.contract.disturbing import DISTURBED
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
+    """A root of the test's own on the backend of its class."""
+    match request.cls.backend.scheme:
+        case "memory":
+            return f"memory://{root}"
+        case "local":
+            return f"local://{tmp_path}/state"
+        case server:
+            url: str = request.getfixturevalue(server).url_for(root)
+            return url
+
+
+def suites() -> Iterator[type[Any]]:
+    """What backends pass; fences have tests of their own."""
+    for module in pkgutil.iter_modules(testing.__path__, f"{testing.__name__}."):
+        if module.name.endswith("_contract") and not module.name.endswith(".fence_contract"):
+            contract = import_module(module.name)
+            yield from (
+                getattr(contract, name) for name in contract.__all__ if name.endswith("Contract")
+            )
+
+
+def on_every_backend() -> Iterator[tuple[str, type[Any]]]:
+    """The classes of tests by their names."""
+    for scheme in schemes():
+        kind = backend_for_scheme(scheme)
+        marks = [getattr(pytest.mark, scheme)] if scheme in IS_INSTALLED else []
+        where = kind.__name__.removesuffix("Backend")
+        for suite in suites():
+            what = suite.__name__.removesuffix("Contract")
+            bases = (DISTURBED[scheme], suite) if issubclass(suite, DisturbedSuite) else (suite,)
+            name = f"Test{what}On{where}"
+            yield name, type(name, bases, {"backend": kind, "pytestmark": marks})
+
+
+globals().update(on_every_backend())
