@@ -111,7 +111,7 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         self._ttl = math.ceil(ttl)
         self._guarded = GuardedData(connection)
         self._data = PlainData(layout, connection)
-        self._room = GeventRoom(len(connection.cluster.endpoints.all))
+        self._room = GeventRoom(len(connection.cluster.endpoints))
         self._limiter: Limiter[Snapshot] = Limiter(_COMING)
         self._set_limiter: Limiter[tuple[Snapshot, ...]] = Limiter(_COMING)
         self._sets = Sets(layout, connection, self.snapshot, self.withdraw)
@@ -300,7 +300,7 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
 
     def _moved(self) -> None:
         """Another endpoint or connection is in use."""
-        self._room.fit(len(self._connection.cluster.endpoints.all))
+        self._room.fit(len(self._connection.cluster.endpoints))
         self._connection.members.moved()
         self._watcher.restart()
         self._observations.restart()

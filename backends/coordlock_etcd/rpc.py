@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import Message
@@ -28,28 +27,20 @@ Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
 class Method(Generic[Request, Reply]):
-    """A method: where it is, the types of its messages, and whether its calls need the log.
+    """A method: where it is, what makes bytes of its request, and a reply of bytes.
 
-    What takes an entry of the cluster's log, or waits for one, is lost with a leader: see
-    `lookout`.
+    A call that ``is_logged`` takes an entry of the cluster's log, or waits for one. It may be lost
+    with a leader: see `LostRequests`.
     """
 
-    path: str
-    request: type[Request]
-    reply: type[Reply]
-    is_logged: bool = True
-
-    @property
-    def encode(self) -> Callable[[Request], bytes]:
-        """What makes bytes of a request."""
-        return self.request.SerializeToString
-
-    @property
-    def decode(self) -> Callable[[bytes], Reply]:
-        """What makes a reply of bytes."""
-        return self.reply.FromString
+    def __init__(
+        self, path: str, request: type[Request], reply: type[Reply], *, is_logged: bool = True
+    ) -> None:
+        self.path: Final = path
+        self.encode: Final[Callable[[Request], bytes]] = request.SerializeToString
+        self.decode: Final[Callable[[bytes], Reply]] = reply.FromString
+        self.is_logged: Final = is_logged
 
 
 AUTHENTICATE: Final = Method(

@@ -20,7 +20,7 @@ def status(connection: Connection) -> Promise[ServiceInfo]:
     """Ask all endpoints for their status; fails when none answers."""
     answers: _Answers = [
         (endpoint.host, connection.call(STATUS, pb.StatusRequest(), _whole, at=endpoint))
-        for endpoint in connection.cluster.endpoints.all
+        for endpoint in connection.cluster.endpoints
     ]
     promise: Promise[ServiceInfo] = Promise()
 

@@ -1,11 +1,14 @@
-"""One call to a cluster, over as many attempts as it takes."""
+"""One call to a cluster, over as many attempts as it takes, and the threads that make calls."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Generic, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -14,15 +17,27 @@ from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
 from coordlock.runtime.promise import Promise
 from coordlock_etcd.errors import SERVICE, had_no_effect, is_elsewhere, needs_login, translate
 from coordlock_etcd.rpc import Method
-from coordlock_etcd.transport.cluster import Cluster
-from coordlock_etcd.transport.endpoints import Endpoint
-from coordlock_etcd.transport.login import Login, metadata
+from coordlock_etcd.transport.cluster import Cluster, Endpoint
+from coordlock_etcd.transport.login import Login
 
-__all__ = ["Call", "settle"]
+__all__ = ["Call", "CallThreads", "metadata", "settle"]
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
 Result = TypeVar("Result")
+
+Action = Callable[[], None]
+
+#: A member without a leader fails such calls at once, instead of letting them wait for one.
+_HAS_LEADER: Final = ("hasleader", "true")
+
+
+def metadata(token: str | None, *, anywhere: bool = False) -> tuple[tuple[str, str], ...]:
+    """What accompanies a call; ``anywhere`` lets members without a leader answer it."""
+    return (
+        *(() if anywhere else (_HAS_LEADER,)),
+        *(() if token is None else (("token", token),)),
+    )
 
 
 def settle(
@@ -53,13 +68,27 @@ class Call(Generic[Request, Reply, Result]):
     """
 
     __slots__ = (
-        *("_at", "_channel", "_cluster", "_deadline", "_endpoint", "_hosts_left", "_is_expected"),
-        *("_login", "_may_log_in", "_message", "_promise", "_read", "_token", "_unreached"),
+        "_at",
+        "_channel",
+        "_cluster",
+        "_deadline",
+        "_endpoint",
+        "_hosts_left",
+        "_is_expected",
+        "_login",
+        "_may_log_in",
+        "_message",
+        "_promise",
+        "_read",
+        "_threads",
+        "_token",
+        "_unreached",
     )
 
     def __init__(
         self,
         cluster: Cluster,
+        threads: CallThreads,
         login: Login | None,
         message: Callable[[], tuple[Method[Request, Reply], Request]],
         read: Callable[[Reply], Result | Promise[Result]],
@@ -67,19 +96,20 @@ class Call(Generic[Request, Reply, Result]):
         at: Endpoint | None = None,
     ) -> None:
         self._cluster = cluster
+        self._threads = threads
         self._login = login
         self._message = message
         self._read = read
         self._deadline = time.monotonic() + timeout
         self._at = at
-        self._hosts_left = 1 if at else len(cluster.endpoints.all)
+        self._hosts_left = 1 if at else len(cluster.endpoints)
         self._may_log_in = True
         #: What kept it from the hosts that it has tried so far.
         self._unreached: list[str] = []
         self._promise: Promise[Result] = Promise()
         # Of the attempt under way:
         self._token: str | None = None
-        self._endpoint = cluster.endpoints.current
+        self._endpoint = cluster.current
         self._channel: grpc.Channel | None = None
         self._is_expected = False
 
@@ -106,8 +136,8 @@ class Call(Generic[Request, Reply, Result]):
 
     def _attempt(self) -> None:
         # Closing leaves a given channel alone, and so can cancel only what was started.
-        given = self._cluster.endpoints.current.is_given
-        self._cluster.threads.run(None if given else self._block, self._start)
+        given = self._cluster.current.is_given
+        self._threads.run(None if given else self._block, self._start)
 
     def _block(self) -> Callable[[], None]:
         try:
@@ -135,11 +165,11 @@ class Call(Generic[Request, Reply, Result]):
         if self._cluster.closed:
             raise ValueError("the client is closed")
         method, request = self._message()
-        self._endpoint = self._at or self._cluster.endpoints.current
+        self._endpoint = self._at or self._cluster.current
         self._channel, stub = self._endpoint.stub(method)
         self._is_expected = method.is_logged
         if self._is_expected:
-            self._cluster.lookout.expect(self)
+            self._cluster.lost_requests.expect(self)
         return stub, request
 
     def _terms(self) -> dict[str, Any]:
@@ -152,7 +182,7 @@ class Call(Generic[Request, Reply, Result]):
         self._promise.fail(BackendUnavailable(SERVICE, reason))
 
     def _was_given_up(self) -> bool:
-        return self._is_expected and not self._cluster.lookout.answered(self)
+        return self._is_expected and not self._cluster.lost_requests.answered(self)
 
     def _refuse(self, refused: Exception | str) -> None:
         # ValueError on a closed channel, and what gRPC raises at the interpreter's end.
@@ -175,7 +205,7 @@ class Call(Generic[Request, Reply, Result]):
             self._refuse(f"{self._endpoint.host}: the answer came without its message")
             return
         self._cluster.saw(reply.header.revision)
-        self._cluster.lookout.saw(reply.header.raft_term)
+        self._cluster.lost_requests.saw(reply.header.raft_term)
         if self._was_given_up():
             return
         settle(self._promise, self._read, reply)
@@ -216,3 +246,106 @@ class Call(Generic[Request, Reply, Result]):
     def _error(self, code: grpc.StatusCode, details: str) -> BackendError:
         endpoint = self._endpoint
         return translate(code, details, endpoint.host, has_answered=endpoint.has_answered)
+
+
+class CallThreads:
+    """Two threads that make calls: one blocks for a call, the other starts calls.
+
+    Signal handlers run in the main thread, between any two steps of Python code. gRPC's Python code
+    takes its channel's lock in such steps: a KeyboardInterrupt there leaves the lock taken, and all
+    callers that need the channel waiting for good. Handing over is one step of C.
+
+    A call that blocks costs much less than a call that is started: for the latter, gRPC starts a
+    thread where no other call is under way, and hands the answer over to it. So the first call
+    blocks the thread for that, and other calls are started meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._calls: Final = _Thread("coordlock-etcd-call")
+        self._starts: Final = _Thread("coordlock-etcd-start")
+        #: Taken while a call blocks the thread for that. If Ctrl-C strikes between taking it and
+        #: handing over, it stays taken, and all calls are started.
+        self._calling: Final = threading.Lock()
+
+    def run(self, call: Callable[[], Action] | None, start: Action) -> None:
+        """Make a call: by ``call`` and then what it returns, or by ``start``.
+
+        ``call`` blocks, so it is used only if it is given and its thread is free. None of the three
+        raises anything. This never blocks, but may ``start`` in the caller's thread unless that is
+        the main one.
+        """
+        if call is not None and self._calling.acquire(blocking=False):
+            if self._calls.do(lambda: self._call(call)):
+                return
+            self._calling.release()
+        if threading.current_thread() is threading.main_thread() and self._starts.do(start):
+            return
+        start()
+
+    def close(self) -> None:
+        """Let the threads end, after what was handed over."""
+        self._calls.close()
+        self._starts.close()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread in which a call may be under way, for up to ``timeout`` seconds."""
+        self._calls.join(timeout)
+
+    def _call(self, call: Callable[[], Action]) -> None:
+        finish = call()
+        # A callback of the answer may want the thread next.
+        self._calling.release()
+        finish()
+
+
+class _Thread:
+    """A thread that starts with the first action."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._actions: SimpleQueue[Action | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def do(self, action: Action) -> bool:
+        """Do ``action`` very soon; False where there is no thread for it."""
+        if not self._started():
+            return False
+        self._actions.put(action)
+        if self._closed:  # meanwhile, and the thread perhaps ended before
+            self._drain()
+        return True
+
+    def close(self) -> None:
+        self._closed = True
+        self._actions.put(None)
+
+    def join(self, timeout: float) -> None:
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _drain(self) -> None:
+        with suppress(Empty):
+            while True:
+                if (action := self._actions.get_nowait()) is not None:
+                    action()
+        self._actions.put(None)
+
+    def _started(self) -> bool:
+        if self._closed:
+            return False
+        if self._thread is None:
+            thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the interpreter ends, and starts no threads any more
+                return False
+            self._thread = thread
+        return self._thread.is_alive()
+
+    def _serve(self) -> None:
+        while (action := self._actions.get()) is not None:
+            action()
+            del action  # and the answer that it may have led to
+        # Ctrl-C inside of `thread.start` leaves another thread, unknown, that serves the queue too.
+        self._actions.put(None)

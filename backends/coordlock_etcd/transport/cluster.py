@@ -1,38 +1,190 @@
-"""What the calls to one cluster share."""
+"""The hosts of a cluster and the channels to them, one host in use at a time; the calls under way.
+
+The hosts of the URL come first and are never left out. Behind them are those that the client has
+learned of: see `members`.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Final
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
 
 import grpc
 
 from coordlock.runtime.log import Log
-from coordlock_etcd.transport.endpoints import Endpoint, Endpoints
-from coordlock_etcd.transport.lookout import Lookout
-from coordlock_etcd.transport.shutdown import can_start_threads
-from coordlock_etcd.transport.threads import CallThreads
+from coordlock_etcd.quiet import quiet
+from coordlock_etcd.rpc import Method
+from coordlock_etcd.transport.lost_requests import LostRequests
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "Endpoint", "can_start_threads"]
 
 log = Log("coordlock")
 
 
-class Cluster:
-    """The endpoint in use, the calls under way, and what is known of the store."""
+def can_start_threads() -> bool:
+    """Whether a thread can be started: from Python 3.12 on, not after the main thread has ended.
 
-    def __init__(self, endpoints: Endpoints, lookout: Lookout) -> None:
-        self.endpoints: Final = endpoints
-        self.lookout: Final = lookout
-        self.threads: Final = CallThreads()
-        #: Called after another endpoint or connection has come into use, from any thread.
+    gRPC starts threads for calls. A call that gets no thread stays in its channel, whose
+    deallocation then waits for ever. So such a call must not be tried.
+    """
+    if threading.main_thread().is_alive():
+        return True
+    try:
+        threading.Thread(target=bool, name="coordlock-etcd-probe", daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _channel_options(connect_within: float) -> list[tuple[str, int]]:
+    return [
+        # Not shared with other channels to the same host, in this process or across a fork.
+        ("grpc.use_local_subchannel_pool", 1),
+        # As etcd's own client: proxies are for the web.
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+        # In spite of its name also how long one attempt to connect may take.
+        ("grpc.min_reconnect_backoff_ms", max(100, int(connect_within * 1000))),
+        # etcd drops clients that ping more often than every 5 s, or while they have no call.
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.http2.ping_timeout_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 0),
+        ("grpc.http2.max_pings_without_data", 0),
+        # A queue of 10,000 contenders takes a few megabytes.
+        ("grpc.max_receive_message_length", -1),
+    ]
+
+
+class Endpoint:
+    """One host; its channel is made at first use, or was given."""
+
+    def __init__(
+        self,
+        host: str,
+        credentials: grpc.ChannelCredentials | None = None,
+        connect_within: float = 5.0,
+        given: grpc.Channel | None = None,
+    ) -> None:
+        self.host: Final = host
+        #: Whether it has ever answered, and so is an etcd.
+        self.has_answered = False
+        #: Whether connections to it use TLS.
+        self.is_secure: Final = credentials is not None
+        #: Whether the channel is the application's.
+        self.is_given: Final = given is not None
+        self._credentials = credentials
+        self._connect_within = connect_within
+        self._given = given
+        self._lock = threading.RLock()
+        self._own: grpc.Channel | None = None
+        # The stubs of that channel, by method: gRPC takes its time to make one.
+        self._stubs: dict[str, Any] = {}
+        self._retired: grpc.Channel | None = None
+        self._closed = False
+
+    @property
+    def channel(self) -> grpc.Channel:
+        """The channel; raises ValueError, as gRPC does, once it is closed."""
+        with self._lock:
+            return self._opened()
+
+    def stub(self, method: Method[Any, Any]) -> tuple[grpc.Channel, Any]:
+        """The channel, and the stub that calls ``method`` on it. Raises as `channel` does."""
+        with self._lock:
+            channel = self._opened()
+            stub = self._stubs.get(method.path)
+            if stub is None:
+                stub = channel.unary_unary(method.path, method.encode, method.decode)
+                self._stubs[method.path] = stub
+            return channel, stub
+
+    def renew(self, silent: grpc.Channel) -> bool:
+        """Use a new connection instead of ``silent``; False if ``silent`` is not in use any more.
+
+        A connection that a network forgot looks like a slow server for a long time. Its calls may
+        still be answered, so it is closed only at the next renewal, a deadline later.
+        """
+        with self._lock:
+            if self._own is not silent or self._closed:
+                return False
+            useless, self._retired, self._own = self._retired, self._own, None
+        if useless is not None:
+            _close_elsewhere(useless)
+        return True
+
+    def like(self, host: str) -> Endpoint:
+        """Another ``host``, reached in the same way."""
+        return Endpoint(host, self._credentials, self._connect_within)
+
+    def close(self) -> None:
+        """Close the channels, unless given; their calls end as cancelled.
+
+        Blocks until the calls have ended, so never call it from a callback of gRPC.
+        """
+        with self._lock:
+            self._closed = True
+            channels = self._own, self._retired
+            self._own = self._retired = None
+        for channel in channels:
+            if channel is not None:
+                channel.close()
+
+    def close_soon(self) -> None:
+        """Do the same, without waiting for it."""
+        _close_elsewhere(self)
+
+    def _opened(self) -> grpc.Channel:
+        if self._given is not None:
+            return self._given
+        if self._closed:
+            raise ValueError("the channel is closed")
+        if self._own is None:
+            self._own, self._stubs = self._open(), {}
+        return self._own
+
+    def _open(self) -> grpc.Channel:
+        # The scheme is spelled out: a host named "unix" is a host.
+        target, options = f"dns:///{self.host}", _channel_options(self._connect_within)
+        with quiet():
+            if self._credentials is None:
+                return grpc.insecure_channel(target, options)
+            return grpc.secure_channel(target, self._credentials, options)
+
+
+def _close_elsewhere(what: grpc.Channel | Endpoint) -> None:
+    # Closing waits for the thread that may be calling us, so it needs another thread.
+    with suppress(RuntimeError):  # at the interpreter's end
+        threading.Thread(target=what.close, name="coordlock-etcd-renew", daemon=True).start()
+
+
+class Cluster:
+    """The endpoints, the calls under way, and the newest state of the store.
+
+    Attributes:
+        configured: the endpoints of the URL.
+        endpoints: those, and then the ones that the client has learned of.
+        current: the endpoint in use; the next one when it has failed.
+        moved: called after another endpoint or connection has come into use, from any thread.
+        revision: the newest state of the store that any answer or event has shown.
+    """
+
+    def __init__(self, configured: Sequence[Endpoint], lost_requests: LostRequests) -> None:
+        self.configured: Final = tuple(configured)
+        self.endpoints = self.configured
+        self.current = self.endpoints[0]
+        self.lost_requests: Final = lost_requests
         self.moved: Callable[[], None] = lambda: None
-        #: The newest state of the store that any answer or event has shown.
         self.revision = 0
+        self.closed = False
+        #: All endpoints that may have channels.
+        self._made = weakref.WeakSet(configured)
         self._lock = threading.RLock()
         self._calls: set[grpc.RpcContext] = set()
-        self._closed = False
 
     def saw(self, revision: int) -> None:
         """An answer or event shows the store at ``revision``; later answers may not be older."""
@@ -40,19 +192,54 @@ class Cluster:
             with self._lock:
                 self.revision = max(self.revision, revision)
 
-    def fail_over(self, endpoint: Endpoint, channel: grpc.Channel, *, silent: bool) -> None:
-        """Use another endpoint, because ``endpoint`` has failed.
+    # Endpoints
+
+    def like(self, host: str) -> Endpoint:
+        """An endpoint for ``host``, not in use yet: for `learn`, or else to be closed."""
+        endpoint = self.configured[0].like(host)
+        with self._lock:
+            self._made.add(endpoint)
+            if self.closed:
+                endpoint.close()
+        return endpoint
+
+    def learn(self, found: Sequence[Endpoint]) -> bool:
+        """Have those ``found`` behind the configured ones, and no others; whether it is a change.
+
+        The endpoint in use stays.
+        """
+        with self._lock:
+            before = self.endpoints
+            added = [endpoint for endpoint in found if endpoint not in self.configured]
+            if self.current not in (*self.configured, *added):
+                added.append(self.current)
+            if self.closed or (*self.configured, *added) == before:
+                return False
+            self.endpoints = (*self.configured, *added)
+        for endpoint in before:
+            if endpoint not in self.endpoints:
+                endpoint.close_soon()
+        return True
+
+    def fail_over(self, failed: Endpoint, channel: grpc.Channel, *, silent: bool) -> None:
+        """Use another endpoint instead of ``failed``. Calls that fail together move on once.
 
         If it was ``silent``, also use another connection than ``channel``, even to the same host.
         """
-        if self._closed:
+        if self.closed:
             return
-        renewed = silent and endpoint.renew(channel)
-        if self.endpoints.fail_over(endpoint):
-            log.info("etcd: %s failed, using %s", endpoint.host, self.endpoints.current.host)
+        is_renewed = silent and failed.renew(channel)
+        with self._lock:
+            has_moved = self.current is failed and len(self.endpoints) > 1
+            if has_moved:
+                following = self.endpoints.index(failed) + 1
+                self.current = self.endpoints[following % len(self.endpoints)]
+        if has_moved:
+            log.info("etcd: %s failed, using %s", failed.host, self.current.host)
+        if has_moved or is_renewed:
             self.moved()
-        elif renewed:
-            self.moved()
+
+    # Calls
 
     def admit(self, *, takes_thread: bool = False) -> None:
         """Raise ValueError where a call must not be started: after `close`, or without threads.
@@ -62,7 +249,7 @@ class Cluster:
         """
         with self._lock:
             serves = bool(self._calls) and not takes_thread
-        if self._closed:
+        if self.closed:
             raise ValueError("the client is closed")
         if not serves and not can_start_threads():
             raise ValueError("the interpreter ends and starts no threads")
@@ -70,7 +257,7 @@ class Cluster:
     def track(self, call: grpc.RpcContext) -> None:
         """Let `close` end ``call``, on channels that are not ours too."""
         with self._lock:
-            if not self._closed:
+            if not self.closed:
                 self._calls.add(call)
                 return
         call.cancel()
@@ -80,15 +267,10 @@ class Cluster:
         with self._lock:
             self._calls.discard(call)
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
-
     def cancel(self) -> None:
         """End all calls and admit no more. Never blocks."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             calls = list(self._calls)
         for call in calls:
             call.cancel()
@@ -96,6 +278,7 @@ class Cluster:
     def close(self) -> None:
         """End all calls and close the channels that are ours. Blocks; idempotent."""
         self.cancel()
-        self.threads.close()
-        self.lookout.close()
-        self.endpoints.close()
+        with self._lock:
+            made = list(self._made)
+        for endpoint in made:
+            endpoint.close()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
+import grpc
 from google.protobuf.message import Message
 
 from coordlock.errors import BackendUnavailable, ConfigurationError
@@ -15,13 +16,11 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.rpc import AUTHENTICATE, MEMBER_LIST, RANGE, STATUS, Method
-from coordlock_etcd.transport.call import Call
-from coordlock_etcd.transport.cluster import Cluster
-from coordlock_etcd.transport.endpoints import Endpoint, Endpoints
-from coordlock_etcd.transport.given import channel_of, token_of
+from coordlock_etcd.transport.call import Call, CallThreads, metadata
+from coordlock_etcd.transport.cluster import Cluster, Endpoint
 from coordlock_etcd.transport.greenlets import prepare
-from coordlock_etcd.transport.login import Login, metadata
-from coordlock_etcd.transport.lookout import Lookout
+from coordlock_etcd.transport.login import Login, token_of
+from coordlock_etcd.transport.lost_requests import LostRequests
 from coordlock_etcd.transport.members import Members
 from coordlock_etcd.transport.stream import Stream
 from coordlock_etcd.transport.tls import channel_credentials
@@ -50,17 +49,20 @@ class Connection:
 
     def __init__(
         self,
-        endpoints: Endpoints,
+        endpoints: Sequence[Endpoint],
         timeout: float,
         credentials: tuple[str, str] | None = None,
-        given_token: Callable[[], str | None] = lambda: None,
+        given_token: Callable[[], str | None] | None = None,
         prefix: bytes = b"/",
         learns: bool | None = False,
     ) -> None:
         self.timeout: Final = timeout
-        self.cluster: Final = Cluster(endpoints, Lookout(self._ask_term))
+        self.cluster: Final = Cluster(endpoints, LostRequests(self._ask_term))
+        self.threads: Final = CallThreads()
         self.login: Final = Login(credentials, given_token, self._authenticate)
-        self.members: Final = Members(endpoints, learns, self._list_members)
+        #: For calls: None where they carry no token.
+        self._login = self.login if credentials or given_token else None
+        self.members: Final = Members(self.cluster, learns, self._list_members)
         self._prefix: Final = prefix
 
     @classmethod
@@ -73,7 +75,7 @@ class Connection:
             connect_within = settings.request_timeout / (len(settings.hosts) + 1)
             endpoints = [Endpoint(host, tls, connect_within) for host in settings.hosts]
         else:
-            endpoints = [Endpoint("the given client", given=channel_of(client))]
+            endpoints = [Endpoint("the given client", given=_channel_of(client))]
         if not endpoints:
             raise ConfigurationError("etcd needs a host: etcd://host:2379")
         credentials = None
@@ -85,10 +87,10 @@ class Connection:
         elif learns == "auto":
             learns = None
         return cls(
-            Endpoints(endpoints),
+            endpoints,
             settings.request_timeout,
             credentials,
-            partial(token_of, client),
+            None if client is None else partial(token_of, client),
             prefix,
             learns,
         )
@@ -119,7 +121,8 @@ class Connection:
         at: Endpoint | None = None,
     ) -> Promise[Result]:
         """As `call`, of what ``message`` gives at each attempt, in the thread that makes it."""
-        return Call(self.cluster, self.login, message, read, timeout or self.timeout, at).begin()
+        within = timeout or self.timeout
+        return Call(self.cluster, self.threads, self._login, message, read, within, at).begin()
 
     def call_now(self, method: Method[Request, Reply], request: Request) -> Reply:
         """Send ``request`` once and wait for the reply, in this thread alone.
@@ -129,7 +132,7 @@ class Connection:
         token = self.login.token()
         if not token.done():
             raise BackendUnavailable(SERVICE, "not logged in")
-        channel = self.cluster.endpoints.current.channel
+        channel = self.cluster.current.channel
         return channel.unary_unary(method.path, method.encode, method.decode)(
             request, timeout=self.timeout, metadata=metadata(token.result())
         )
@@ -141,19 +144,21 @@ class Connection:
 
     def close(self) -> None:
         """End all calls and close the channels that are ours. Blocks; idempotent."""
+        self.cluster.cancel()
+        self.threads.close()
+        self.cluster.lost_requests.close()
         self.cluster.close()
-        self.cluster.threads.join(self.timeout)
-        self.cluster.lookout.join(_LOOK)
+        self.threads.join(self.timeout)
+        self.cluster.lost_requests.join(_LOOK)
 
     def _authenticate(self, request: pb.AuthenticateRequest) -> Promise[str]:
-        call = Call(
-            self.cluster,
-            None,
-            lambda: (AUTHENTICATE, request),
-            lambda reply: reply.token,
-            self.timeout,
-        )
-        return call.begin()
+        def message() -> tuple[Method[Any, Any], pb.AuthenticateRequest]:
+            return AUTHENTICATE, request
+
+        def read(reply: pb.AuthenticateResponse) -> str:
+            return reply.token
+
+        return Call(self.cluster, self.threads, None, message, read, self.timeout).begin()
 
     def _list_members(self, at: Endpoint | None) -> Promise[pb.MemberListResponse]:
         request = pb.MemberListRequest(linearizable=at is None)
@@ -168,8 +173,18 @@ class Connection:
         method: Method[Any, Any] = STATUS if token.result() is None else RANGE
         request = pb.StatusRequest() if method is STATUS else requests.term(self._prefix)
         try:
-            _, stub = self.cluster.endpoints.current.stub(method)
+            _, stub = self.cluster.current.stub(method)
             reply = stub(request, timeout=_LOOK, metadata=metadata(token.result(), anywhere=True))
         except Exception:  # it does not answer, or does not let us read, or the client is closed
             return 0
         return int(reply.header.raft_term)
+
+
+def _channel_of(client: object) -> grpc.Channel:
+    """The channel of an ``etcd3.Etcd3Client``."""
+    channel = getattr(client, "channel", None)
+    if not isinstance(channel, grpc.Channel):
+        raise ConfigurationError(
+            f"client must be an etcd3.Etcd3Client, not {type(client).__qualname__}"
+        )
+    return channel

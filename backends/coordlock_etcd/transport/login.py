@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,23 +13,17 @@ from coordlock.runtime.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import SERVICE
 
-__all__ = ["Login", "metadata"]
+__all__ = ["Login", "token_of"]
 
 log = Log("coordlock")
 
-Metadata = tuple[tuple[str, str], ...]
-
-#: A member without a leader fails such calls at once, instead of letting them wait for one.
-_HAS_LEADER: Final = ("hasleader", "true")
 _AUTH_IS_OFF: Final = "authentication is not enabled"
 
 
-def metadata(token: str | None, *, anywhere: bool = False) -> Metadata:
-    """What accompanies a call; ``anywhere`` lets members without a leader answer it."""
-    pairs = [] if anywhere else [_HAS_LEADER]
-    if token is not None:
-        pairs.append(("token", token))
-    return tuple(pairs)
+def token_of(client: object | None) -> str | None:
+    """The token with which ``client``, an ``etcd3.Etcd3Client``, is logged in, if it is."""
+    metadata: Sequence[tuple[str, str]] = getattr(client, "metadata", None) or ()
+    return dict(metadata).get("token")
 
 
 class Login:
@@ -45,11 +39,11 @@ class Login:
     def __init__(
         self,
         credentials: tuple[str, str] | None,
-        given_token: Callable[[], str | None],
+        given_token: Callable[[], str | None] | None,
         authenticate: Callable[[pb.AuthenticateRequest], Promise[str]],
     ) -> None:
         self._credentials = credentials
-        self.given_token: Final = given_token
+        self.given_token: Final = given_token or (lambda: None)
         self._authenticate = authenticate
         self._lock = threading.RLock()
         self._token: Promise[str | None] | None = None

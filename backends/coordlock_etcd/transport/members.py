@@ -24,7 +24,7 @@ from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.transport.endpoints import Endpoint, Endpoints
+from coordlock_etcd.transport.cluster import Cluster, Endpoint
 
 __all__ = ["Members", "usable"]
 
@@ -56,21 +56,21 @@ class Members:
     """Learns them for one client.
 
     Args:
-        wanted: whether to; None for where a member has a client URL with a host of ``endpoints``.
+        wanted: whether to; None for where a member has a client URL with a host of the URL.
         ask: asks for the list: the endpoint that it is given, or the one in use.
     """
 
     def __init__(
         self,
-        endpoints: Endpoints,
+        cluster: Cluster,
         wanted: bool | None,
         ask: Callable[[Endpoint | None], Promise[pb.MemberListResponse]],
     ) -> None:
-        self._endpoints = endpoints
+        self._cluster = cluster
         self._wanted = wanted
         self._ask = ask
-        self._configured = frozenset(one.host.lower() for one in endpoints.configured)
-        self._tls = endpoints.configured[0].is_secure
+        self._configured = frozenset(one.host.lower() for one in cluster.configured)
+        self._tls = cluster.configured[0].is_secure
         self._due = time.monotonic() + _FIRST
         self._is_asking = False
 
@@ -94,8 +94,8 @@ class Members:
         if not self._wanted or not hosts:
             return
         ids = {member.ID for member in members}
-        known = {endpoint.host.lower(): endpoint for endpoint in self._endpoints.all}
-        new = [self._endpoints.like(host) for host in hosts if host not in known]
+        known = {endpoint.host.lower(): endpoint for endpoint in self._cluster.endpoints}
+        new = [self._cluster.like(host) for host in hosts if host not in known]
         for endpoint, answer in [(one, self._ask(one)) for one in new]:
             if (yield from _is_of(ids, answer)):
                 known[endpoint.host] = endpoint
@@ -103,7 +103,7 @@ class Members:
                 log.debug("etcd: %s does not answer as the member that it should be", endpoint.host)
                 endpoint.close_soon()
         found = [known[host] for host in hosts if host in known]
-        if self._endpoints.learn(found):
+        if self._cluster.learn(found):
             log.info("etcd: the members are %s", ", ".join(one.host for one in found))
 
     def _asked(self, answer: Promise[None]) -> None:

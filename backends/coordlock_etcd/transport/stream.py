@@ -11,8 +11,9 @@ import grpc
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import SERVICE, WatchRefused, is_elsewhere, needs_login, translate
 from coordlock_etcd.rpc import WATCH
+from coordlock_etcd.transport.call import metadata
 from coordlock_etcd.transport.cluster import Cluster
-from coordlock_etcd.transport.login import Login, metadata
+from coordlock_etcd.transport.login import Login
 
 __all__ = ["Stream"]
 
@@ -24,7 +25,7 @@ class Stream:
         self._cluster = cluster
         self._login = login
         self._token = token
-        self._endpoint: Final = cluster.endpoints.current
+        self._endpoint: Final = cluster.current
         self._requests: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
         cluster.admit(takes_thread=True)
         self._channel: Final = self._endpoint.channel
@@ -35,7 +36,7 @@ class Stream:
 
     def is_current(self) -> bool:
         """Whether calls go over its channel, too."""
-        return self._channel is self._cluster.endpoints.current.channel
+        return self._channel is self._cluster.current.channel
 
     def send(self, request: pb.WatchRequest) -> None:
         """Send ``request``, in the order of the calls; never blocks."""

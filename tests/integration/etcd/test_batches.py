@@ -32,7 +32,7 @@ def an_entry(queue: str) -> Entry:
 def at_once(party: Party) -> Iterator[None]:
     """What is asked here is asked before any of it is sent."""
     assert isinstance(party.backend, EtcdBackend)
-    threads = party.backend._connection.cluster.threads
+    threads = party.backend._connection.threads
     held_back: list[Callable[[], None]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "run", lambda _, start: held_back.append(start))

@@ -244,7 +244,7 @@ def hosts_of(party: Party) -> list[str]:
     """The hosts that the client knows, after another heartbeat, which asks for them."""
     party.backend.heartbeat().exception(BOUND)
     assert isinstance(party.backend, EtcdBackend)
-    return [endpoint.host for endpoint in party.backend._connection.cluster.endpoints.all]
+    return [endpoint.host for endpoint in party.backend._connection.cluster.endpoints]
 
 
 @pytest.mark.usefixtures("in_a_hurry")

@@ -28,8 +28,8 @@ class Cluster:
     """Endpoints with these answers."""
 
     def __init__(self, *answers: pb.StatusResponse | Exception) -> None:
-        self.cluster = self.endpoints = self
-        self.all = [
+        self.cluster = self
+        self.endpoints = [
             Endpoint(host, failed(one) if isinstance(one, Exception) else resolved(one))
             for host, one in zip(("one", "two"), answers, strict=False)
         ]

@@ -14,9 +14,9 @@ import pytest
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import rpc
 from coordlock_etcd.errors import NoSpace, NotPermitted
-from coordlock_etcd.transport.batches import Batches
 from coordlock_etcd.transport.call import settle
 from coordlock_etcd.transport.connection import Connection
+from coordlock_etcd.transport.sending import Batches
 
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, TooLarge
 from coordlock.runtime.promise import Promise

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import coordlock_etcd
+from coordlock_etcd.transport.cluster import Endpoint
 from coordlock_etcd.transport.connection import Connection
-from coordlock_etcd.transport.endpoints import Endpoint, Endpoints
 
 from coordlock.errors import BackendUnavailable
 from testbed.servers.ports import free_port
@@ -15,7 +15,7 @@ from tests.unit.signals import interrupted
 
 def test_a_login_that_ctrl_c_struck_keeps_nobody_waiting() -> None:
     # Where nobody listens, a login is answered, too: it failed.
-    endpoints = Endpoints([Endpoint(f"127.0.0.1:{free_port()}")])
+    endpoints = [Endpoint(f"127.0.0.1:{free_port()}")]
     connection = Connection(endpoints, 5, ("somebody", "s3cret"))
     try:
         for number in itertools.count(1):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from coordlock_etcd.transport.threads import CallThreads
+from coordlock_etcd.transport.call import CallThreads
 
 from coordlock.testing.waiting import eventually
 

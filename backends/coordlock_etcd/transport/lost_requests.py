@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
-__all__ = ["Lookout"]
+__all__ = ["LostRequests"]
 
 #: Seconds between looks. The second look that finds a request unanswered asks the member.
 _PATIENCE: Final = 0.2
@@ -52,8 +52,8 @@ class _Sending:
     is_known: bool = False
 
 
-class Lookout:
-    """Looks after the requests of one connection, in a thread that starts with the first request.
+class LostRequests:
+    """Finds those of one connection, in a thread that starts with the first request.
 
     Args:
         ask: asks the member in use for its term, and may block for that; 0 when there is no answer.
@@ -99,7 +99,7 @@ class Lookout:
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(
-                    target=self._serve, name="coordlock-etcd-lookout", daemon=True
+                    target=self._serve, name="coordlock-etcd-lost", daemon=True
                 )
                 try:
                     thread.start()

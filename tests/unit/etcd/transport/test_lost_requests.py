@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from coordlock_etcd.transport.lookout import _GRACE, _PATIENCE, Lookout
+from coordlock_etcd.transport.lost_requests import _GRACE, _PATIENCE, LostRequests
 
 from coordlock.testing.waiting import eventually
 
@@ -43,51 +43,55 @@ def member() -> Member:
 
 
 @pytest.fixture
-def lookout(member: Member, no_leaks: None) -> Iterator[Lookout]:
-    lookout = Lookout(member.tell)
-    lookout.saw(3)
-    yield lookout
-    lookout.close()
-    lookout.join(30)
+def lost_requests(member: Member, no_leaks: None) -> Iterator[LostRequests]:
+    lost_requests = LostRequests(member.tell)
+    lost_requests.saw(3)
+    yield lost_requests
+    lost_requests.close()
+    lost_requests.join(30)
 
 
 def test_what_is_unanswered_when_a_newer_term_is_seen_is_given_up(
-    lookout: Lookout, member: Member
+    lost_requests: LostRequests, member: Member
 ) -> None:
     first, second = Request(), Request()
-    lookout.expect(first)
-    lookout.expect(second)
+    lost_requests.expect(first)
+    lost_requests.expect(second)
     member.term = 4
     assert first.lost.wait(30)
     assert second.lost.wait(30)
     # Its answer may still come, and then counts for nothing.
-    assert not lookout.answered(first)
+    assert not lost_requests.answered(first)
 
 
 def test_what_is_slow_under_the_same_leader_is_not_given_up(
-    lookout: Lookout, member: Member
+    lost_requests: LostRequests, member: Member
 ) -> None:
     request = Request()
     member.term = 3
-    lookout.expect(request)
+    lost_requests.expect(request)
     member.is_asked_again()
     assert not request.lost.is_set()
-    assert lookout.answered(request)
+    assert lost_requests.answered(request)
 
 
-def test_a_member_that_does_not_answer_proves_nothing(lookout: Lookout, member: Member) -> None:
+def test_a_member_that_does_not_answer_proves_nothing(
+    lost_requests: LostRequests, member: Member
+) -> None:
     request = Request()
-    lookout.expect(request)
+    lost_requests.expect(request)
     member.is_asked_again()
-    assert lookout.answered(request)
+    assert lost_requests.answered(request)
     assert not request.lost.is_set()
 
 
-def test_what_was_sent_in_the_newer_term_is_not_given_up(lookout: Lookout, member: Member) -> None:
+def test_what_was_sent_in_the_newer_term_is_not_given_up(
+    lost_requests: LostRequests, member: Member
+) -> None:
     old, new = Request(), Request()
-    lookout.expect(old)
-    lookout.saw(4)  # another answer shows it
-    lookout.expect(new)
+    lost_requests.expect(old)
+    lost_requests.saw(4)  # another answer shows it
+    lost_requests.expect(new)
     assert old.lost.wait(30)
     member.is_asked_again()
     assert not new.lost.is_set()
@@ -96,15 +100,15 @@ def test_what_was_sent_in_the_newer_term_is_not_given_up(lookout: Lookout, membe
 def test_what_was_sent_before_any_answer_showed_a_term_counts_from_the_first_that_is_seen(
     member: Member, no_leaks: None
 ) -> None:
-    lookout, request = Lookout(member.tell), Request()
-    lookout.expect(request)
+    lost_requests, request = LostRequests(member.tell), Request()
+    lost_requests.expect(request)
     member.term = 3
     member.is_asked_again()
     assert not request.lost.is_set()
     member.term = 4
     assert request.lost.wait(30)
-    lookout.close()
-    lookout.join(30)
+    lost_requests.close()
+    lost_requests.join(30)
 
 
 def test_what_is_sent_before_the_newer_term_is_known_has_its_time(no_leaks: None) -> None:
@@ -124,7 +128,7 @@ def test_what_is_sent_before_the_newer_term_is_known_has_its_time(no_leaks: None
             own.expect(new)
         return 4
 
-    own = Lookout(tell)
+    own = LostRequests(tell)
     own.saw(3)
     own.expect(old)
     assert new.lost.wait(30)
@@ -137,7 +141,7 @@ def test_what_is_sent_before_the_newer_term_is_known_has_its_time(no_leaks: None
 def test_what_is_refused_and_sent_again_as_the_newer_term_is_seen_is_not_given_up(
     member: Member, no_leaks: None
 ) -> None:
-    class Refused(Lookout):
+    class Refused(LostRequests):
         def _wait(self, seconds: float) -> None:
             super()._wait(seconds)
             if seconds == _GRACE:
@@ -157,28 +161,30 @@ def test_what_is_refused_and_sent_again_as_the_newer_term_is_seen_is_not_given_u
 
 
 def test_it_looks_later_where_its_thread_cannot_be_started_at_first(
-    lookout: Lookout, member: Member, monkeypatch: pytest.MonkeyPatch
+    lost_requests: LostRequests, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)
-        lookout.expect(first := Request())
-    lookout.expect(Request())
+        lost_requests.expect(first := Request())
+    lost_requests.expect(Request())
     member.term = 4
     assert first.lost.wait(30)
 
 
-def test_nobody_is_asked_about_requests_that_are_answered(lookout: Lookout, member: Member) -> None:
+def test_nobody_is_asked_about_requests_that_are_answered(
+    lost_requests: LostRequests, member: Member
+) -> None:
     for _ in range(1000):
         request = Request()
-        lookout.expect(request)
-        assert lookout.answered(request)
+        lost_requests.expect(request)
+        assert lost_requests.answered(request)
     slow = Request()
-    lookout.expect(slow)
+    lost_requests.expect(slow)
     eventually(lambda: member.asked)
-    assert lookout.answered(slow)
+    assert lost_requests.answered(slow)
     # Only that one made it ask, and nothing does any more.
-    eventually(lambda: lookout._idle)
+    eventually(lambda: lost_requests._idle)
     assert member.asked <= 2

@@ -1,27 +1,31 @@
-"""Requests that go to etcd together, in one transaction: one entry of its log, one answer.
+"""Requests that are not sent at once, each by itself: some wait for others, some go with others.
 
-No request waits for others. It is handed over to a thread, and what is asked before that thread
-gets to it, or while it waits for a login, goes along: the busier the process, the larger the batch.
-The price of a call and of an entry of the log is paid once for the whole batch.
+`Limiter`: a queue has only a few requests under way. `Batches`: requests of several queues go to
+etcd together, in one transaction: one entry of its log, one answer.
+
+A batch waits for nothing. It is handed over to a thread, and what is asked before that thread gets
+to it, or while it waits for a login, goes along: the busier the process, the larger the batch. The
+price of a call and of an entry of the log is paid once for the whole batch.
 
 Why each request is answered as if it had gone alone:
 
 - A transaction is done as a whole or not at all. Where a condition does not hold, or etcd refuses a
   request, nothing was done, and each request is sent by itself. Only a transaction that takes the
-  last of etcd's space is done and yet refused. To create twice is to find what is there. To find
-  nothing to delete tells nothing then, so it is not told.
+  last of etcd's space is done and yet refused. Creating twice finds what is there. Finding nothing
+  to delete proves nothing then, so the outcome is unknown.
 - A batch has one request for a queue at most. So creation revisions in a queue differ, and no other
   request of the batch changes what a request sees of its queue.
 - Creations and deletions go in separate batches. etcd refuses to create without space or without
   the lease, and must not refuse to delete for that.
 
-A lost answer leaves all requests of a batch in doubt, as each would have been alone.
+A lost answer leaves the outcome of all requests of a batch unknown, as it would for each alone.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
@@ -34,7 +38,7 @@ from coordlock_etcd.rpc import TXN, Method
 from coordlock_etcd.transport.call import settle
 from coordlock_etcd.transport.connection import Connection
 
-__all__ = ["Batches"]
+__all__ = ["Batches", "Limiter"]
 
 Result = TypeVar("Result")
 
@@ -43,6 +47,89 @@ _MOST: Final = requests.MAX_OPERATIONS // 2
 #: How long a batch takes requests, as a share of what a request may take: all have the time of the
 #: first. Only a batch that waits for a login is open for so long.
 _GATHERS: Final = 0.1
+
+
+class _Queue(Generic[Result]):
+    """The requests for one queue."""
+
+    __slots__ = ("under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.under_way: dict[Promise[Result], None] = {}
+        self.waiting: deque[tuple[Callable[[], Promise[Result]], Promise[Result]]] = deque()
+
+
+class Limiter(Generic[Result]):
+    """Lets ``most`` requests for a queue be under way; others wait for their turn, in order.
+
+    etcd looks at a whole queue to find its end, so thousands of requests for one queue at once
+    would keep it busy for minutes: requests would time out, heartbeats too. Here they wait unsent.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most: Final = most
+        self._lock = threading.RLock()
+        self._queues: dict[str, _Queue[Result]] = {}
+
+    def submit(self, queue: str, send: Callable[[], Promise[Result]]) -> Promise[Result]:
+        """The answer to what ``send`` sends, here and now or when others have been answered."""
+        with self._lock:
+            state = self._queues.get(queue)
+            if state is not None and (state.waiting or len(state.under_way) >= self._most):
+                # Ctrl-C may have kept an answer from passing its turn on.
+                state.under_way = {one: None for one in state.under_way if not one.done()}
+                if len(state.under_way) >= (1 if state.waiting else self._most):
+                    # A request that is under way will pass its turn on, under this lock.
+                    promise: Promise[Result] = Promise()
+                    state.waiting.append((send, promise))
+                    return promise
+        answer = send()
+        if not answer.done():
+            state = _Queue()
+            # Nothing is called under the lock, where a signal handler could run and wait for an
+            # answer that needs it.
+            with self._lock:
+                if queue not in self._queues:
+                    self._queues[queue] = state
+                self._queues[queue].under_way[answer] = None
+            self._pass_on_after(queue, answer)
+        return answer
+
+    def _pass_on_after(self, queue: str, answer: Promise[Result]) -> None:
+        # At once, if it has been answered meanwhile.
+        answer.add_done_callback(lambda answered: self._pass_on(queue, answered))
+
+    def _pass_on(self, queue: str, answered: Promise[Result]) -> None:
+        """Give the turn to the next request, or to the one after it if that fails at once."""
+        while (turn := self._next(queue, answered)) is not None:
+            send, promise = turn
+            answered = promise
+            try:
+                send().add_done_callback(promise.follow)
+            except BaseException as error:
+                promise.fail(BackendUnavailable(SERVICE, f"the request was not sent: {error!r}"))
+                if not isinstance(error, Exception):
+                    self._pass_on(queue, promise)
+                    raise  # Ctrl-C is for the caller
+            if not promise.done():
+                self._pass_on_after(queue, promise)
+                return
+
+    def _next(
+        self, queue: str, answered: Promise[Result]
+    ) -> tuple[Callable[[], Promise[Result]], Promise[Result]] | None:
+        with self._lock:
+            state = self._queues.get(queue)
+            if state is None:
+                return None
+            state.under_way.pop(answered, None)
+            if state.waiting:
+                send, promise = state.waiting.popleft()
+                state.under_way[promise] = None
+                return send, promise
+            if not state.under_way:
+                del self._queues[queue]
+            return None
 
 
 class Batches(Generic[Result]):
