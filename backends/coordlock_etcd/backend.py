@@ -28,6 +28,7 @@ from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Permit
 from coordlock.model.contender import Contender, Entry, Snapshot, are_known
+from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of, failed
@@ -119,7 +120,8 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         self._withdrawals: Batches[bool] = Batches(connection, rpc.DELETE_RANGE)
         self._watcher = Watcher(connection, self)
         # As often as a session's heartbeats: an observation is in doubt when a session would be.
-        self._observations = Observations(connection, self._ttl / 3)
+        self._timers = SystemTimers("coordlock-etcd-look")
+        self._observations = Observations(connection, self._timers, self._ttl / 3)
         connection.cluster.moved = self._moved
         # Re-entrant, because a call may be answered before `call` returns.
         self._lock = threading.RLock()
@@ -255,7 +257,7 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
     def watch_value(
         self, contender: Contender, revision: int, changed: Callable[[], None]
     ) -> Callable[[], None]:
-        return self._watcher.watch_value(contender, revision, changed)
+        return self._watcher.watch(contender, revision, lambda _: changed(), changes=True)
 
     def read(self, where: str) -> Promise[Listing]:
         return self._data.read(where)
@@ -490,6 +492,7 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
             self._connection.close()
             self._watcher.join(self._connection.timeout)
             self._observations.join(self._connection.timeout)
+            self._timers.close()
         except Exception:
             log.exception("etcd: closing failed")
         finally:

@@ -31,7 +31,7 @@ class Following:
         is_live: whether changes come as they happen, and may be shown.
         left_at: when the last observer left.
         is_leaving: whether a timer runs, at whose end a place without observers is dropped.
-        turn: counts when the place came to be in doubt, and when that was over.
+        generation: incremented when the place becomes stale, and when it is fresh again.
     """
 
     def __init__(self, place: Place[Any, Any], lock: threading.RLock, since: float) -> None:
@@ -42,7 +42,7 @@ class Following:
         self.is_live = False
         self.left_at = 0.0
         self.is_leaving = False
-        self.turn = 0
+        self.generation = 0
         #: Whether etcd has filed its watch, and whether it is to be read before it is shown.
         self._is_filed = self._is_unread = False
         self._lock: Final = lock
@@ -53,7 +53,7 @@ class Following:
     def begin(self) -> None:
         """A new observer comes, who must not be shown what was known before."""
         self._is_unread, self.is_live = True, False
-        self.turn += 1
+        self.generation += 1
 
     def read(self, parts: dict[str, Any], revision: int, read_at: float) -> bool:
         """Take a reading that was sent at ``read_at``; whether the state is as new as that."""
@@ -74,7 +74,7 @@ class Following:
     def _go_live(self) -> None:
         if self._is_filed and not self._is_unread and not self.is_live:
             self.is_live = True
-            self.turn += 1
+            self.generation += 1
 
     def stop(self, told: float) -> None:
         """Put it in doubt. All was told up to the moment ``told``, if it was live then."""
@@ -84,7 +84,7 @@ class Following:
         if self.is_live:
             self._since = max(self.read_at, told)
             self.is_live = False
-        self.turn += 1
+        self.generation += 1
 
     # Without it
 
@@ -93,10 +93,10 @@ class Following:
 
         Told again if it has changed meanwhile: what another thread tells may have come between.
         """
-        turn = -1
-        while turn != self.turn:
+        generation = -1
+        while generation != self.generation:
             with self._lock:
-                turn, since = self.turn, self._since
+                generation, since = self.generation, self._since
                 state = self.place.state if self.is_live else None
                 told = observers or self.observers.copy()
             for observation in told:

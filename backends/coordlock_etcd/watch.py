@@ -15,7 +15,7 @@ __all__ = ["Callback", "Watch"]
 class Callback:
     """What to call at a departure, and for which waiters. Calling this cancels it."""
 
-    departed: Callable[[bool], None]
+    told: Callable[[bool], None]
     waiters: Sequence[Contender]
     watch: Watch
     cancel: Callable[[Callback], None]
@@ -36,9 +36,9 @@ class Watch:
         id: its id on the current stream; 0 while it is on no stream.
         sent: the revision from which it was sent on the current stream.
         callbacks: what to call at the departure; few, so a list is smallest.
-        version: that of the value whose change is told, too; 0 where departures alone are.
-        began: the revision from which it tells on that stream; `requests.NOW` where that is
-            etcd's present, until etcd says which that is.
+        version: the version of the value whose change counts, too; 0 where only departures do.
+        began: the revision from which it watches on that stream; `requests.NOW` stands for etcd's
+            present, until etcd says which revision that is.
     """
 
     contender: Contender
@@ -61,13 +61,13 @@ class Watch:
         return self.contender.order
 
     @property
-    def place(self) -> tuple[str, int, int]:
+    def identity(self) -> tuple[str, int, int]:
         """What tells watches apart; a key may have several contenders in turn."""
         return self.contender.key, self.contender.order, self.version
 
     @property
     def has_gap(self) -> bool:
-        """Whether something may have happened that it does not tell."""
+        """Whether something may have happened that it does not report."""
         return self.start < self.began
 
     def is_over_with(self, event: pb.Event) -> bool:

@@ -21,6 +21,6 @@ from coordlock_etcd.transport.cluster import can_start_threads
 from coordlock_etcd.transport.connection import Connection
 from coordlock_etcd.transport.greenlets import GeventRoom
 from coordlock_etcd.transport.sending import Batches, Limiter
-from coordlock_etcd.transport.stream import Stream
+from coordlock_etcd.transport.stream import StreamHost
 
-__all__ = ["Batches", "Connection", "GeventRoom", "Limiter", "Stream", "can_start_threads"]
+__all__ = ["Batches", "Connection", "GeventRoom", "Limiter", "StreamHost", "can_start_threads"]

@@ -22,7 +22,6 @@ from coordlock_etcd.transport.greenlets import prepare
 from coordlock_etcd.transport.login import Login, token_of
 from coordlock_etcd.transport.lost_requests import LostRequests
 from coordlock_etcd.transport.members import Members
-from coordlock_etcd.transport.stream import Stream
 from coordlock_etcd.transport.tls import channel_credentials
 
 __all__ = ["Connection"]
@@ -136,11 +135,6 @@ class Connection:
         return channel.unary_unary(method.path, method.encode, method.decode)(
             request, timeout=self.timeout, metadata=metadata(token.result())
         )
-
-    def open_stream(self) -> Stream:
-        """A watch stream on the endpoint in use. Blocks for a login."""
-        token = self.login.token().result()
-        return Stream(self.cluster, self.login, token)
 
     def close(self) -> None:
         """End all calls and close the channels that are ours. Blocks; idempotent."""

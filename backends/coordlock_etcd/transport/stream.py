@@ -1,21 +1,214 @@
-"""One watch stream: requests out of a queue, responses one by one."""
+"""Watch streams: one stream until it breaks, and what opens the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import grpc
 
+from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.runtime.log import Log
 from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, WatchRefused, is_elsewhere, needs_login, translate
 from coordlock_etcd.rpc import WATCH
 from coordlock_etcd.transport.call import metadata
-from coordlock_etcd.transport.cluster import Cluster
+from coordlock_etcd.transport.cluster import Cluster, can_start_threads
+from coordlock_etcd.transport.connection import Connection
 from coordlock_etcd.transport.login import Login
 
-__all__ = ["Stream"]
+__all__ = ["StreamHost", "StreamUser"]
+
+log = Log("coordlock")
+
+T = TypeVar("T")
+
+#: Seconds between attempts to open a stream: the first doubles up to the last.
+_BACKOFF: Final = (0.1, 2.0)
+
+
+class StreamUser(Protocol):
+    """What a `StreamHost` works for. It calls all but the first without its lock."""
+
+    def needs_stream(self) -> bool:
+        """Whether there is something to watch."""
+
+    def opened(self) -> None:
+        """A stream is open, and watches nothing yet."""
+
+    def received(self, response: pb.WatchResponse) -> None:
+        """A response of etcd has come on the stream."""
+
+    def broke(self, error: CoordlockError | None, *, is_forgiven: bool) -> None:
+        """There is no stream any more, or none could be opened; another attempt follows.
+
+        ``error`` is None where the endpoint in use has changed. What ``is_forgiven`` is a refusal
+        that a new login is expected to mend.
+        """
+
+
+class StreamHost(Generic[T]):
+    """Keeps a watch stream open, from the first time on that its user needs one.
+
+    One stream carries many watches. Each is known by its id on the current stream, and belongs to a
+    target of the user's. A broken stream ends all of them.
+
+    Attributes:
+        lock: of the host and its user. Held by the caller of what says so.
+    """
+
+    def __init__(self, connection: Connection, name: str, user: StreamUser) -> None:
+        self._connection = connection
+        self._name = name
+        self._user = user
+        # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
+        self.lock: Final = threading.RLock()
+        self._changed = threading.Condition(self.lock)
+        self._targets: dict[int, T] = {}
+        self._newest_id = 0
+        self._stream: Stream | None = None
+        self._thread: threading.Thread | None = None
+        self._delay = _BACKOFF[0]
+        #: Whether etcd has refused a watch, and not yet filed those that the next stream began
+        #: with, up to the id `_trial`. A stream's token ends: then etcd refuses each new watch.
+        self._is_refused = False
+        self._trial = 0
+        self.closed = False
+
+    # With the lock held
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a stream."""
+        return self._stream is not None
+
+    def start(self) -> None:
+        """The user may need a stream by now."""
+        self._changed.notify()
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread  # only now: without the thread nothing is watched
+
+    def send(self, request: pb.WatchRequest) -> None:
+        """Send ``request`` on the stream, if there is one, in the order of the calls."""
+        if self._stream is not None:
+            self._stream.send(request)
+
+    def watch(self, target: T | None, request: Callable[[int], pb.WatchRequest]) -> int:
+        """Send what ``request`` makes of a new id; the id. What comes of it is for ``target``."""
+        self._newest_id += 1
+        if target is not None:
+            self._targets[self._newest_id] = target
+        self.send(request(self._newest_id))
+        return self._newest_id
+
+    def unwatch(self, id: int) -> None:
+        """End the watch ``id``, if it is one of the stream's."""
+        if self._targets.pop(id, None) is not None:
+            self.send(requests.unwatch(id))
+
+    def target(self, id: int) -> T | None:
+        """Whose the watch ``id`` is; None where it has ended."""
+        return self._targets.get(id)
+
+    def forget(self) -> None:
+        """Nothing is watched any more."""
+        self._targets.clear()
+        self._is_refused = False
+
+    # Without it
+
+    def restart(self) -> None:
+        """Open a new stream, on the endpoint that is now in use. Never blocks."""
+        with self.lock:
+            if self._stream is not None:
+                self._stream.cancel()
+
+    def close(self) -> None:
+        """Let the thread end. Never blocks."""
+        with self.lock:
+            self.closed = True
+            self._changed.notify()
+        self.restart()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread's end, up to ``timeout`` seconds."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    # The thread of the stream
+
+    def _run(self) -> None:
+        with self.lock:
+            if self._thread is None:  # Ctrl-C came inside of `start`
+                self._thread = threading.current_thread()
+            elif self._thread is not threading.current_thread():
+                return
+        while self._is_needed():
+            if not self._serve():
+                with self.lock:
+                    self._changed.wait_for(lambda: self.closed, self._delay)
+                    self._delay = min(2 * self._delay, _BACKOFF[1])
+
+    def _is_needed(self) -> bool:
+        with self.lock:
+            self._changed.wait_for(lambda: self.closed or self._user.needs_stream())
+            return not self.closed
+
+    def _serve(self) -> bool:
+        """Open a stream, and follow it until it breaks; whether to open the next one at once.
+
+        The user depends on this thread, so it goes on after any error.
+        """
+        error: CoordlockError | None = None
+        try:
+            self._follow()
+        except CoordlockError as broken:
+            error = broken
+        except Exception as unexpected:
+            if not self.closed and can_start_threads():
+                log.exception("etcd: a watch stream failed")
+            error = BackendUnavailable(SERVICE, repr(unexpected))
+        is_forgiven = isinstance(error, WatchRefused) and not self._is_refused
+        self._is_refused |= is_forgiven
+        try:
+            self._user.broke(error, is_forgiven=is_forgiven)
+        except Exception:
+            log.exception("etcd: a watch stream failed")
+        return is_forgiven
+
+    def _follow(self) -> None:
+        stream = Stream.open(self._connection)
+        try:
+            with self.lock:
+                if self.closed:
+                    return
+                self._stream = stream
+            self._user.opened()
+            self._trial = self._newest_id
+            if not stream.is_current():
+                return  # `restart` came before there was a stream to cancel
+            for response in stream.responses():
+                self._take(response)
+            raise BackendUnavailable(SERVICE, "the server ended the watch stream")
+        finally:
+            with self.lock:
+                self._stream = None
+                self._targets.clear()
+            stream.close()
+
+    def _take(self, response: pb.WatchResponse) -> None:
+        if response.created:
+            self._delay = _BACKOFF[0]
+            if response.watch_id >= self._trial:
+                self._is_refused = False
+        if response.events:
+            self._connection.cluster.saw(response.events[-1].kv.mod_revision)
+        self._user.received(response)
 
 
 class Stream:
@@ -31,8 +224,13 @@ class Stream:
         self._channel: Final = self._endpoint.channel
         method = self._channel.stream_stream(WATCH.path, WATCH.encode, WATCH.decode)
         # None ends the iterator, and with it the thread in which gRPC waits for requests.
-        self._call = method(iter(self._requests.get, None), metadata=metadata(token))
+        self._call: Any = method(iter(self._requests.get, None), metadata=metadata(token))
         cluster.track(self._call)
+
+    @classmethod
+    def open(cls, connection: Connection) -> Stream:
+        """A stream that carries the token of ``connection``. Blocks for a login."""
+        return cls(connection.cluster, connection.login, connection.login.token().result())
 
     def is_current(self) -> bool:
         """Whether calls go over its channel, too."""
@@ -61,7 +259,8 @@ class Stream:
             code, details = self._call.code(), self._call.details() or ""
             if needs_login(code, details, had_token=self._token is not None):
                 self._login.forget(self._token)
-            elif is_elsewhere(code, details):
+                raise WatchRefused(SERVICE, details) from None
+            if is_elsewhere(code, details):
                 self._cluster.fail_over(self._endpoint, self._channel, silent=False)
             has_answered = self._endpoint.has_answered
             raise translate(code, details, self._endpoint.host, has_answered=has_answered) from None

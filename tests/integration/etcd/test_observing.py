@@ -369,7 +369,7 @@ def test_nothing_is_in_doubt_while_nothing_changes(
     eventually(lambda: is_fresh(observed))
     before = proxy.counts()
     eventually(lambda: requests(proxy.counts() - before, "Range") >= 5, "five looks")
-    assert quick._observations._looks.told > 0
+    assert quick._observations._probes.delivered_until > 0
     assert len(news) == 1
     assert is_fresh(observed)
 
@@ -379,7 +379,7 @@ def test_a_silent_connection_is_in_doubt_since_before_it_fell_silent(
 ) -> None:
     put(other, a="1")(folder)
     observed = follow(quick, folder)
-    eventually(lambda: quick._observations._looks.told > 0, "a look is done")
+    eventually(lambda: quick._observations._probes.delivered_until > 0, "a look is done")
     followed, cut = SYSTEM_CLOCK.now() - 30, SYSTEM_CLOCK.now()
     proxy.black_hole()
     put(other, a="2")(folder)
@@ -398,7 +398,7 @@ def test_a_stream_that_is_silent_though_calls_are_answered_is_in_doubt(
 ) -> None:
     observed = follow(quick, folder)
     # The fault: nothing comes of what is asked on the stream.
-    monkeypatch.setattr("coordlock_etcd.looks._progress", pb.WatchRequest)
+    monkeypatch.setattr("coordlock_etcd.probes._progress", pb.WatchRequest)
     eventually(lambda: is_stale(observed))
     monkeypatch.undo()
     put(other, a="1")(folder)
@@ -507,7 +507,7 @@ def test_a_member_that_is_cut_off_from_the_others_is_in_doubt_since_before(
     one = backend_of(join(alone.url_for(root, ttl="6s")))
     put(one, a="1")(folder)
     observed = follow(one, folder)
-    eventually(lambda: one._observations._looks.told > 0, "a look is done")
+    eventually(lambda: one._observations._probes.delivered_until > 0, "a look is done")
     with ExitStack() as stack:
         for member in others:
             member.pause()
