@@ -61,8 +61,8 @@ def state_of(one: Kept) -> str:
     match one.kind, one.state:
         case _, None:
             return "not as coordlock writes it"
-        case "barrier", {"trips": trips}:
-            return f"passed {trips} time{'s' * (trips != 1)}"
+        case "barrier", {"generations": passed}:
+            return f"passed {passed} time{'s' * (passed != 1)}"
         case "counter", {"number": number}:
             return str(number)
         case "gate", {"open": is_open}:

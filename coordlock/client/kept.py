@@ -10,13 +10,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from coordlock.backend import Listing, Stored, data
+from coordlock.backend import Listing, data
 from coordlock.errors import InvalidName
 from coordlock.kernel.engine import Engine
+from coordlock.kernel.stored_record import (
+    BARRIERS,
+    COUNTERS,
+    GATES,
+    LATCHES,
+    MALFORMED,
+)
 from coordlock.model.names import check_name, escape, unescape
-from coordlock.recipes import barrier, counter, gate, latch
-from coordlock.recipes.shared.record import value_of
-from coordlock.recipes.shared.trips import Trips
+from coordlock.model.record import NewerFormat, decode
+from coordlock.recipes.shared.exactly_once import value_of
+from coordlock.recipes.shared.generations import Generations
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
 from coordlock.work import layout
@@ -34,9 +41,10 @@ class Kept:
         name: as the client makes it.
         kind: ``"barrier"``, which double barriers are, too, ``"counter"``, ``"gate"``, ``"latch"``
             or ``"work queue"``.
-        state: of a barrier how many ``trips`` there were, of a counter its ``number``, of a gate
-            whether it is ``open``, of a latch how many are ``left`` of its ``count``. Of a work
-            queue nothing: `WorkQueue.stats` tells. None where another program has written.
+        state: of a barrier how many ``generations`` have passed, of a counter its ``number``, of a
+            gate whether it is ``open``, of a latch how many are ``left`` of its ``count``. Of a
+            work queue nothing: `WorkQueue.stats` tells. None where another program wrote the
+            record, or a newer release in a format that this one does not know.
     """
 
     name: str
@@ -44,34 +52,20 @@ class Kept:
     state: Mapping[str, Any] | None
 
 
-def _barrier(stored: Stored) -> Mapping[str, Any]:
-    return {"trips": Trips.decode(stored).generation}
-
-
-def _counter(stored: Stored) -> Mapping[str, Any]:
-    return {"number": int(value_of(stored))}
-
-
-def _gate(stored: Stored) -> Mapping[str, Any]:
-    return {"open": not value_of(stored)}
-
-
-def _latch(stored: Stored) -> Mapping[str, Any]:
-    count, left = value_of(stored)
+def _latch(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    count, left = value_of(fields)
     return {"left": int(left), "count": int(count)}
 
 
-def _work_queue(stored: Stored) -> Mapping[str, Any]:
-    return {}
-
-
-#: Where each kind is kept, and what tells the state.
-_KINDS: Final[Mapping[Kind, tuple[str, Callable[[Stored], Mapping[str, Any]]]]] = {
-    "barrier": (barrier.FOLDER, _barrier),
-    "counter": (counter.FOLDER, _counter),
-    "gate": (gate.FOLDER, _gate),
-    "latch": (latch.FOLDER, _latch),
-    "work queue": (layout.FOLDER, _work_queue),
+#: Where each kind is kept, and what tells the state by the fields of a record.
+_KINDS: Final[
+    Mapping[Kind, tuple[str, Callable[[Mapping[str, Any]], Mapping[str, Any]] | None]]
+] = {
+    "barrier": (BARRIERS, lambda fields: {"generations": Generations.parse(fields).last}),
+    "counter": (COUNTERS, lambda fields: {"number": int(value_of(fields))}),
+    "gate": (GATES, lambda fields: {"open": not value_of(fields)}),
+    "latch": (LATCHES, _latch),
+    "work queue": (layout.FOLDER, None),
 }
 
 
@@ -96,8 +90,8 @@ def _in(listing: Listing, kind: Kind) -> list[Kept]:
         except InvalidName:
             continue  # none of coordlock's keys
         try:
-            state = tell(stored)
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            state = {} if tell is None else tell(decode(stored.data))
+        except (NewerFormat, *MALFORMED):
             state = None
         found.append(Kept(name, kind, state))
     return found

@@ -1,34 +1,34 @@
 """Asking whoever holds a lock to release it.
 
-The request is a note beside the queue: one key of data for each lock, with a reason for each holder
-that was asked. A holder that wants to know follows the key; nothing is sent for others. Notes to
-contenders that have left are dropped when the next one is written, so a lock has one small key.
+The requests to the holders of a lock are one record beside its queue, with a reason for each
+contender that was asked. A holder that wants to know follows the record; nothing is sent for
+others. Requests to contenders that have left are dropped when the next one is written, so a lock
+has one small record.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from typing import Any, Final
 
-from coordlock.backend import Data, Expect, Listing, Observation, Put, data
-from coordlock.errors import BackendUnavailable, VersionMismatch
+from coordlock.backend import Listing, Observation, data
+from coordlock.errors import BackendError
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.retry import retried
+from coordlock.kernel.stored_record import ASKED, StoredRecord
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.loss_signal import AsyncSignal, GrantEnd, Signal
 from coordlock.locks.queue_view import QueueMember, queue_view
 from coordlock.model.contender import are_same
-from coordlock.model.names import escape
-from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
-__all__ = ["AskedSignal", "AsyncAskedSignal", "Notes", "ask", "check_reason"]
+__all__ = ["AskedSignal", "AsyncAskedSignal", "Requests", "ask", "check_reason"]
+
+log = Log("coordlock")
 
 #: The longest reason, in characters.
 _LONGEST: Final = 1000
-#: Seconds between two attempts to write.
-_PAUSE: Final = 0.1
 
 
 def ask(
@@ -39,13 +39,13 @@ def ask(
     Raises ValueError for a reason that is too long, `Unsupported` and `BackendUnavailable`.
     """
     check_reason(reason)
-    service = data.of(engine.backend)
+    data.of(engine.backend)
     members = yield from queue_view(engine, queue)
     asked = tuple(one for one in members if _is_meant(one, chosen))
     if asked:
         there = {one.contender.id for one in members}
-        notes = dict.fromkeys((one.contender.id for one in asked), reason)
-        yield from engine.bounded(_write(engine, service, _key(engine, queue), there, notes))
+        requests = dict.fromkeys((one.contender.id for one in asked), reason)
+        yield from engine.bounded(_write(_record(engine, queue), there, requests))
     return asked
 
 
@@ -62,62 +62,45 @@ def _is_meant(member: QueueMember, chosen: QueueMember | None) -> bool:
 
 
 def _write(
-    engine: Engine, service: Data, key: str, there: set[str], notes: dict[str, str]
+    record: StoredRecord[dict[str, str]], there: set[str], requests: dict[str, str]
 ) -> Steps[None]:
-    """Add ``notes`` to what is written, less that to those that are not ``there``."""
+    """Add ``requests`` to the record, and drop those to contenders that are not ``there``."""
     while True:
-        listing = yield from retried(lambda: service.read(key), engine.timers)
-        written = _notes(listing, key)
-        wanted = {id: text for id, text in written.items() if id in there} | notes
+        written = yield from record.read()
+        wanted = {id: text for id, text in written.items() if id in there} | requests
         if wanted == written:
             return  # also when an answer was lost: another write of the same does no harm
-        found = listing.values.get(key)
-        expect = Expect(key, 0 if found is None else found.version)
-        try:
-            yield service.write([expect, Put(key, _encoded(wanted))])
+        by_reason: dict[str, list[str]] = {}  # each once: a semaphore may have a thousand holders
+        for id, text in wanted.items():
+            by_reason.setdefault(text, []).append(id)
+        if (yield from record.write({"asked": by_reason})):
             return
-        except VersionMismatch:
-            continue
-        except BackendUnavailable:
-            yield sleep(engine.timers, _PAUSE)
 
 
-def _key(engine: Engine, queue: str) -> str:
-    return f"{engine.data_root}/@asked/{escape(queue)}"
+def _record(engine: Engine, queue: str) -> StoredRecord[dict[str, str]]:
+    """The reasons by the ids of contenders."""
+    return StoredRecord(engine, ASKED, queue, _parse, replaces=True)
 
 
-def _encoded(notes: dict[str, str]) -> bytes:
-    """``notes`` with each reason once: a semaphore may have a thousand holders."""
-    asked: dict[str, list[str]] = {}
-    for id, reason in notes.items():
-        asked.setdefault(reason, []).append(id)
-    return json.dumps(asked).encode()
+def _parse(fields: Mapping[str, Any]) -> dict[str, str]:
+    asked = fields["asked"] if fields else {}
+    return {str(id): str(reason) for reason, ids in asked.items() for id in ids}
 
 
-def _notes(listing: Listing, key: str) -> dict[str, str]:
-    """The reasons by the ids of contenders; none where something else has written there."""
-    found = listing.values.get(key)
-    try:
-        asked: Any = {} if found is None else json.loads(found.data)
-        return {str(id): str(reason) for reason, ids in asked.items() for id in ids}
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        return {}
-
-
-class Notes:
+class Requests:
     """Those to the contenders of one grant, from the first use to its end."""
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
-        service = data.of(engine.backend)
+        data.of(engine.backend)
         self._ids: Final = {one.id for one in ticket.contenders}
-        #: Kept with the reason of the first note, or with None at the grant's end.
+        #: Kept with the reason of the first request, or with None at the grant's end.
         self.asked: Final[Promise[str | None]] = Promise()
         self.end: Final = GrantEnd(self.asked)
-        self._observations: list[Observation[Listing]] = []
+        self._observed: list[tuple[StoredRecord[dict[str, str]], Observation[Listing]]] = []
         if not (engine.closed or engine.inherited or ticket.end.done()):
             for entry in ticket.entries:
-                key = _key(engine, entry.queue)
-                self._observations.append(service.follow(key, self._look))
+                record = _record(engine, entry.queue)
+                self._observed.append((record, record.follow(self._look)))
         ticket.end.add_done_callback(lambda _: self._stop())
         self._look()  # the first news may have come before
 
@@ -127,15 +110,20 @@ class Notes:
         return self.asked.result() if self.asked.done() else None
 
     def _look(self) -> None:
-        for observation in list(self._observations):
-            if (state := observation.view.state) is not None:
-                for key in state.values:
-                    for id, reason in _notes(state, key).items():
-                        if id in self._ids:
-                            self.asked.resolve(reason)
+        for record, observation in list(self._observed):
+            if (state := observation.view.state) is None:
+                continue
+            try:
+                requests = record.state_in(state)
+            except BackendError as error:  # of a newer format
+                log.warning("whether it was asked to release is unknown: %s", error)
+                continue
+            for id, reason in requests.items():
+                if id in self._ids:
+                    self.asked.resolve(reason)
 
     def _stop(self) -> None:
-        for observation in self._observations:
+        for _, observation in self._observed:
             observation.cancel()
         self.asked.resolve(None)
 

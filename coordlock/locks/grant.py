@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from coordlock.kernel import conversion
     from coordlock.kernel.conversion import Conversions
     from coordlock.locks import asking, kept_value, loss_signal, sequencer, transaction
-    from coordlock.locks.asking import AskedSignal, AsyncAskedSignal, Notes
+    from coordlock.locks.asking import AskedSignal, AsyncAskedSignal, Requests
     from coordlock.locks.kept_value import KeptValue
     from coordlock.locks.loss_signal import AsyncLossSignal, GrantEnd, LossSignal
     from coordlock.locks.transaction import AsyncTransaction, Transaction
@@ -80,7 +80,7 @@ class BaseGrant(Resident, shown="Grant"):
     #: Of a lock that keeps one.
     _kept: KeptValue | None = None
     #: Of a grant that was asked whether it was asked to end.
-    _notes: Notes | None = None
+    _requests: Requests | None = None
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         #: The lock's name; of several locks, their names.
@@ -251,12 +251,12 @@ class BaseGrant(Resident, shown="Grant"):
         """Why the lock was lost, or None."""
         return self._lost_error().reason if self.state is GrantState.LOST else None
 
-    def _listening(self) -> Notes:
+    def _listening(self) -> Requests:
         """The requests to end this grant, which are followed from the first call on."""
         with self._engine.lock:
-            if self._notes is None:
-                self._notes = asking.Notes(self._engine, self._ticket)
-            return self._notes
+            if self._requests is None:
+                self._requests = asking.Requests(self._engine, self._ticket)
+            return self._requests
 
     def _when_asked(self, tell: Callable[[], None]) -> None:
         """Call ``tell`` at the request to end, in any thread, or now if it has come."""

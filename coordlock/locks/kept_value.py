@@ -16,34 +16,25 @@ guards. Its version says whether a write whose answer was lost was made.
 from __future__ import annotations
 
 import base64
-import json
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
-from coordlock.backend import Expect, Put, Stored, Transactions
-from coordlock.errors import (
-    AcquireCancelled,
-    AcquireTimeout,
-    AcquireUnavailable,
-    BackendUnavailable,
-    Unsupported,
-    VersionMismatch,
-)
+from coordlock.errors import AcquireCancelled, AcquireTimeout, AcquireUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.report import PATIENCE
-from coordlock.kernel.retry import retried
+from coordlock.kernel.stored_record import VALUES, StoredRecord
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
-from coordlock.model.names import escape
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.settings.settings import LONGEST_LOCK_DELAY
 
-__all__ = ["LONGEST", "WRITERS", "KeptValue", "service_of"]
+__all__ = ["LONGEST", "WRITERS", "KeptValue"]
 
 log = Log("coordlock")
 
@@ -51,15 +42,6 @@ log = Log("coordlock")
 WRITERS: Final = frozenset({Mode.PW, Mode.EX})
 #: The longest value, in bytes.
 LONGEST: Final = 65_536
-#: Seconds between two attempts to write.
-_PAUSE: Final = 0.1
-
-
-def service_of(engine: Engine) -> Transactions:
-    """The service that keeps values. Raises `Unsupported` where it can't."""
-    if isinstance(engine.backend, Transactions):
-        return engine.backend
-    raise Unsupported(f"the {engine.backend.scheme} backend keeps no data, and so no value")
 
 
 class KeptValue:
@@ -70,12 +52,11 @@ class KeptValue:
         self._engine = engine
         self._ticket = ticket
         self._lock_delay = lock_delay
-        self._service = service_of(engine)
-        entry = ticket.entries[0]
-        self._key = f"{engine.data_root}/@values/{escape(entry.queue)}"
-        self._token = ticket.contenders[0].token or 0
-        #: How often the record was written.
-        self._version = 0
+        entry, me = ticket.entries[0], ticket.contenders[0]
+        self._token = me.token or 0
+        self._record = StoredRecord(
+            engine, VALUES, entry.queue, _Fields.parse, guard=me, replaces=True
+        )
         self._is_open = False
         #: Whether this grant may write it.
         self.is_writable: Final = entry.claim in WRITERS
@@ -113,28 +94,24 @@ class KeptValue:
 
     def read(self) -> Steps[None]:
         """Read the value."""
-        record = _Record.decode((yield from self._fetch()))
-        self.value = record.value
+        found = yield from self._record.read()
+        self.value = found.value
         # A mode that shares with a writer finds the value open while that is at work.
         mode = self._ticket.entries[0].claim
-        if record.delay and isinstance(mode, Mode) and all(map(mode.conflicts, WRITERS)):
-            self.delay = yield from self._left_of(record)
+        if found.delay and isinstance(mode, Mode) and all(map(mode.conflicts, WRITERS)):
+            self.delay = yield from self._left_of(found)
 
-    def _left_of(self, record: _Record) -> Steps[float | None]:
-        """How much is left of the delay in ``record``, which says from now on when it was found.
+    def _left_of(self, found: _Fields) -> Steps[float | None]:
+        """How much is left of the delay in the record, which says from now on when it was found.
 
         None where there is none any more. Clocks that differ, or that are set forward meanwhile,
         shorten it by as much.
         """
-        while record.delay and not record.found <= (now := time.time()):  # nor is NaN
-            try:
-                yield from self._attempt(replace(record, found=now).encode())
-            except VersionMismatch:
-                pass  # another reader was faster, with this or with the end of the delay
-            except BackendUnavailable:
-                yield sleep(self._engine.timers, _PAUSE)
-            record = _Record.decode((yield from self._fetch()))
-        return max(0.0, record.found + record.delay - time.time()) if record.delay else None
+        while found.delay and not found.found <= (now := time.time()):  # nor is NaN
+            # False also when another reader was faster, with this or with the end of the delay.
+            yield from self._record.write(replace(found, found=now).encode())
+            found = yield from self._record.read()
+        return max(0.0, found.found + found.delay - time.time()) if found.delay else None
 
     def open(self) -> Steps[None]:
         """Note that the value is open, where this grant may write it.
@@ -142,48 +119,26 @@ class KeptValue:
         And where it may not, that its delay is over, lest each reader waits for it again.
         """
         if self.is_writable:
-            yield from self._write(_Record(self._token, is_open=True, delay=self._lock_delay))
+            yield from self._write(_Fields(self._token, is_open=True, delay=self._lock_delay))
             self._is_open = True
         elif self.delay is not None:  # no writer shares the lock with it
-            yield from self._write(_Record(self._token, is_open=True))
+            yield from self._write(_Fields(self._token, is_open=True))
 
     def close(self) -> Steps[None]:
         """Write the value, where `open` has opened it."""
         if self._is_open:
-            yield from self._write(_Record(self._token, self.value))
+            yield from self._write(_Fields(self._token, self.value))
             self._is_open = False
 
-    def _fetch(self) -> Steps[Stored | None]:
-        me = self._ticket.contenders[0]
-        found = yield from retried(lambda: self._service.fetch(me, self._key), self._engine.timers)
-        self._version = 0 if found is None else found.version
-        return found
-
-    def _write(self, wanted: _Record) -> Steps[None]:
-        record = wanted.encode()
-        while True:
-            expected = self._version
-            try:
-                yield from self._attempt(record)
-                self._version += 1
-                return
-            except (BackendUnavailable, VersionMismatch) as error:
-                found = yield from self._fetch()
-                if found == Stored(record, expected + 1):
-                    return  # it was made, and the answer lost
-                # Else it was not, or may be yet, and then finds another version.
-                if isinstance(error, BackendUnavailable):
-                    yield sleep(self._engine.timers, _PAUSE)
-
-    def _attempt(self, record: bytes) -> Steps[None]:
-        """Write it over the version that was seen last. Raises `VersionMismatch` and more."""
-        me, expected = self._ticket.contenders[0], Expect(self._key, self._version)
-        yield self._service.commit(me, [expected, Put(self._key, record)])
+    def _write(self, wanted: _Fields) -> Steps[None]:
+        while not (yield from self._record.write(wanted.encode())):
+            if (yield from self._record.read()) == wanted:
+                return  # it was made: nobody else writes this token
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
-    """What is kept: whose writing it is, the value where that is closed, or the delay if not.
+class _Fields:
+    """What the record says: whose writing it is, the value where that is closed, or the delay.
 
     ``found`` is when the delay was first found, in seconds since 1970 by that machine's clock;
     infinite where it has not been.
@@ -195,25 +150,22 @@ class _Record:
     delay: float = 0.0
     found: float = math.inf
 
-    def encode(self) -> bytes:
-        value = None if self.value is None else base64.b64encode(self.value).decode()
-        fields: dict[str, object] = {"open": self.is_open, "token": self.token, "value": value}
-        if self.delay:
-            fields["delay"] = self.delay
-        if self.found < math.inf:
-            fields["found"] = self.found
-        return json.dumps(fields).encode()
+    def encode(self) -> dict[str, object]:
+        return {
+            "token": self.token,
+            "open": self.is_open,
+            "value": None if self.value is None else base64.b64encode(self.value).decode(),
+            "delay": self.delay,
+            "found": None if self.found == math.inf else self.found,
+        }
 
     @classmethod
-    def decode(cls, found: Stored | None) -> _Record:
-        """What was ``found``; one that is open where that is nothing, or none of coordlock's."""
-        try:
-            fields = json.loads(found.data) if found is not None else {}
-            if fields.get("open") is not False:
-                delay = min(max(0.0, float(fields.get("delay", 0.0))), LONGEST_LOCK_DELAY)
-                since = float(fields.get("found", math.inf))
-                return cls(fields.get("token", 0), is_open=True, delay=delay, found=since)
+    def parse(cls, fields: Mapping[str, Any]) -> _Fields:
+        """What the record says; it is open where there is none."""
+        token = fields.get("token", 0)
+        if fields.get("open") is False:
             value = fields["value"]
-            return cls(0, None if value is None else base64.b64decode(value, validate=True))
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            return cls(0, is_open=True)
+            return cls(token, None if value is None else base64.b64decode(value, validate=True))
+        delay = min(max(0.0, float(fields.get("delay", 0.0))), LONGEST_LOCK_DELAY)
+        found = fields.get("found")
+        return cls(token, None, True, delay, math.inf if found is None else float(found))

@@ -5,27 +5,28 @@ from __future__ import annotations
 from typing import Final
 
 from coordlock.kernel.access import Access
-from coordlock.model.names import check_name
-from coordlock.recipes.shared.party import FOLDER, Party, check_parties, queues_of
+from coordlock.recipes.shared.participant import NEEDS, Participant
+from coordlock.recipes.shared.recipe import Recipe
+from coordlock.recipes.shared.rendezvous import Rendezvous
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
 
-__all__ = ["FOLDER", "AsyncBarrier", "Barrier"]
+__all__ = ["AsyncBarrier", "Barrier"]
 
 
-class _BaseBarrier(Resident, shown="Barrier"):
+class _BaseBarrier(Recipe, shown="Barrier"):
     """What sync and async barriers share."""
 
     _instead = "pass its name and its parties on, and make it anew with a client there"
+    _needs = NEEDS
 
     def __init__(self, access: Access, name: str, parties: int) -> None:
-        self.name: Final = check_name(name)
+        super().__init__(access, name)
+        self._rendezvous: Final = Rendezvous(self.name, parties)
         #: How many pass together. The same for all clients.
-        self.parties: Final = check_parties(parties)
-        self._access: Final = access
-        queues_of(access.engine)
+        self.parties: Final = parties
+        self._size = f" of {parties}"
 
     def _wait(self, timeout: Duration | None = None) -> Steps[None]:
         """Wait until as many are here as the barrier takes; then all of them go on.
@@ -39,13 +40,9 @@ class _BaseBarrier(Resident, shown="Barrier"):
         `Evicted` when the party was lost before it passed, and `QueueMismatch` where another that
         came before gives the barrier another number of parties.
         """
-        party = Party(self._access.engine, self.name, self.parties, "barrier")
-        yield from party.arrive(timeout_of("wait", timeout))
-        party.go()
-
-    def __repr__(self) -> str:
-        kind = type(self).__name__
-        return f"<{kind} {self.name!r} of {self.parties} at {self._access.settings}>"
+        participant = Participant(self._access.engine, self._rendezvous)
+        yield from participant.arrive(timeout_of("wait", timeout))
+        participant.leave()
 
 
 class Barrier(_BaseBarrier):

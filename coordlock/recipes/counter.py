@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
-
-from coordlock.backend import Listing, Observation, data
-from coordlock.kernel.access import Access
-from coordlock.model.names import check_name
+from coordlock.backend import Listing
+from coordlock.kernel.stored_record import COUNTERS
+from coordlock.recipes.shared.exactly_once import ExactlyOnce
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
-from coordlock.recipes.shared.record import Record
+from coordlock.recipes.shared.recipe import Recipe
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
 
-__all__ = ["FOLDER", "AsyncCounter", "Counter"]
-
-#: Where all of them are kept.
-FOLDER: Final = "@counters"
+__all__ = ["AsyncCounter", "Counter"]
 
 
-class _BaseCounter(Resident, shown="Counter"):
+class _BaseCounter(Recipe, shown="Counter"):
     """What sync and async counters share."""
-
-    _instead = "pass its name on, and make it anew with a client there"
-
-    def __init__(self, access: Access, name: str) -> None:
-        self.name: Final = check_name(name)
-        self._access: Final = access
-        data.of(access.engine.backend)
 
     def _add(self, n: int = 1) -> Steps[int]:
         """Add ``n``, which may be negative, exactly once; the number after that.
@@ -53,21 +39,14 @@ class _BaseCounter(Resident, shown="Counter"):
 
         Raises `BackendUnavailable`.
         """
-        return (yield from self._record.read()) or 0
+        return (yield from self._record.get()) or 0
 
     @property
-    def _record(self) -> Record:
-        return Record(self._access.engine, FOLDER, self.name)
-
-    def _begin(self, news: Callable[[], None]) -> Observation[Listing]:
-        return self._record.follow(news)
+    def _record(self) -> ExactlyOnce:
+        return ExactlyOnce(self._access.engine, COUNTERS, self.name)
 
     def _shown(self, listing: Listing, before: int | None) -> int:
-        number: Any = self._record.value_in(listing)
-        return number or 0
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} at {self._access.settings}>"
+        return self._record.value_in(listing) or 0
 
 
 class Counter(_BaseCounter):
@@ -83,7 +62,7 @@ class Counter(_BaseCounter):
 
     def observe(self) -> Observer[int]:
         """Follow it: an iterator that gives the number, then each new one; see `Value.observe`."""
-        return Observer(self._access.engine, self._begin, self._shown)
+        return Observer(self._access.engine, self._record.follow, self._shown)
 
 
 class AsyncCounter(_BaseCounter):
@@ -94,4 +73,4 @@ class AsyncCounter(_BaseCounter):
 
     def observe(self) -> AsyncObserver[int]:
         """Follow it: an async iterator; see `Counter.observe`."""
-        return AsyncObserver(self._access.engine, self._begin, self._shown)
+        return AsyncObserver(self._access.engine, self._record.follow, self._shown)

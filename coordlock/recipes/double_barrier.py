@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Final, Self
 
 from coordlock.kernel.access import Access
-from coordlock.model.names import check_name
-from coordlock.recipes.shared.party import Party, check_parties, queues_of
+from coordlock.recipes.shared.participant import NEEDS, Participant
+from coordlock.recipes.shared.recipe import Recipe
+from coordlock.recipes.shared.rendezvous import Rendezvous
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import DEFAULT, Default, Duration, Timeout, timeout_of
 
 __all__ = ["AsyncDoubleBarrier", "DoubleBarrier"]
 
 
-class _BaseDoubleBarrier(Resident, shown="DoubleBarrier"):
+class _BaseDoubleBarrier(Recipe, shown="DoubleBarrier"):
     """What sync and async double barriers share."""
 
     _instead = "pass its name and its parties on, and make it anew with a client there"
+    _needs = NEEDS
 
     def __init__(
         self, access: Access, name: str, parties: int, timeout: Duration | None = None
     ) -> None:
-        self.name: Final = check_name(name)
+        super().__init__(access, name)
+        self._rendezvous: Final = Rendezvous(self.name, parties, "double barrier")
         #: How many enter together. The same for all clients.
-        self.parties: Final = check_parties(parties)
+        self.parties: Final = parties
+        self._size = f" of {parties}"
         #: For how many seconds `enter` waits, and `leave`; None for ever.
         self.timeout: Final = timeout_of("double_barrier", timeout)
-        self._access: Final = access
-        self._party: Party | None = None
-        queues_of(access.engine)
+        self._inside: Participant | None = None
 
     def _enter(self, timeout: Timeout = DEFAULT) -> Steps[None]:
         """Wait until as many are here as the barrier takes; then all of them go in.
@@ -40,13 +40,13 @@ class _BaseDoubleBarrier(Resident, shown="DoubleBarrier"):
         ``timeout`` is in seconds, by default the barrier's; None waits for ever, and 0 looks once.
         Raises what `Barrier.wait` raises, and RuntimeError where it was entered and not left.
         """
-        if self._party is not None:
+        if self._inside is not None:
             raise RuntimeError(f"{self!r} was entered already: leave it, or make another object")
-        party = self._party = Party(self._access.engine, self.name, self.parties, "double barrier")
+        self._inside = participant = Participant(self._access.engine, self._rendezvous)
         try:
-            yield from party.arrive(self._seconds("enter", timeout))
+            yield from participant.arrive(self._seconds("enter", timeout))
         except BaseException:
-            self._party = None
+            self._inside = None
             raise
 
     def _leave(self, timeout: Timeout = DEFAULT) -> Steps[None]:
@@ -57,23 +57,19 @@ class _BaseDoubleBarrier(Resident, shown="DoubleBarrier"):
         `SessionLost` or `Evicted` where this party was lost inside, and so had left for the others
         before. Raises RuntimeError where it was not entered.
         """
-        party, self._party = self._party, None
-        if party is None:
+        participant, self._inside = self._inside, None
+        if participant is None:
             raise RuntimeError(f"{self!r} was not entered")
-        yield from party.depart(self._seconds("leave", timeout))
+        yield from participant.leave_together(self._seconds("leave", timeout))
 
     def _abandon(self) -> None:
         """Leave without waiting for the others."""
-        party, self._party = self._party, None
-        if party is not None:
-            party.go()
+        participant, self._inside = self._inside, None
+        if participant is not None:
+            participant.leave()
 
     def _seconds(self, call: str, timeout: Timeout) -> float | None:
         return self.timeout if isinstance(timeout, Default) else timeout_of(call, timeout)
-
-    def __repr__(self) -> str:
-        kind = type(self).__name__
-        return f"<{kind} {self.name!r} of {self.parties} at {self._access.settings}>"
 
 
 class DoubleBarrier(EnteredByWith, _BaseDoubleBarrier):
@@ -92,12 +88,7 @@ class DoubleBarrier(EnteredByWith, _BaseDoubleBarrier):
         self.enter()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        body: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, body: object, traceback: object) -> None:
         try:
             if body is None:
                 self.leave()
@@ -118,12 +109,7 @@ class AsyncDoubleBarrier(EnteredByAsyncWith, _BaseDoubleBarrier):
         await self.enter()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        body: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, body: object, traceback: object) -> None:
         try:
             if body is None:
                 await self.leave()

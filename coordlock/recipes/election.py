@@ -9,35 +9,25 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, TypeVar, cast
 
-from coordlock.backend import ObservableQueues, Observation, values
-from coordlock.errors import (
-    AcquireCancelled,
-    BackendUnavailable,
-    Evicted,
-    LockLost,
-    SessionLost,
-    Unsupported,
-)
+from coordlock.errors import AcquireCancelled, BackendUnavailable, Evicted, SessionLost
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.announcement import Announcement
 from coordlock.model.claim import Mode
-from coordlock.model.contender import Contender, Snapshot
-from coordlock.model.names import check_name
+from coordlock.model.contender import Snapshot
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
-from coordlock.recipes.term import AsyncTerm, Term, check_proposal
+from coordlock.recipes.shared.recipe import QueueRecipe
+from coordlock.recipes.term import AsyncTerm, LeadingBodies, Term, check_proposal
 from coordlock.runtime.caller import this_caller
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Default, Duration, Timeout, timeout_of
 from coordlock.settings.settings import max_hold_of
 
@@ -67,11 +57,10 @@ class Candidate:
     token: int | None
 
 
-class _BaseElection(Resident, Generic[T], shown="Election"):
+class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
     """What sync and async elections share."""
 
     _term_kind: ClassVar[type[Term | AsyncTerm]]
-    _instead = "pass its name on, and make it anew with a client there"
 
     def __init__(
         self,
@@ -82,7 +71,7 @@ class _BaseElection(Resident, Generic[T], shown="Election"):
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
     ) -> None:
-        self.name: Final = check_name(name)
+        super().__init__(access, name)
         #: What candidates are known by, where `campaign` is given nothing else.
         self.proposal: Final = _identity() if proposal is None else check_proposal(proposal)
         #: Ends the campaigns; None for nothing that does.
@@ -94,10 +83,7 @@ class _BaseElection(Resident, Generic[T], shown="Election"):
         )
         #: For how many seconds `campaign` waits; None for ever.
         self.timeout: Final = _seconds(timeout, settings.timeout)
-        self._access: Final = access
-        #: Of each body that leads, its term and when that was found to be lost.
-        self._leading: Final[dict[Term | AsyncTerm, list[float]]] = {}
-        values.of(access.engine.backend)
+        self._bodies: Final = LeadingBodies()
 
     def _campaign(
         self,
@@ -134,9 +120,7 @@ class _BaseElection(Resident, Generic[T], shown="Election"):
 
     def _candidates(self) -> Steps[tuple[Candidate, ...]]:
         """The leader, and behind it those that campaign, in order. Raises `BackendUnavailable`."""
-        engine = self._access.engine
-        snapshot = yield from engine.ask(lambda: engine.backend.snapshot(self.name, owners=True))
-        return tuple(map(_candidate, _campaigning(snapshot)))
+        return _candidates((yield from self._snapshot()))
 
     def _leader(self) -> Steps[Candidate | None]:
         """Who leads, as the service says; None for nobody. Raises `BackendUnavailable`.
@@ -152,34 +136,8 @@ class _BaseElection(Resident, Generic[T], shown="Election"):
 
         For the health check of a process, which is to be restarted when its body hangs.
         """
-        allowed, now = timeout_of("is_healthy", grace) or 0.0, self._access.engine.clock.now()
-        return all(
-            now - since[0] <= allowed
-            for term, since in list(self._leading.items())
-            if self._is_over(term, since, now)
-        )
-
-    @staticmethod
-    def _is_over(term: Term | AsyncTerm, since: list[float], now: float) -> bool:
-        if not since and term.remaining() == 0.0:
-            since.append(now)  # it was stopped together with its timers
-        return bool(since)
-
-    @contextmanager
-    def _body(self, term: Term | AsyncTerm) -> Iterator[None]:
-        """While the body of `run` leads."""
-        since: list[float] = []
-        clock = self._access.engine.clock
-        try:
-            term._when_lost(lambda: since.append(clock.now()))
-            self._leading[term] = since
-            yield
-        except LockLost as lost:
-            if (lost.name, lost.token) != (term.name, term._first_token):
-                raise
-            log.warning("election %r: %s; campaigns again", self.name, lost)
-        finally:
-            self._leading.pop(term, None)
+        now = self._access.engine.clock.now()
+        return self._bodies.are_healthy(timeout_of("is_healthy", grace) or 0.0, now)
 
     def _next_term(self, cancellation: Cancellation | None) -> Steps[T | None]:
         """Campaign until elected, whatever the service does; None once ``cancellation`` came."""
@@ -195,15 +153,6 @@ class _BaseElection(Resident, Generic[T], shown="Election"):
             yield None  # no deadline
             yield sleep(self._access.engine.timers, _PAUSE)
 
-    def _begin(self, news: Callable[[], None]) -> Observation[Snapshot]:
-        backend = self._access.engine.backend
-        if isinstance(backend, ObservableQueues):
-            return backend.observe(self.name, news)
-        raise Unsupported(f"the {backend.scheme} backend cannot tell who comes to lead")
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} at {self._access.settings}>"
-
 
 def _identity() -> bytes:
     return f"{os.uname().nodename}:{os.getpid()}".encode()
@@ -213,17 +162,17 @@ def _seconds(timeout: Timeout, default: float | None) -> float | None:
     return timeout_of("campaign", default if isinstance(timeout, Default) else timeout)
 
 
-def _campaigning(snapshot: Snapshot) -> list[Contender]:
-    return [one for one in snapshot.contenders if one.claim is not Mode.NL]
-
-
-def _candidate(contender: Contender) -> Candidate:
-    return Candidate(contender.id, contender.value or b"", contender.token)
+def _candidates(snapshot: Snapshot) -> tuple[Candidate, ...]:
+    """The leader, and behind it those that campaign."""
+    return tuple(
+        Candidate(one.id, one.value or b"", one.token)
+        for one in snapshot.contenders
+        if one.claim is not Mode.NL
+    )
 
 
 def _leader_of(snapshot: Snapshot, before: Candidate | None) -> Candidate | None:
-    candidates = _campaigning(snapshot)
-    return _candidate(candidates[0]) if candidates else None
+    return next(iter(_candidates(snapshot)), None)
 
 
 class Election(_BaseElection[Term]):
@@ -273,7 +222,7 @@ class Election(_BaseElection[Term]):
         stop = self.cancellation if cancellation is None else cancellation
         while (term := self._elected(stop)) is not None:
             try:
-                with self._body(term), term:
+                with self._bodies.leading(self.name, term), term:
                     if inspect.iscoroutine(result := lead(term)):
                         result.close()  # else Python warns that it was never awaited
                         raise TypeError(
@@ -315,7 +264,7 @@ class AsyncElection(_BaseElection[AsyncTerm]):
         stop = self.cancellation if cancellation is None else cancellation
         while (term := await self._elected(stop)) is not None:
             try:
-                with self._body(term):
+                with self._bodies.leading(self.name, term):
                     async with term, term.cancel_on_loss():
                         await lead(term)
             finally:

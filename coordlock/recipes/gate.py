@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from coordlock.backend import Listing, data
 from coordlock.errors import BarrierTimeout
-from coordlock.kernel.access import Access
-from coordlock.model.names import check_name
-from coordlock.recipes.shared.record import Record
-from coordlock.recipes.shared.waiting import waiting_until
+from coordlock.kernel.stored_record import GATES
+from coordlock.recipes.shared.exactly_once import ExactlyOnce
+from coordlock.recipes.shared.recipe import Recipe
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
 
-__all__ = ["FOLDER", "AsyncGate", "Gate"]
-
-#: Where all of them are kept.
-FOLDER: Final = "@gates"
+__all__ = ["AsyncGate", "Gate"]
 
 
-class _BaseGate(Resident, shown="Gate"):
+class _BaseGate(Recipe, shown="Gate"):
     """What sync and async gates share."""
-
-    _instead = "pass its name on, and make it anew with a client there"
-
-    def __init__(self, access: Access, name: str) -> None:
-        self.name: Final = check_name(name)
-        self._access: Final = access
-        data.of(access.engine.backend)
 
     def _close(self) -> Steps[bool]:
         """Close it for all until `open`, also beyond this client's end; whether it was open.
@@ -45,7 +32,7 @@ class _BaseGate(Resident, shown="Gate"):
 
     def _is_open(self) -> Steps[bool]:
         """Whether it is open. Raises `BackendUnavailable`."""
-        return not (yield from self._record.read())
+        return not (yield from self._record.get())
 
     def _wait(self, timeout: Duration | None = None) -> Steps[None]:
         """Wait until it is open.
@@ -54,30 +41,23 @@ class _BaseGate(Resident, shown="Gate"):
         it was open for a moment. Raises `BarrierTimeout` when the time is up, and
         `BackendUnavailable` where the service is silent then.
         """
-        seconds, record = timeout_of("wait", timeout), self._record
 
-        def is_open(listing: Listing) -> bool:
-            return not record.value_in(listing)
-
-        def in_vain(_: Listing, waited: float) -> BarrierTimeout:
+        def in_vain(_: object, waited: float) -> BarrierTimeout:
             return BarrierTimeout(self.name, waited, f"gate {self.name!r} was still closed")
 
-        engine = self._access.engine
-        yield from waiting_until(engine, record.follow, is_open, seconds, in_vain)
+        seconds = timeout_of("wait", timeout)
+        yield from self._record.wait_until(lambda closed: not closed, seconds, in_vain)
 
     def _set(self, *, closed: bool) -> Steps[bool]:
-        def turn(before: Any) -> tuple[Any, bool]:
+        def switch(before: Any) -> tuple[Any, bool]:
             is_other = bool(before) is not closed
             return (closed if is_other else before), is_other
 
-        return (yield from self._record.change(turn))
+        return (yield from self._record.change(switch))
 
     @property
-    def _record(self) -> Record:
-        return Record(self._access.engine, FOLDER, self.name)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} at {self._access.settings}>"
+    def _record(self) -> ExactlyOnce:
+        return ExactlyOnce(self._access.engine, GATES, self.name)
 
 
 class Gate(_BaseGate):

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Final, Generic, TypeVar, cast
 
-from coordlock.backend import ObservableQueues, Observation, values
-from coordlock.errors import Unsupported
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.announcement import Announcement
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
-from coordlock.model.contender import Snapshot
-from coordlock.model.names import check_name
-from coordlock.recipes.attendance import IDENTITY, Attendance, Member, attending, members_of
+from coordlock.recipes.member_list import (
+    IDENTITY,
+    Member,
+    MemberList,
+    members_of,
+    observe_members,
+)
 from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
-from coordlock.recipes.shared.announcing_grant import check_value
 from coordlock.recipes.shared.observer import AsyncObserver, Begin, Observer
+from coordlock.recipes.shared.publishing_grant import check_value
+from coordlock.recipes.shared.recipe import QueueRecipe
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Default, Duration, seconds_of
 from coordlock.settings.settings import label_of
 
@@ -62,19 +63,16 @@ class GroupView:
         return tuple(one.value for one in self.members)
 
 
-class _BaseGroup(Resident, Generic[M, P], shown="Group"):
+class _BaseGroup(QueueRecipe, Generic[M, P], shown="Group"):
     """What sync and async groups share."""
 
     _membership_kind: ClassVar[type[Membership | AsyncMembership]]
     _presence_kind: ClassVar[type[Presence | AsyncPresence]]
-    _instead = "pass its name on, and make it anew with a client there"
 
     def __init__(self, access: Access, name: str, label: str | None = None) -> None:
-        self.name: Final = check_name(name)
+        super().__init__(access, name)
         #: What views and queues show beside host and pid, in place of the client's; None for that.
         self.label: Final = label_of(label)
-        self._access: Final = access
-        values.of(access.engine.backend)
 
     def _join(self, value: bytes) -> Steps[M]:
         """Become a member that publishes ``value``, up to 65,536 bytes; waits for nobody.
@@ -108,24 +106,13 @@ class _BaseGroup(Resident, Generic[M, P], shown="Group"):
 
     def _members(self) -> Steps[tuple[Member, ...]]:
         """Who is there, in the order in which they joined. Raises `BackendUnavailable`."""
-        engine = self._access.engine
-        snapshot = yield from engine.ask(lambda: engine.backend.snapshot(self.name, owners=True))
-        return members_of(snapshot)
+        return members_of((yield from self._snapshot()))
 
-    def _attendance(self, grace: Duration | Default) -> Begin:
+    def _observe_members(self, grace: Duration | Default) -> Begin:
         """What begins to observe who is there."""
         engine = self._access.engine
         seconds = engine.settings.ttl if isinstance(grace, Default) else grace_of(grace)
-        return partial(attending, engine, self._begin, seconds)
-
-    def _begin(self, news: Callable[[], None]) -> Observation[Snapshot]:
-        backend = self._access.engine.backend
-        if isinstance(backend, ObservableQueues):
-            return backend.observe(self.name, news)
-        raise Unsupported(f"the {backend.scheme} backend cannot tell who comes and goes")
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} at {self._access.settings}>"
+        return partial(observe_members, engine, self._begin, seconds)
 
 
 def grace_of(value: object) -> float:
@@ -139,9 +126,9 @@ def grace_of(value: object) -> float:
     return seconds
 
 
-def view_of(attendance: Attendance, before: GroupView | None) -> GroupView:
-    """What an observer is told of ``attendance``, given what it was told ``before``."""
-    members = attendance.members
+def view_of(list: MemberList, before: GroupView | None) -> GroupView:
+    """What an observer is told of ``list``, given what it was told ``before``."""
+    members = list.members
     known = {} if before is None else {one.id: one for one in before.members}
     now = {one.id for one in members}
     return GroupView(
@@ -186,7 +173,7 @@ class Group(_BaseGroup[Membership, Presence]):
         Raises `Unsupported` where the backend can't, and ValueError for a ``grace`` that cannot be;
         the iterator raises `ClientClosed`.
         """
-        return Observer(self._access.engine, self._attendance(grace), view_of)
+        return Observer(self._access.engine, self._observe_members(grace), view_of)
 
 
 class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
@@ -207,4 +194,4 @@ class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
 
     def observe(self, *, grace: Duration | Default = DEFAULT) -> AsyncObserver[GroupView]:
         """Follow who is there: an async iterator; see `Group.observe`."""
-        return AsyncObserver(self._access.engine, self._attendance(grace), view_of)
+        return AsyncObserver(self._access.engine, self._observe_members(grace), view_of)

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from coordlock.backend import Listing, data
 from coordlock.errors import BarrierTimeout, QueueMismatch
 from coordlock.kernel.access import Access
-from coordlock.model.names import check_name
-from coordlock.recipes.shared.record import Record
-from coordlock.recipes.shared.waiting import waiting_until
+from coordlock.kernel.stored_record import LATCHES
+from coordlock.recipes.shared.exactly_once import ExactlyOnce
+from coordlock.recipes.shared.recipe import Recipe
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, timeout_of
 
-__all__ = ["FOLDER", "AsyncLatch", "Latch"]
-
-#: Where all of them are kept.
-FOLDER: Final = "@latches"
+__all__ = ["AsyncLatch", "Latch"]
 
 
-class _BaseLatch(Resident, shown="Latch"):
+class _BaseLatch(Recipe, shown="Latch"):
     """What sync and async latches share."""
 
     _instead = "pass its name and its count on, and make it anew with a client there"
@@ -29,11 +24,10 @@ class _BaseLatch(Resident, shown="Latch"):
     def __init__(self, access: Access, name: str, count: int) -> None:
         if type(count) is not int or not 1 <= count < 2**31:
             raise ValueError(f"count must be an integer from 1 to 2**31 - 1, not {count!r}")
-        self.name: Final = check_name(name)
+        super().__init__(access, name)
         #: How often it is counted down until it opens. The same for all clients.
         self.count: Final = count
-        self._access: Final = access
-        data.of(access.engine.backend)
+        self._size = f" of {count}"
 
     def _count_down(self) -> Steps[int]:
         """Count down by one, exactly once; how many are left, and 0 once it is open.
@@ -53,7 +47,7 @@ class _BaseLatch(Resident, shown="Latch"):
 
         Raises `QueueMismatch`, as `count_down`, and `BackendUnavailable`.
         """
-        return self._left_of((yield from self._record.read()))
+        return self._left_of((yield from self._record.get()))
 
     def _wait(self, timeout: Duration | None = None) -> Steps[None]:
         """Wait until it is open.
@@ -62,23 +56,18 @@ class _BaseLatch(Resident, shown="Latch"):
         when the time is up, `QueueMismatch`, as `count_down`, and `BackendUnavailable` where the
         service is silent then.
         """
-        seconds = timeout_of("wait", timeout)
-        record = self._record
 
-        def left(listing: Listing) -> int:
-            return self._left_of(record.value_in(listing))
-
-        def in_vain(listing: Listing, waited: float) -> BarrierTimeout:
-            down = self.count - left(listing)
+        def in_vain(value: Any, waited: float) -> BarrierTimeout:
+            down = self.count - self._left_of(value)
             problem = f"latch {self.name!r} was counted down {down} of {self.count} times"
             return BarrierTimeout(self.name, waited, problem, down, self.count)
 
-        engine = self._access.engine
-        yield from waiting_until(engine, record.follow, lambda one: not left(one), seconds, in_vain)
+        seconds = timeout_of("wait", timeout)
+        yield from self._record.wait_until(lambda one: not self._left_of(one), seconds, in_vain)
 
     @property
-    def _record(self) -> Record:
-        return Record(self._access.engine, FOLDER, self.name)
+    def _record(self) -> ExactlyOnce:
+        return ExactlyOnce(self._access.engine, LATCHES, self.name)
 
     def _left_of(self, value: Any) -> int:
         """How many are left in what the record keeps. Raises `QueueMismatch`."""
@@ -86,9 +75,6 @@ class _BaseLatch(Resident, shown="Latch"):
         if count != self.count:
             raise QueueMismatch(self.name, f"a latch of {self.count}", f"a latch of {count}", "")
         return int(left)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} of {self.count} at {self._access.settings}>"
 
 
 class Latch(_BaseLatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Final, Self
 
 from coordlock.errors import AuthenticationFailed, ClientClosed, CoordlockError
@@ -13,7 +12,7 @@ from coordlock.kernel.engine import Engine
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.recipes.shared.announcing_grant import AnnouncingGrant, check_value
+from coordlock.recipes.shared.publishing_grant import PublishingGrant, check_value
 from coordlock.runtime.clock import sleep, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
@@ -30,7 +29,7 @@ log = Log("coordlock")
 _PAUSE: Final = 1.0
 
 
-class _BaseMembership(AnnouncingGrant, shown="Membership"):
+class _BaseMembership(PublishingGrant, shown="Membership"):
     """What sync and async memberships share."""
 
     def _update(self, value: bytes) -> Steps[None]:
@@ -41,7 +40,7 @@ class _BaseMembership(AnnouncingGrant, shown="Membership"):
         there, if the membership lives then. So it is when Ctrl-C or a cancellation ends the call.
         """
         check_value(value)
-        yield from self._announce(lambda: value)
+        yield from self._publish(lambda: value)
 
 
 class Membership(_BaseMembership, Grant):
@@ -200,12 +199,7 @@ class Presence(EnteredByWith, BasePresence):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        body: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.leave()
 
 
@@ -217,10 +211,5 @@ class AsyncPresence(EnteredByAsyncWith, BasePresence):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        body: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         await self.leave()

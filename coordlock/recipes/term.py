@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from coordlock.errors import LockLost
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.contender import Owner
-from coordlock.recipes.shared.announcing_grant import AnnouncingGrant, check_value
+from coordlock.recipes.shared.publishing_grant import PublishingGrant, check_value
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
 
-__all__ = ["AsyncTerm", "Term", "check_proposal"]
+__all__ = ["AsyncTerm", "LeadingBodies", "Term", "check_proposal"]
+
+log = Log("coordlock")
 
 
 def check_proposal(proposal: object) -> bytes:
@@ -26,7 +34,7 @@ def check_proposal(proposal: object) -> bytes:
     return value
 
 
-class _BaseTerm(AnnouncingGrant, shown="Term"):
+class _BaseTerm(PublishingGrant, shown="Term"):
     """What sync and async terms share."""
 
     def _proclaim(self, proposal: bytes) -> Steps[None]:
@@ -37,7 +45,7 @@ class _BaseTerm(AnnouncingGrant, shown="Term"):
         the term lasts till then. So it is when Ctrl-C or a cancellation ends the call.
         """
         check_proposal(proposal)
-        yield from self._announce(lambda: proposal)
+        yield from self._publish(lambda: proposal)
 
     def _resign(self) -> Steps[bool]:
         """End the term, so that the next candidate leads; whether it had lasted: `release`.
@@ -65,3 +73,36 @@ class AsyncTerm(_BaseTerm, AsyncGrant):
 
     proclaim = awaiting(_BaseTerm._proclaim)
     resign = awaiting(_BaseTerm._resign)
+
+
+class LeadingBodies:
+    """The bodies that an election's `run` calls, and how long they go on after the loss."""
+
+    def __init__(self) -> None:
+        #: By the term of each body: when that was found to be lost; empty while it lasts.
+        self._lost_at: Final[dict[Term | AsyncTerm, list[float]]] = {}
+
+    @contextmanager
+    def leading(self, election: str, term: Term | AsyncTerm) -> Iterator[None]:
+        """While a body leads ``election``. The loss of its ``term`` ends just the body."""
+        lost_at: list[float] = []
+        clock = term._engine.clock
+        try:
+            term._when_lost(lambda: lost_at.append(clock.now()))
+            self._lost_at[term] = lost_at
+            yield
+        except LockLost as lost:
+            if (lost.name, lost.token) != (term.name, term._first_token):
+                raise
+            log.warning("election %r: %s; campaigns again", election, lost)
+        finally:
+            self._lost_at.pop(term, None)
+
+    def are_healthy(self, grace: float, now: float) -> bool:
+        """Whether none leads on ``grace`` seconds after its loss."""
+        for term, lost_at in list(self._lost_at.items()):
+            if not lost_at and term.remaining() == 0.0:
+                lost_at.append(now)  # the process was stopped together with its timers
+            if lost_at and now - lost_at[0] > grace:
+                return False
+        return True

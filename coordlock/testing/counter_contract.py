@@ -151,7 +151,7 @@ class CounterContract(ClientSuite):
         client.work_queue(name).put(b"an item")
         client.work_queue(f"{name}/é").put(b"later", delay=60)
         mine = (
-            Kept(name, "barrier", {"trips": 2}),
+            Kept(name, "barrier", {"generations": 2}),
             Kept(name, "counter", {"number": 42}),
             Kept(name, "gate", {"open": False}),
             Kept(name, "latch", {"left": 2, "count": 3}),
@@ -169,7 +169,9 @@ class CounterContract(ClientSuite):
         assert client.work_queue(name).depth() == 0
         assert client.kept(name) == ()
 
-    @pytest.mark.parametrize("data", [b"42", b'{"value":1e999,"last":[]}', b"[" * 100_000])
+    @pytest.mark.parametrize(
+        "data", [b"42", b'{"format":1,"value":1e999,"last":[]}', b"[" * 100_000]
+    )
     def test_what_another_program_has_written_is_kept_without_a_state(
         self, client: Any, name: str, data: bytes
     ) -> None:

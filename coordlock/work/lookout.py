@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection
 from copy import copy
@@ -13,8 +12,8 @@ from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import Timer
+from coordlock.runtime.condition import Condition
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.promise import Promise
 from coordlock.work.desk import Desk
 from coordlock.work.layout import Layout
 from coordlock.work.records import Claim, State
@@ -23,19 +22,6 @@ __all__ = ["news"]
 
 #: The longest wait in seconds for something that is due: the clock of the day may be set meanwhile.
 _LONGEST: Final = 30.0
-
-
-class _Bell:
-    """Wakes one protocol, however often it is rung meanwhile."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self.rung: Promise[None] = Promise()
-
-    def ring(self) -> None:
-        with self._lock:
-            rung, self.rung = self.rung, Promise()
-        rung.resolve(None)
 
 
 def news(
@@ -49,35 +35,35 @@ def news(
 
     ``due`` is in seconds since 1970. It fails when ``turn`` is lost.
     """
-    layout, bell = desk.layout, _Bell()
+    layout, changed = desk.layout, Condition()
     stops: list[Callable[[], None]] = []
     try:
-        following = desk.service.follow(layout.state, bell.ring)
+        following = desk.service.follow(layout.state, changed.notify)
         stops.append(following.cancel)
         observing: Observation[Snapshot] | None = None
         if claims:
-            observing = desk.queues.observe(layout.workers, bell.ring)
+            observing = desk.queues.observe(layout.workers, changed.notify)
             stops.append(observing.cancel)
         while True:
-            rung = bell.rung  # before the looks, so that what comes after them is waited for
+            notified = changed.notified
             if due is not None:
                 if time.time() >= due:
                     return
-                stops.append(_alarm(desk.engine, due, bell).cancel)
+                stops.append(_alarm(desk.engine, due, changed).cancel)
             if _has_changed(layout, following, known) or _is_void(observing, claims):
                 return
             for observation in (following, observing):
                 if observation is not None and observation.view.ended is not None:
                     raise copy(observation.view.ended)
-            yield turn.unless_lost(rung)
+            yield turn.unless_lost(notified)
     finally:
         for stop in stops:
             stop()
 
 
-def _alarm(engine: Engine, due: float, bell: _Bell) -> Timer:
+def _alarm(engine: Engine, due: float, changed: Condition) -> Timer:
     seconds = min(due - time.time(), _LONGEST)
-    return engine.timers.call_at(engine.clock.now() + seconds, bell.ring)
+    return engine.timers.call_at(engine.clock.now() + seconds, changed.notify)
 
 
 def _has_changed(layout: Layout, following: Observation[Listing], known: State) -> bool:

@@ -20,7 +20,7 @@ from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.model.names import check_name
-from coordlock.recipes.shared.announcing_grant import check_value
+from coordlock.recipes.shared.publishing_grant import check_value
 from coordlock.runtime.cancellation import ENDING
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps

@@ -65,7 +65,7 @@ def proxy(request: pytest.FixtureRequest, root: str) -> Iterator[tuple[FaultProx
 def writes(grant: coordlock.Grant) -> int:
     """How often the record of the value was written, as the service told this holder."""
     assert grant._kept is not None
-    return grant._kept._version
+    return grant._kept._record._version
 
 
 @pytest.mark.parametrize("lose", [Connection.lose_reply, Connection.lose_request])

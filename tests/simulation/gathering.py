@@ -10,8 +10,8 @@ from hypothesis.stateful import initialize, rule
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, LockLost
 from coordlock.locks.grant import GrantState
 from coordlock.model.contender import Snapshot
-from coordlock.recipes.attendance import next_attendance
 from coordlock.recipes.group import Group, GroupView, view_of
+from coordlock.recipes.member_list import next_members
 from coordlock.recipes.membership import Membership, Presence
 from tests.simulation.bad_day import PARTIES, BadDay, delays, indices
 from tests.simulation.followers import Followers
@@ -141,4 +141,4 @@ def group_of(party: Party) -> Group:
 
 
 def shown(snapshot: Snapshot) -> GroupView:
-    return view_of(next_attendance(None, snapshot, 0.0, 0.0), None)
+    return view_of(next_members(None, snapshot, 0.0, 0.0), None)

@@ -13,7 +13,8 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from coordlock.backend import Operation, Put
 from coordlock.errors import BarrierTimeout, Evicted, SessionLost
 from coordlock.model.contender import Contender
-from coordlock.recipes.shared import party as parties
+from coordlock.recipes.shared.participant import Participant
+from coordlock.recipes.shared.rendezvous import Rendezvous
 from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices, search
 from tests.simulation.world import Call
 
@@ -32,9 +33,9 @@ class Meeting(BadDayForData):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[parties.Party, Call[None]]] = []
-        #: The contenders of each trip.
-        self.trips: list[tuple[Contender, ...]] = []
+        self.calls: list[tuple[Participant, Call[None]]] = []
+        #: The contenders of each generation.
+        self.generations: list[tuple[Contender, ...]] = []
         service: Any = self.world.service
         self.do_write = service.write
         service.write = self.write
@@ -43,7 +44,7 @@ class Meeting(BadDayForData):
         """The service's, which is looked at here."""
         revision: int = self.do_write(operations, guards if self.guarded else ())
         if any(isinstance(one, Put) for one in operations):
-            self.trips.append(tuple(guards))
+            self.generations.append(tuple(guards))
         return revision
 
     @rule(
@@ -59,13 +60,13 @@ class Meeting(BadDayForData):
             process = self.pick(who)
             under_way = sum(not call.done for _, call in self.calls)
             if not process.paused and under_way < 10:
-                one = parties.Party(process.engine, "q", SIZE, "barrier")
+                one = Participant(process.engine, Rendezvous("q", SIZE))
                 self.calls.append((one, process.run(self.passing(one, timeout))))
         self.world.advance(seconds)
 
-    def passing(self, one: parties.Party, timeout: float | None) -> Any:
+    def passing(self, one: Participant, timeout: float | None) -> Any:
         yield from one.arrive(timeout)
-        one.go()
+        one.leave()
 
     @rule(which=indices)
     def give_up(self, which: int) -> None:
@@ -83,7 +84,7 @@ class Meeting(BadDayForData):
         for call in waiting:
             call.cancel()
         self.world.advance(300.0)  # late requests, too
-        passed = [(one.id, one.order) for trip in self.trips for one in trip]
+        passed = [(one.id, one.order) for generation in self.generations for one in generation]
         if len(set(passed)) < len(passed):
             raise Apart
         for one, call in self.calls:
@@ -91,12 +92,12 @@ class Meeting(BadDayForData):
             self.judge(one, call.error, set(passed))
 
     def judge(
-        self, one: parties.Party, error: BaseException | None, passed: set[tuple[str, int]]
+        self, one: Participant, error: BaseException | None, passed: set[tuple[str, int]]
     ) -> None:
         ticket = one._ticket
         mine = {(each.id, each.order) for each in ticket.contenders} if ticket else set()
         if error is None:
-            if one._cohort - {id for id, _ in passed} or not mine & passed:
+            if one._generation - {id for id, _ in passed} or not mine & passed:
                 raise Apart
         elif isinstance(error, BarrierTimeout | SessionLost | Evicted):
             if mine & passed:

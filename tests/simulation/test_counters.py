@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from coordlock.errors import BackendUnavailable
-from coordlock.recipes.shared import record
-from coordlock.recipes.shared.record import Record
+from coordlock.recipes.shared import exactly_once
+from coordlock.recipes.shared.exactly_once import ExactlyOnce
 from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices, search
 from tests.simulation.world import Call, Party
 
@@ -76,14 +76,14 @@ def one_more(before: int | None) -> tuple[int, int]:
 
 
 def added(party: Party) -> Any:
-    return Record(party.engine, "@counters", "n").change(one_more)
+    return ExactlyOnce(party.engine, "@counters", "n").change(one_more)
 
 
 @contextmanager
 def remembering(writers: int) -> Iterator[None]:
     """Have records remember so many writers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record, "_REMEMBERED", writers)
+        patch.setattr(exactly_once, "_REMEMBERED", writers)
         yield
 
 
@@ -100,11 +100,11 @@ def test_no_fault_makes_one_add_twice_that_remembers_a_single_writer() -> None:
 def test_the_same_bad_days_add_twice_where_nobody_keeps_who_has_added() -> None:
     """The proof that the tests above can fail."""
 
-    def without_writers(self: Any, writer: Any, value: Any, answer: Any) -> bytes:
-        return after(record._Content(value), record._Writer(), value, answer)
+    def without_writers(self: Any, writer: Any, value: Any, answer: Any) -> Any:
+        return after(exactly_once._Content(value), exactly_once._Writer(), value, answer)
 
-    after = record._Content.after
+    after = exactly_once._Content.after
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record._Content, "after", without_writers)
+        patch.setattr(exactly_once._Content, "after", without_writers)
         with pytest.raises(AddedTwice):
             search(Counting)

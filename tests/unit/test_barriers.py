@@ -9,8 +9,8 @@ import pytest
 from coordlock_memory import Fault
 
 from coordlock import BackendUnavailable, BarrierTimeout, Client
-from coordlock.backend import Listing, Stored
-from coordlock.recipes.shared.trips import Trips
+from coordlock.model.record import decode, encode
+from coordlock.recipes.shared.generations import Generations
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 
@@ -41,7 +41,7 @@ def test_whatever_becomes_of_a_request_the_parties_pass_together(
             party.result(BOUND)
     eventually(lambda: service.size("b") == 0)
     [record] = service.service._state.data.values()
-    assert Trips.read(Listing({"k": record}, 1), "k", "memory").generation == 1
+    assert Generations.parse(decode(record.data)).last == 1
 
 
 def test_the_others_pass_though_the_last_one_stands_still(service: Service) -> None:
@@ -61,7 +61,7 @@ def test_the_others_pass_though_the_last_one_stands_still(service: Service) -> N
 
 
 def test_a_party_that_has_passed_when_its_time_is_up_has_passed(service: Service) -> None:
-    """The trip is made between its last look and its withdrawal."""
+    """The barrier opens between its last look and its withdrawal."""
     slow, fast = service.client(), service.client()
     with ThreadPoolExecutor(2) as pool:
         backend(slow).faults.latency = lambda: 0.2
@@ -70,7 +70,7 @@ def test_a_party_that_has_passed_when_its_time_is_up_has_passed(service: Service
         removing = service.service.withdraw
 
         def withdraw(entry: object) -> bool:
-            """Before it leaves, the other comes, and the trip is made."""
+            """Before it leaves, the other comes, and the barrier opens."""
             service.service.withdraw = removing  # type: ignore[method-assign]
             fast.barrier("b", 2).wait(BOUND)
             return removing(entry)  # type: ignore[arg-type]
@@ -137,43 +137,41 @@ def test_a_party_whose_session_is_lost_does_not_count(service: Service) -> None:
 # The record
 
 
-def read(data: bytes, version: int) -> Trips:
-    return Trips.read(Listing({"k": Stored(data, version)}, version), "k", "memory")
-
-
-def test_a_record_lists_the_last_trips_whole_and_who_stands_of_the_older_ones() -> None:
-    trips = Trips()
+def test_a_record_lists_the_last_generations_whole_and_who_is_queued_of_the_older_ones() -> None:
+    generations = Generations()
     for number in range(1, 201):
-        cohort = [f"{number}a", f"{number}b"]
-        standing = {"3b", *cohort}
-        trips = read(trips.after(cohort, standing), number)
-        assert (trips.version, trips.generation) == (number, number)
-        assert trips.cohort_of(f"{number}a") == frozenset(cohort)
-    assert trips.cohorts[3] == ["3b"]
-    assert trips.cohort_of("3a") is None
-    assert trips.whole_from == 200 - 128 + 1
-    assert all(len(trips.cohorts[number]) == 2 for number in range(trips.whole_from, 201))
-    assert len(trips.cohorts) == 129
-    trips = read(trips.after(["x"] * 100, ()), 201)
-    assert 3 not in trips.cohorts
+        passing = [f"{number}a", f"{number}b"]
+        queued = {"3b", *passing}
+        generations = Generations.parse(generations.after(passing, queued))
+        assert generations.last == number
+        assert generations.of(f"{number}a") == frozenset(passing)
+    assert generations.listed[3] == ["3b"]
+    assert generations.of("3a") is None
+    assert generations.whole_from == 200 - 128 + 1
+    whole = range(generations.whole_from, 201)
+    assert all(len(generations.listed[number]) == 2 for number in whole)
+    assert len(generations.listed) == 129
+    generations = Generations.parse(generations.after(["x"] * 100, ()))
+    assert 3 not in generations.listed
 
 
 def test_the_record_stays_small_with_a_hundred_parties() -> None:
-    trips = Trips()
+    generations = Generations()
     for number in range(1, 50):
-        trips = read(trips.after([f"{number:032x}"] * 100, ()), number)
-    assert len(trips.cohorts) == 2
-    assert len(trips.after([f"{50:032x}"] * 100, ())) < 20_000
+        fields = generations.after([f"{number:032x}"] * 100, ())
+        generations = Generations.parse(fields)
+    assert len(generations.listed) == 2
+    assert len(encode(generations.after([f"{50:032x}"] * 100, ()))) < 20_000
 
 
-def test_two_parties_pass_only_once_in_each_trip(service: Service) -> None:
+def test_two_parties_pass_only_once_in_each_generation(service: Service) -> None:
     clients = [service.client() for _ in range(2)]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(20):
             for one in [waiting(pool, client, 2) for client in (*clients, *clients)]:
                 one.result(BOUND)
     [record] = service.service._state.data.values()
-    trips = read(record.data, record.version)
-    assert trips.generation == 40
-    ids = [id for cohort in trips.cohorts.values() for id in cohort]
+    generations = Generations.parse(decode(record.data))
+    assert generations.last == 40
+    ids = [id for listed in generations.listed.values() for id in listed]
     assert len(ids) == len(set(ids)) == 80

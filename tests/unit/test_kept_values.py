@@ -25,13 +25,15 @@ def leave_behind(client: Client, record: bytes) -> None:
         b"[]",
         b"[" * 100_000,
         b"\xff",
-        b'{"open": false}',
-        b'{"open": false, "value": "?"}',
-        b'{"open": true, "delay": -1}',
-        b'{"open": true, "delay": NaN, "found": NaN}',
-        b'{"open": true, "delay": 1%s}' % (b"0" * 400),
-        b'{"open": true, "delay": 5, "found": 1%s}' % (b"0" * 400),
-        b'{"open": true, "delay": 5, "found": -Infinity}',
+        b'{"format": 0}',
+        b'{"open": true, "delay": 5}',
+        b'{"format": 1, "open": false}',
+        b'{"format": 1, "open": false, "value": "?"}',
+        b'{"format": 1, "open": true, "delay": -1}',
+        b'{"format": 1, "open": true, "delay": NaN, "found": NaN}',
+        b'{"format": 1, "open": true, "delay": 1%s}' % (b"0" * 400),
+        b'{"format": 1, "open": true, "delay": 5, "found": 1%s}' % (b"0" * 400),
+        b'{"format": 1, "open": true, "delay": 5, "found": -Infinity}',
     ],
     ids=lambda record: record[:48].decode(errors="replace"),
 )
@@ -50,7 +52,7 @@ def test_a_record_that_another_program_wrote_is_no_value_and_stops_nobody(
 def test_a_delay_is_waited_for_once_though_the_answer_to_its_mark_is_lost(
     service: Service, client: Client, fault: Fault, times: int, found: bytes
 ) -> None:
-    leave_behind(client, b'{"open": true, "delay": 0.3%s}' % found)
+    leave_behind(client, b'{"format": 1, "open": true, "delay": 0.3%s}' % found)
     backend(client).faults.inject("commit", fault, times)
     began = time.monotonic()
     with client.lock("a", keeps_value=True, timeout=30) as grant:
@@ -62,7 +64,7 @@ def test_a_delay_is_waited_for_once_though_the_answer_to_its_mark_is_lost(
 
 
 def test_readers_that_mark_a_delay_at_once_wait_for_it_together(service: Service) -> None:
-    leave_behind(service.client(), b'{"open": true, "delay": 0.3}')
+    leave_behind(service.client(), b'{"format": 1, "open": true, "delay": 0.3}')
     grants: list[tuple[float, Grant]] = []
 
     def read(client: Client) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from copy import copy
-from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
-from coordlock.backend import Observation
+from coordlock.backend import Listing, Observation
+from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.kernel.engine import Engine
-from coordlock.recipes.shared.bell import Bell
+from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import soon
+from coordlock.runtime.condition import Condition
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
@@ -19,8 +20,9 @@ from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import Duration, timeout_of
 
-__all__ = ["AsyncObserver", "BaseObserver", "Observer"]
+__all__ = ["AsyncObserver", "BaseObserver", "Begin", "Observer", "wait_until"]
 
+S = TypeVar("S", Listing, Snapshot)
 T = TypeVar("T")
 
 #: Begins an observation that calls what it is given when there is news.
@@ -37,7 +39,7 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
         engine.check()
         self._engine: Final = engine
         self._show: Final = show
-        self._bell: Final = Bell()
+        self._news: Final = Condition()
         self._closed_at: float | None = None
         #: What was told last, in a tuple of one; empty before the first.
         self._told: tuple[T, ...] = ()
@@ -95,7 +97,7 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
     def _advance(self) -> Steps[bool]:
         """Wait until there is a state that was not told, and take it; False once it is closed."""
         while True:
-            news = self._bell.next  # before the look, so that what comes after that is waited for
+            notified = self._news.notified
             if self.closed:
                 return False
             self._engine.check()
@@ -107,7 +109,7 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
                     return True
             if view.ended is not None:
                 raise copy(view.ended)
-            yield news
+            yield notified
 
     def _shown(self, state: Any) -> T:
         return self._show(state, self._told[0] if self._told else None)
@@ -118,7 +120,7 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
             self._closed_at = self._engine.clock.now()
         self._dropped.detach()
         self._observation.cancel()
-        self._bell.ring()
+        self._news.notify()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -130,7 +132,7 @@ def _teller(observer: weakref.ref[BaseObserver[Any]]) -> Callable[[], None]:
 
     def tell() -> None:
         if (one := observer()) is not None:
-            one._bell.ring()
+            one._news.notify()
 
     return tell
 
@@ -166,12 +168,7 @@ class Observer(EnteredByWith, BaseObserver[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        body: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
 
@@ -197,10 +194,42 @@ class AsyncObserver(EnteredByAsyncWith, BaseObserver[T]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        body: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         self.close()
+
+
+def wait_until(
+    engine: Engine,
+    begin: Callable[[Callable[[], None]], Observation[S]],
+    is_wanted: Callable[[S], bool],
+    timeout: float | None,
+    in_vain: Callable[[S, float], CoordlockError],
+) -> Steps[None]:
+    """Wait until the newest state of what ``begin`` observes is as ``is_wanted`` says.
+
+    ``timeout`` is in seconds; None waits for ever, and 0 looks once, for up to the client's
+    ``request_timeout``. When the time is up, it raises what ``in_vain`` makes of the last state and
+    the seconds, or `BackendUnavailable` where no state has come, or changes may have been missed.
+    """
+    engine.check()
+    if not engine.was_open:
+        yield from engine.session()
+    started = engine.clock.now()
+    yield engine.deadline(timeout or (None if timeout is None else engine.settings.request_timeout))
+    observer: BaseObserver[S] = BaseObserver(engine, begin, lambda state, _: state)
+    try:
+        yield from observer._advance()
+        while not is_wanted(observer.state):
+            if timeout == 0:
+                break
+            yield from observer._advance()
+        else:
+            return
+    except DeadlineReached as late:
+        if observer.stale_for is not None:
+            silent = engine.silent(late)
+            reason = f"{silent.reason}; what was waited for may have come"
+            raise BackendUnavailable(silent.service, reason) from late.__cause__
+    finally:
+        observer.close()
+    raise in_vain(observer.state, engine.clock.now() - started)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.recipes.attendance import IDENTITY, Attendance, members_of, next_attendance
+from coordlock.recipes.member_list import IDENTITY, MemberList, members_of, next_members
 
 GRACE = 9.0
 
@@ -31,8 +31,8 @@ def snapshot(*who: tuple[int, int], revision: int = 0) -> Snapshot:
     return Snapshot("q", tuple(contenders), revision)
 
 
-def numbers(attendance: Attendance, *, confirmed: bool = True) -> set[int]:
-    return {int(one.id, 16) for one in attendance.members if one.confirmed is confirmed}
+def numbers(listed: MemberList, *, confirmed: bool = True) -> set[int]:
+    return {int(one.id, 16) for one in listed.members if one.confirmed is confirmed}
 
 
 @given(steps, st.sampled_from([0.0, GRACE]))
@@ -40,7 +40,7 @@ def test_whoever_was_there_before_an_outage_is_shown_till_the_grace_is_over(
     days: list[tuple[float, float, set[int]]], grace: float
 ) -> None:
     """By the words of the docstring: each member has a moment until which it is kept."""
-    attendance: Attendance | None = None
+    listed: MemberList | None = None
     kept: dict[int, float] = {}
     shown: set[int] = set()
     confirmed: set[int] = set()
@@ -51,38 +51,38 @@ def test_whoever_was_there_before_an_outage_is_shown_till_the_grace_is_over(
             left = {one: until + outage for one, until in kept.items()}
             kept = {one: now + grace if one in confirmed else left[one] for one in shown}
         queue = snapshot(*((one, 0) for one in sorted(there)))
-        attendance = next_attendance(attendance, queue, now, grace, outage=outage)
+        listed = next_members(listed, queue, now, grace, outage=outage)
         kept = {one: until for one, until in kept.items() if now < until}
         shown, confirmed = there | set(kept), there
-        assert numbers(attendance) == there
-        assert numbers(attendance, confirmed=False) == set(kept) - there
-        assert len(attendance.members) == len(shown)
-        tokens = [one.token or 0 for one in attendance.members]
+        assert numbers(listed) == there
+        assert numbers(listed, confirmed=False) == set(kept) - there
+        assert len(listed.members) == len(shown)
+        tokens = [one.token or 0 for one in listed.members]
         assert tokens == sorted(tokens)
         if not grace:
-            assert attendance.members == members_of(queue)
+            assert listed.members == members_of(queue)
 
 
 def test_whoever_returns_takes_the_place_of_its_unconfirmed_entry() -> None:
-    before = next_attendance(None, snapshot((1, 0), (2, 0)), 0.0, GRACE)
-    gone = next_attendance(before, snapshot(), 20.0, GRACE, outage=20.0)
+    before = next_members(None, snapshot((1, 0), (2, 0)), 0.0, GRACE)
+    gone = next_members(before, snapshot(), 20.0, GRACE, outage=20.0)
     assert [one.confirmed for one in gone.members] == [False, False]
-    back = next_attendance(gone, snapshot((2, 1)), 21.0, GRACE)
+    back = next_members(gone, snapshot((2, 1)), 21.0, GRACE)
     assert [(int(one.id, 16), one.confirmed) for one in back.members] == [(1, False), (2, True)]
-    over = next_attendance(back, snapshot((2, 1)), 29.0, GRACE)
+    over = next_members(back, snapshot((2, 1)), 29.0, GRACE)
     assert numbers(over) == {2}
     assert numbers(over, confirmed=False) == set()
 
 
 def test_whoever_is_dead_leaves_though_one_outage_follows_another() -> None:
-    now, attendance = 20.0, next_attendance(None, snapshot((1, 0), (2, 0)), 0.0, GRACE)
+    now, listed = 20.0, next_members(None, snapshot((1, 0), (2, 0)), 0.0, GRACE)
     for _ in range(4):
-        attendance = next_attendance(attendance, snapshot((2, 0)), now, GRACE, outage=20.0)
-        assert numbers(attendance, confirmed=False) == {1}
+        listed = next_members(listed, snapshot((2, 0)), now, GRACE, outage=20.0)
+        assert numbers(listed, confirmed=False) == {1}
         now += 2.0 + 20.0
     now += 1.0
-    attendance = next_attendance(attendance, snapshot((2, 0)), now, GRACE, outage=20.0)
-    assert [int(one.id, 16) for one in attendance.members] == [2]
+    listed = next_members(listed, snapshot((2, 0)), now, GRACE, outage=20.0)
+    assert [int(one.id, 16) for one in listed.members] == [2]
 
 
 def test_a_member_is_listed_once_though_its_last_session_has_not_ended() -> None:

@@ -1,4 +1,4 @@
-"""Who is there, as observers of a group show it: after an outage, also those that may return.
+"""The members of a group as observers show them: after an outage, also those that may return.
 
 An outage that lasts takes the sessions of all members. They join again soon, and until then an
 observer must not say that they have left. It knows of an outage by its own connection: members that
@@ -24,7 +24,7 @@ from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Owner, Snapshot
 from coordlock.runtime.clock import Timer
 
-__all__ = ["IDENTITY", "Attendance", "Member", "attending", "members_of", "next_attendance"]
+__all__ = ["IDENTITY", "Member", "MemberList", "members_of", "next_members", "observe_members"]
 
 #: How many digits of a contender's id tell who it is; the others differ for each time it joins.
 IDENTITY: Final = 16
@@ -68,7 +68,7 @@ def _member(contender: Contender) -> Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Attendance:
+class MemberList:
     """What an observer shows.
 
     Attributes:
@@ -88,14 +88,14 @@ class Attendance:
         return min((until for _, until in self.expected), default=math.inf)
 
 
-def next_attendance(
-    before: Attendance | None,
+def next_members(
+    before: MemberList | None,
     snapshot: Snapshot,
     now: float,
     grace: float,
     *,
     outage: float = 0.0,
-) -> Attendance:
+) -> MemberList:
     """What an observer shows of ``snapshot``, which it has ``now``, after it has shown ``before``.
 
     Who was there before an outage is shown, unconfirmed, for ``grace`` seconds after it. ``outage``
@@ -114,21 +114,21 @@ def next_attendance(
     expected = tuple((by_id.get(one.id, one), until) for one, until in expected if now < until)
     missing = [replace(one, confirmed=False) for one, _ in expected if one.id not in by_id]
     members = sorted((*missing, *there), key=lambda one: one.token or 0) if missing else there
-    return Attendance(snapshot.revision, tuple(members), expected)
+    return MemberList(snapshot.revision, tuple(members), expected)
 
 
-def attending(
+def observe_members(
     engine: Engine,
     begin: Callable[[Callable[[], None]], Observation[Snapshot]],
     grace: float,
     news: Callable[[], None],
-) -> Observation[Attendance]:
-    """Observe the attendance of a queue that ``begin`` observes."""
-    return _Register(engine, begin, grace, news).attendance
+) -> Observation[MemberList]:
+    """Observe the members in a queue that ``begin`` observes."""
+    return _Tracker(engine, begin, grace, news).observation
 
 
-class _Register:
-    """Keeps the attendance at each word of the service, however slow the observer is."""
+class _Tracker:
+    """Makes a list of each snapshot of the service, however slow the observer is."""
 
     def __init__(
         self,
@@ -141,12 +141,12 @@ class _Register:
         self._grace: Final = grace
         self._news: Final = news
         self._lock: Final = threading.RLock()
-        self._last: Attendance | None = None
+        self._last: MemberList | None = None
         self._stale_since: float | None = None
         #: When the last view came.
         self._heard = -math.inf
         self._timer: Timer | None = None
-        self.attendance: Final[Observation[Attendance]] = Observation(
+        self.observation: Final[Observation[MemberList]] = Observation(
             lambda: None, self._stop, engine.clock.now()
         )
         self._queue: Observation[Snapshot] | None = None
@@ -163,21 +163,21 @@ class _Register:
             return
         view, now = self._queue.view, self._engine.clock.now()
         if view.ended is not None:
-            self.attendance.end(view.ended, now if view.stale_since is None else view.stale_since)
+            self.observation.end(view.ended, now if view.stale_since is None else view.stale_since)
         elif view.stale_since is not None:
             self._stale_since = view.stale_since
-            self.attendance.doubt(view.stale_since)
+            self.observation.doubt(view.stale_since)
         elif view.state is not None:
             since, self._stale_since = self._stale_since, None
             outage = 0.0
             if since is not None and now - since >= self._engine.settings.ttl / 3:
                 outage = now - max(since, self._heard)  # a moment of doubt may begin before a view
             self._heard = now
-            last = next_attendance(self._last, view.state, now, self._grace, outage=outage)
+            last = next_members(self._last, view.state, now, self._grace, outage=outage)
             if last.expected and (self._last is None or self._last.until != last.until):
                 self._wake_at(last.until)
             self._last = last
-            self.attendance.show(last)
+            self.observation.show(last)
 
     def _wake_at(self, when: float) -> None:
         if self._timer is not None:

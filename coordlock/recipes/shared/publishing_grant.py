@@ -14,10 +14,10 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 
-__all__ = ["LONGEST", "AnnouncingGrant", "check_value"]
+__all__ = ["MAX_VALUE", "PublishingGrant", "check_value"]
 
 #: The longest value, in bytes.
-LONGEST: Final = 65_536
+MAX_VALUE: Final = 65_536
 
 
 def check_value(value: object, what: str = "value") -> bytes:
@@ -28,15 +28,15 @@ def check_value(value: object, what: str = "value") -> bytes:
     if not isinstance(value, bytes):
         hint = ": encode it" if isinstance(value, str) else ""
         raise TypeError(f"{what} must be bytes, not {type(value).__name__}{hint}")
-    if len(value) > LONGEST:
+    if len(value) > MAX_VALUE:
         raise ValueError(
-            f"{what} has {len(value)} bytes, and up to {LONGEST} are published: keep what is "
+            f"{what} has {len(value)} bytes, and up to {MAX_VALUE} are published: keep what is "
             "larger elsewhere, and publish its address"
         )
     return value
 
 
-class AnnouncingGrant(BaseGrant, shown="Grant"):
+class PublishingGrant(BaseGrant, shown="Grant"):
     """What grants with a published value share, sync and async."""
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
@@ -52,7 +52,7 @@ class AnnouncingGrant(BaseGrant, shown="Grant"):
     def value(self, value: bytes | None) -> None:
         raise AttributeError(f"the value of {self!r} is published by a call, which takes time")
 
-    def _announce(self, make: Callable[[], bytes]) -> Steps[None]:
+    def _publish(self, make: Callable[[], bytes]) -> Steps[None]:
         """Publish what ``make`` gives when all that was to be published before has been.
 
         Raises `LockLost` once the grant has ended, and `BackendUnavailable` when no answer came

@@ -1,0 +1,169 @@
+"""A record in the service that many clients change, each change exactly once.
+
+A client reads the record, decides by what it says, and writes it under the condition that it still
+has the version that was read. Where the write was not made, or its answer was lost, the client
+reads again and decides anew. Nobody deletes a record, so its version only grows. Therefore no
+change is made twice, however late requests arrive:
+
+* Of all attempts at one version, the service makes at most one. Once the version has moved, it
+  makes none of the others.
+* Each attempt follows a read. If the version has moved since an attempt without an answer, that
+  attempt was made before the read or never will be. The record tells which: by who wrote it, by the
+  token in it, or because the change is in it. If the version has not moved, the next attempt
+  excludes the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from coordlock.backend import Expect, Listing, Observation, Operation, Put, Stored, data
+from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.retry import retried
+from coordlock.model.contender import Contender
+from coordlock.model.names import escape
+from coordlock.model.record import NewerFormat, decode, encode
+from coordlock.runtime.clock import sleep
+from coordlock.runtime.driver import Steps
+
+__all__ = [
+    "ASKED",
+    "BARRIERS",
+    "COUNTERS",
+    "GATES",
+    "LATCHES",
+    "MALFORMED",
+    "VALUES",
+    "StoredRecord",
+]
+
+T = TypeVar("T")
+
+#: The folders of all records below the root; no queue has such a name.
+ASKED: Final = "@asked"
+BARRIERS: Final = "@barriers"
+COUNTERS: Final = "@counters"
+GATES: Final = "@gates"
+LATCHES: Final = "@latches"
+VALUES: Final = "@values"
+
+#: What parsing raises for a record that coordlock did not write.
+MALFORMED: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+#: Seconds after an attempt without an answer.
+_PAUSE: Final = 0.1
+
+
+class StoredRecord(Generic[T]):
+    """One record, for one change at a time."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        folder: str,
+        name: str,
+        parse: Callable[[Mapping[str, Any]], T],
+        *,
+        guard: Contender | None = None,
+        replaces: bool = False,
+    ) -> None:
+        """``parse`` makes the state of the fields: of none where there is no record.
+
+        ``folder`` has all records of a kind. ``guard`` must be in its queue at each read and write.
+        With ``replaces``, what another program wrote counts as no record, and is overwritten;
+        otherwise it is refused.
+        """
+        self._engine: Final = engine
+        self._service: Final = data.of(engine.backend)
+        self._parse: Final = parse
+        self._guard: Final = guard
+        self._replaces: Final = replaces
+        self.key: Final = f"{engine.data_root}/{folder}/{escape(name)}"
+        #: What was read last: its fields, and its version, 0 for no record.
+        self._fields: Mapping[str, Any] = {}
+        self._version = 0
+        #: The version that an attempt expected that may have been made, or may be yet.
+        self._unanswered: int | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether an attempt may have been made, or may be yet."""
+        return self._unanswered is not None
+
+    @property
+    def moved(self) -> int:
+        """By how many versions the record has moved since an attempt that had no answer."""
+        return 0 if self._unanswered is None else self._version - self._unanswered
+
+    def read(self) -> Steps[T]:
+        """Its state, asked for until there is an answer. Raises `BackendError`, as `state_in`."""
+        found = yield from retried(self._request, self._engine.timers)
+        return self._take(found)
+
+    def get(self) -> Steps[T]:
+        """Its state, which a caller asks for. Raises `BackendUnavailable`, and as `state_in`."""
+        return self._take((yield from self._engine.ask(self._request)))
+
+    def _request(self) -> Any:
+        if self._guard is None:
+            return self._service.read(self.key)
+        return self._service.fetch(self._guard, self.key)  # type: ignore[attr-defined]
+
+    def _take(self, found: Listing | Stored | None) -> T:
+        if isinstance(found, Listing):
+            found = found.values.get(self.key)
+        self._version = 0 if found is None else found.version
+        self._fields, state = self._understood(found)
+        return state
+
+    def write(self, fields: Mapping[str, object], guards: Sequence[Contender] = ()) -> Steps[bool]:
+        """Write ``fields`` over what was read last, while all of ``guards`` are in their queues.
+
+        False means that it was not made, or that this is unknown: read again, and decide anew.
+        Writing at another version than before says that the attempt before was not made. Raises
+        `Evicted` for a guard, and `BackendError`: then nothing was written.
+        """
+        before = self._unanswered if self.moved == 0 else None
+        expected = self._unanswered = self._version
+        operations: list[Operation] = [
+            Expect(self.key, expected),
+            Put(self.key, encode(fields, self._fields)),
+        ]
+        try:
+            if self._guard is None:
+                yield self._service.write(operations, guards)
+            else:
+                yield self._service.commit(self._guard, operations)  # type: ignore[attr-defined]
+        except VersionMismatch:
+            self._unanswered = before
+            return False
+        except BackendUnavailable:
+            yield sleep(self._engine.timers, _PAUSE)
+            return False
+        self._unanswered = None
+        self._version += 1
+        return True
+
+    def follow(self, news: Callable[[], None]) -> Observation[Listing]:
+        """Observe it: `state_in` tells the state in each listing."""
+        return self._service.follow(self.key, news)
+
+    def state_in(self, listing: Listing) -> T:
+        """Its state in ``listing``.
+
+        Raises `BackendError` for a record of a newer format, and for what another program wrote.
+        """
+        return self._understood(listing.values.get(self.key))[1]
+
+    def _understood(self, found: Stored | None) -> tuple[Mapping[str, Any], T]:
+        try:
+            fields = {} if found is None else decode(found.data)
+            return fields, self._parse(fields)
+        except NewerFormat as newer:
+            problem = str(newer)
+        except MALFORMED:
+            if self._replaces:
+                return {}, self._parse({})
+            problem = "is not as coordlock writes it"
+        raise BackendError(str(self._engine.settings), f"the key {self.key!r} {problem}")

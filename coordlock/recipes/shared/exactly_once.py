@@ -1,0 +1,168 @@
+"""A value that operations of many clients change, each of them exactly once.
+
+It is a `StoredRecord` with the value and, for each of the last 128 writers, the number and the
+answer of its last operation. A writer makes one operation after the other, and numbers them.
+
+When the record has moved since an attempt without an answer, the writer's entry tells whether the
+operation was made. With this number, it was. With an older number, it was not. Without an entry, it
+was not, if 128 versions or fewer have come since, because it takes 128 other writers to push an
+entry out. After more versions nobody can tell, and the caller gets an error that says so.
+
+An operation whose caller has given up may be made late, before the next one of its writer, which
+then reads the record after it or finds another version.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, TypeVar
+
+from coordlock.backend import Listing, Observation
+from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.stored_record import StoredRecord
+from coordlock.recipes.shared.observer import wait_until
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps
+
+__all__ = ["ExactlyOnce", "value_of"]
+
+T = TypeVar("T")
+
+#: Of how many writers a record keeps the last operation.
+_REMEMBERED: Final = 128
+
+
+class _Writer:
+    """Makes one operation after the other."""
+
+    __slots__ = ("id", "number")
+
+    def __init__(self) -> None:
+        self.id: Final = urlsafe_b64encode(os.urandom(12)).decode()
+        #: That of its last operation.
+        self.number = 0
+
+
+@dataclass(slots=True)
+class _Content:
+    """The value, and by writer: the number and the answer of its last operation, and more."""
+
+    value: Any = None
+    last: dict[str, list[Any]] = field(default_factory=dict)
+
+    def after(self, writer: _Writer, value: Any, answer: Any) -> dict[str, Any]:
+        """The fields of the record when the writer's operation has made it ``value``."""
+        others = [[id, *last] for id, last in self.last.items() if id != writer.id]
+        last = [*others, [writer.id, writer.number, answer]][-_REMEMBERED:]
+        return {"value": value, "last": last}
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> _Content:
+        """The content of a record with these ``fields``."""
+        if not fields:
+            return cls()
+        last = {
+            str(id): [int(number), answer, *more] for id, number, answer, *more in fields["last"]
+        }
+        return cls(fields["value"], last)
+
+
+def value_of(fields: Mapping[str, Any]) -> Any:
+    """The value of a record with these ``fields``."""
+    return _Content.parse(fields).value
+
+
+class ExactlyOnce:
+    """One such value, as a client works with it."""
+
+    def __init__(self, engine: Engine, folder: str, name: str) -> None:
+        """``folder`` has all values of a kind, and begins with ``@``."""
+        self._engine: Final = engine
+        self._record: Final = StoredRecord(engine, folder, name, _Content.parse)
+
+    def get(self) -> Steps[Any]:
+        """The value; None where nobody has made one. Raises `BackendUnavailable`."""
+        return (yield from self._record.get()).value
+
+    def follow(self, news: Callable[[], None]) -> Observation[Listing]:
+        """Observe it: `value_in` tells the value in each listing."""
+        return self._record.follow(news)
+
+    def value_in(self, listing: Listing) -> Any:
+        """The value in what was read. Raises `BackendError` as `StoredRecord.state_in`."""
+        return self._record.state_in(listing).value
+
+    def wait_until(
+        self,
+        is_wanted: Callable[[Any], bool],
+        timeout: float | None,
+        in_vain: Callable[[Any, float], CoordlockError],
+    ) -> Steps[None]:
+        """Wait until the value is as ``is_wanted`` says: see `observer.wait_until`."""
+        yield from wait_until(
+            self._engine,
+            self.follow,
+            lambda listing: is_wanted(self.value_in(listing)),
+            timeout,
+            lambda listing, waited: in_vain(self.value_in(listing), waited),
+        )
+
+    def change(self, operation: Callable[[Any], tuple[Any, T]]) -> Steps[T]:
+        """Make ``operation`` once: it gives a new value, which is JSON's, and an answer.
+
+        It may be called several times, has no other effects, and may raise. Raises
+        `BackendUnavailable` when no attempt was answered within the client's ``request_timeout``:
+        that says whether it may have been made.
+        """
+        engine = self._engine
+        engine.check()
+        if not engine.was_open:
+            yield from engine.session()
+        idle: list[_Writer] = engine.share(_Writer, list)
+        try:
+            writer = idle.pop()
+        except IndexError:
+            writer = _Writer()
+        try:
+            writer.number += 1
+            return (yield from self._change(writer, operation))
+        finally:
+            idle.append(writer)
+
+    def _change(self, writer: _Writer, operation: Callable[[Any], tuple[Any, T]]) -> Steps[T]:
+        engine, record = self._engine, self._record
+        yield engine.deadline(engine.settings.request_timeout)
+        try:
+            while True:
+                content = yield from record.read()
+                if record.moved:
+                    number, answer, *_ = content.last.get(writer.id, [0, None])
+                    if number == writer.number:
+                        made: T = answer
+                        return made
+                    if not number and not 0 < record.moved <= _REMEMBERED:
+                        self._lose_track()
+                value, answer = operation(content.value)
+                if value == content.value:
+                    return answer
+                if (yield from record.write(content.after(writer, value, answer))):
+                    return answer
+                if not record.in_doubt:  # other clients make progress: so this one has more time
+                    yield engine.deadline(engine.settings.request_timeout)
+        except DeadlineReached as late:
+            silent, outcome = engine.silent(late), "nothing was changed"
+            if record.in_doubt:
+                outcome = "the change may have been made, or may be yet"
+            reason = f"{silent.reason}; {outcome}"
+            raise BackendUnavailable(silent.service, reason) from late.__cause__
+
+    def _lose_track(self) -> NoReturn:
+        raise BackendUnavailable(
+            str(self._engine.settings),
+            f"no answer came to a change of {self._record.key!r}, and more than {_REMEMBERED} "
+            "others have followed since: whether it was made cannot be found out any more",
+        )

@@ -1,0 +1,231 @@
+"""One participant of a barrier: it waits until as many are there as the barrier takes.
+
+A participant is a contender in mode NL, in the queue of the barrier's name. It waits for none, and
+leaves with its session, so a dead one does not count. One that sees enough of them writes their ids
+to the record beside the queue. All of them guard this write, and it expects the record's version.
+So exactly these were in the queue at that moment, and none passes twice. The others find their ids
+in the record.
+
+When its time is up or its session is lost, a participant withdraws first and reads the record then.
+Once it has certainly left, no generation includes it any more. If an earlier one did, it is in what
+is read. So it has passed or it has not, and hears which.
+
+A request to arrive that had no answer may be served late, when its participant has given up. Until
+that contender is removed again, it counts as a participant that is about to die.
+
+The first in the queue pass, so all that have passed are before all that wait. The queue that a
+participant reads shows all contenders before itself. Those that have passed and are not there have
+left for good, and the record may drop them.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, Final
+
+from coordlock.backend import Backend, ObservableQueues, Observation, data, values
+from coordlock.errors import (
+    BackendUnavailable,
+    BarrierTimeout,
+    Evicted,
+    SessionLost,
+    Unsupported,
+)
+from coordlock.kernel.acquisition import acquisition
+from coordlock.kernel.announcement import Announcement
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.retry import retried
+from coordlock.kernel.stored_record import BARRIERS, StoredRecord
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender, Snapshot
+from coordlock.recipes.shared.generations import Generations
+from coordlock.recipes.shared.observer import wait_until
+from coordlock.recipes.shared.rendezvous import Rendezvous
+from coordlock.runtime.clock import within
+from coordlock.runtime.condition import Condition
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps
+
+__all__ = ["NEEDS", "Participant"]
+
+#: Seconds after which a participant writes the record in place of the last one to arrive.
+_HELP: Final = 1.0
+
+
+def queues_of(backend: Backend) -> ObservableQueues:
+    """The backend, as far as it observes queues. Raises `Unsupported` where it can't."""
+    if isinstance(backend, ObservableQueues):
+        return backend
+    raise Unsupported(f"the {backend.scheme} backend cannot tell who comes to a barrier")
+
+
+#: What participants need of a backend.
+NEEDS: Final = (data.of, values.of, queues_of)
+
+
+class Participant:
+    """One call of a barrier, from its arrival on."""
+
+    def __init__(self, engine: Engine, rendezvous: Rendezvous) -> None:
+        self._engine: Final = engine
+        self._rendezvous: Final = rendezvous
+        self._queues: Final = queues_of(engine.backend)
+        self._record: Final = StoredRecord(engine, BARRIERS, rendezvous.name, Generations.parse)
+        self._ticket: Ticket | None = None
+        #: How many were there when it was last seen, this one too.
+        self._there = 1
+        #: How many generations had passed when this one was last seen in the queue, not among
+        #: them; None before it has looked.
+        self._seen: int | None = None
+        #: The ids of its own generation.
+        self._generation: frozenset[str] = frozenset()
+
+    def arrive(self, seconds: float | None) -> Steps[None]:
+        """Wait at the barrier until this one has passed; it is in the queue still then.
+
+        None waits for ever, and 0 looks once. However it ends otherwise, the contender is
+        withdrawn.
+        """
+        engine, name = self._engine, self._rendezvous.name
+        started = engine.clock.now()
+        announcement = Announcement(self._rendezvous.published)
+        ticket = yield from acquisition(engine, {name: Mode.NL}, seconds, announcement=announcement)
+        self._ticket = ticket
+        try:
+            left = None if seconds is None else seconds - (engine.clock.now() - started)
+            yield engine.deadline(engine.settings.request_timeout if seconds == 0 else left)
+            try:
+                self._generation = yield from self._passing(ticket, once=seconds == 0)
+            except DeadlineReached:
+                self._generation = yield from self._withdrawn(ticket)
+                if not self._generation:
+                    waited = engine.clock.now() - started
+                    raise self._in_vain(waited, "had {}", self._there) from None
+            except (SessionLost, Evicted):
+                self._generation = yield from self._withdrawn(ticket)
+                if not self._generation:
+                    raise
+        except BaseException:
+            ticket.withdraw()
+            raise
+
+    def leave(self) -> None:
+        """Leave, in the background."""
+        if self._ticket is not None:
+            self._ticket.withdraw()
+
+    def leave_together(self, seconds: float | None) -> Steps[None]:
+        """Leave, and wait until all that have passed together have left."""
+        ticket, engine, name = self._ticket, self._engine, self._rendezvous.name
+        assert ticket is not None
+        lost, removal = ticket.lost, ticket.withdraw()
+        if lost is not None:
+            raise copy(lost)
+        yield engine.deadline(engine.settings.request_timeout)
+        try:
+            was_there = yield removal
+        except DeadlineReached as late:
+            raise engine.silent(late) from late.__cause__
+        if not was_there:
+            raise Evicted(name)
+
+        def still(snapshot: Snapshot) -> int:
+            return sum(one.id in self._generation for one in snapshot.contenders)
+
+        yield from wait_until(
+            engine,
+            lambda news: self._queues.observe(name, news),
+            lambda snapshot: not still(snapshot),
+            seconds,
+            lambda last, waited: self._in_vain(waited, "was not left by {}", still(last)),
+        )
+
+    def _in_vain(self, waited: float, problem: str, there: int) -> BarrierTimeout:
+        barrier = self._rendezvous
+        problem = f"{barrier} {problem.format(there)} of {barrier.parties} parties"
+        return BarrierTimeout(barrier.name, waited, problem, there, barrier.parties)
+
+    def _passing(self, ticket: Ticket, *, once: bool) -> Steps[frozenset[str]]:
+        """Wait until this one has passed; with whom. Raises what ends the wait."""
+        barrier, timers, helps = self._rendezvous, self._engine.timers, once
+        news = Condition()
+        observations: list[Observation[Any]] = []
+        me = ticket.contenders[0]
+        try:
+            observations.append(queue := self._queues.observe(barrier.name, news.notify))
+            observations.append(record := self._record.follow(news.notify))
+            while True:
+                notified = news.notified
+                ticket.check()
+                for one in observations:
+                    if (ended := one.view.ended) is not None:
+                        raise copy(ended)
+                snapshot, listing = queue.view.state, record.view.state
+                if snapshot is not None and listing is not None:
+                    generations = self._record.state_in(listing)
+                    if generation := generations.of(me.id):
+                        return generation
+                    self._seen = max(self._seen or 0, generations.last)
+                    first = barrier.first(me, snapshot, generations.passed)
+                    self._there = len(first)
+                    if barrier.takes(first, me):
+                        if not helps and first[-1].id != me.id:
+                            # All of them would write the same: the last one does it.
+                            yield within(timers, notified, _HELP)
+                            helps = not notified.done()
+                            continue
+                        if generation := (yield from self._open(me)):
+                            return generation
+                    if once:
+                        raise DeadlineReached
+                helps = once
+                yield ticket.unless_lost(notified)
+        finally:
+            for one in observations:
+                one.cancel()
+
+    def _open(self, me: Contender) -> Steps[frozenset[str] | None]:
+        """Let the first in the queue pass, with ``me`` among them; None where they are too few."""
+        engine, barrier, record = self._engine, self._rendezvous, self._record
+        while True:
+            generations = yield from record.read()
+            if generation := generations.of(me.id):
+                return generation
+            snapshot = yield from retried(
+                lambda: engine.backend.snapshot(barrier.name, owners=True), engine.timers
+            )
+            first = barrier.first(me, snapshot, generations.passed)
+            if not barrier.takes(first, me):
+                return None
+            ids, queued = [one.id for one in first], {one.id for one in snapshot.contenders}
+            try:
+                if (yield from record.write(generations.after(ids, queued), first)):
+                    return frozenset(ids)
+            except Evicted:
+                return None  # the queue's observation tells of that
+
+    def _withdrawn(self, ticket: Ticket) -> Steps[frozenset[str]]:
+        """Withdraw, and find out with whom this one had passed; empty where it had not."""
+        engine, record, me = self._engine, self._record, ticket.contenders[0].id
+        yield engine.deadline(engine.settings.request_timeout)
+        try:
+            if self._seen is None and ticket.lost is None:
+                # While it is in the queue, the record lists it if it has passed. So only the
+                # generations from this look on can be unknown, and not all there ever were.
+                generations = yield from record.read()
+                if generation := generations.of(me):
+                    return generation
+                if (yield ticket.withdraw()):  # else it may have been gone before the look
+                    self._seen = generations.last
+            yield ticket.withdraw()
+            generations = yield from record.read()
+        except DeadlineReached as late:
+            silent = engine.silent(late)
+            reason = f"{silent.reason}; {self._rendezvous} may have been passed, or may be yet"
+            raise BackendUnavailable(silent.service, reason) from late.__cause__
+        generation = generations.of(me)
+        if generation is None and generations.whole_from > (self._seen or 0) + 1:
+            reason = "was passed so often meanwhile that it is unknown whether this party was in"
+            raise BackendUnavailable(str(engine.settings), f"{self._rendezvous} {reason}")
+        return generation or frozenset()

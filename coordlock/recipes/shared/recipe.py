@@ -1,0 +1,51 @@
+"""What recipes have in common: a name in the service, and a client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from coordlock.backend import Backend, ObservableQueues, Observation, data, values
+from coordlock.errors import Unsupported
+from coordlock.kernel.access import Access
+from coordlock.model.contender import Snapshot
+from coordlock.model.names import check_name
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.resident import Resident
+
+__all__ = ["QueueRecipe", "Recipe"]
+
+
+class Recipe(Resident):
+    """What recipes with a name share."""
+
+    _instead = "pass its name on, and make it anew with a client there"
+    #: What the backend must offer.
+    _needs: ClassVar[tuple[Callable[[Backend], object], ...]] = (data.of,)
+    #: What its ``repr`` says behind the name.
+    _size = ""
+
+    def __init__(self, access: Access, name: str) -> None:
+        self.name: Final = check_name(name)
+        self._access: Final = access
+        for need in self._needs:
+            need(access.engine.backend)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}{self._size} at {self._access.settings}>"
+
+
+class QueueRecipe(Recipe):
+    """What recipes share that read who is in the queue of their name."""
+
+    _needs = (values.of,)
+
+    def _snapshot(self) -> Steps[Snapshot]:
+        engine = self._access.engine
+        return (yield from engine.ask(lambda: engine.backend.snapshot(self.name, owners=True)))
+
+    def _begin(self, news: Callable[[], None]) -> Observation[Snapshot]:
+        backend = self._access.engine.backend
+        if isinstance(backend, ObservableQueues):
+            return backend.observe(self.name, news)
+        raise Unsupported(f"the {backend.scheme} backend cannot tell who comes and goes")
