@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken
-from coordlock.runtime.shared_file import no_fork, overwrite, seal, unseal
+from coordlock.runtime.shared_file import close_kept, keep_from_children, overwrite, seal, unseal
 
 if os.name == "posix":  # elsewhere `FileFence` refuses before anything is called
     import fcntl
@@ -46,7 +45,7 @@ class Record(NamedTuple):
             # Its first writer was killed, or had a power cut, before its block.
             return cls()
         try:
-            version, exclusive, shared, state = unseal(data).split(" ")
+            version, exclusive, shared, state, *_ = unseal(data).split(" ")
             if version != "1":
                 raise ValueError("another version")
             return cls(Marks(int(exclusive), int(shared)), state == "safe")
@@ -54,8 +53,8 @@ class Record(NamedTuple):
             raise Damaged from None
 
 
-#: Those of this process, so that a forked child can close its copies, which keep the lock.
-_open: Final[set[MarkFile]] = set()
+#: The paths of the files that each thread of this process has locked.
+_locked: Final[set[tuple[int, int, str]]] = set()
 
 
 class MarkFile:
@@ -68,22 +67,21 @@ class MarkFile:
     def __init__(self, resource: str, path: str, flags: int) -> None:
         self.path: Final = path
         self._resource = resource
-        self._inside = 0  # the thread that has locked it
-        with no_fork:
-            me = threading.get_ident()
-            if any(one._inside == me and one.path == path for one in _open):
-                raise RuntimeError(
-                    f"this thread is inside of a guard of {resource!r} and would wait for itself; "
-                    "in asyncio, use asyncio.to_thread for the guard and what it guards"
-                )
-            flags |= os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._descriptor = os.open(path, flags, 0o600)
-            _open.add(self)
+        #: A forked child's thread has the number of the one that forked, but not its locks.
+        self._held: Final = os.getpid(), threading.get_ident(), path
+        if self._held in _locked:
+            raise RuntimeError(
+                f"this thread is inside of a guard of {resource!r} and would wait for itself; "
+                "in asyncio, use asyncio.to_thread for the guard and what it guards"
+            )
+        flags |= os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = keep_from_children(lambda: os.open(path, flags, 0o600))
+        self._descriptor = self._file.number
 
     def lock(self) -> None:
         """Wait until nothing else has it locked. Signal handlers run meanwhile, and may raise."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        self._inside = threading.get_ident()
+        _locked.add(self._held)
 
     def is_in_place(self) -> bool:
         """Whether this is still the file that others find."""
@@ -121,22 +119,12 @@ class MarkFile:
         self._write(Record(raised, safe=True))
 
     def close(self) -> None:
-        """Unlock and close it. Does nothing in a forked child: there the copy was closed."""
-        self._inside = 0
-        if self._descriptor >= 0:
-            with suppress(OSError):  # the program has closed what it had not opened
-                # First, whatever interrupts the rest; also for copies that a child may have.
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        with no_fork:
-            _open.discard(self)
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Close the descriptor. In a forked child the parent's stays locked."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            with suppress(OSError):
-                os.close(descriptor)
+        """Unlock and close it. Does nothing in a forked child, which has closed its copy."""
+        _locked.discard(self._held)
+        if self._file.status() is not None:
+            # First, whatever interrupts the rest; also for copies that a child may have.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        close_kept(self._file)
 
     def _write(self, record: Record) -> None:
         if not overwrite(self._descriptor, record.encode()):
@@ -150,13 +138,3 @@ def sync(directory: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _abandon_all() -> None:
-    for file in _open:
-        file.abandon()
-    _open.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)

@@ -1,24 +1,95 @@
-"""What small files have in common that the processes of one machine share under a lock."""
+"""Small files that the processes of one machine share under a lock, and their descriptors.
+
+Daemons close all descriptors that they did not open (``os.closerange``). The system then gives the
+numbers to files of the program's own, which coordlock must neither write, read nor close.
+"""
 
 from __future__ import annotations
 
 import binascii
 import os
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-__all__ = ["no_fork", "overwrite", "seal", "unseal"]
+__all__ = [
+    "Descriptor",
+    "close_kept",
+    "closed_in_children",
+    "keep_from_children",
+    "no_fork",
+    "overwrite",
+    "seal",
+    "unseal",
+]
 
-#: Held by every fork. Code that holds it can open a file and lock it, or note it, and no child
-#: comes in between: it would inherit the lock, and keep it when its parent is killed. Reentrant
-#: for signal handlers.
+#: Every fork holds it. Code that holds it can open a file and lock it, or note it, before any child
+#: is forked, which would inherit the lock, and keep it when its parent is killed. Reentrant for
+#: signal handlers.
 no_fork: Final = threading.RLock()
+
+#: What a forked child calls first, to close its copies of descriptors. Guarded by `no_fork`.
+closed_in_children: Final[set[Callable[[], None]]] = set()
+
+
+class Descriptor:
+    """A descriptor, and the file for which it was opened."""
+
+    def __init__(self, number: int) -> None:
+        """Closes ``number`` when the system cannot say which file it is."""
+        self.number: Final = number
+        self._is_closed = False
+        try:
+            status = os.fstat(number)
+        except BaseException:
+            os.close(number)
+            raise
+        self._file: Final = status.st_dev, status.st_ino
+
+    def status(self) -> os.stat_result | None:
+        """The file's status; None when the descriptor was closed, or is another file's by now."""
+        try:
+            status = None if self._is_closed else os.fstat(self.number)
+        except OSError:
+            return None
+        if status is None or (status.st_dev, status.st_ino) != self._file:
+            return None
+        return status
+
+    def close(self) -> None:
+        """Close it, if it is still the file's. Idempotent."""
+        is_open = self.status() is not None
+        self._is_closed = True
+        if is_open:
+            with suppress(OSError):
+                os.close(self.number)
+
+
+def keep_from_children(open_file: Callable[[], int]) -> Descriptor:
+    """The descriptor that ``open_file`` returns; forked children close their copies at once."""
+    with no_fork:
+        descriptor = Descriptor(open_file())
+        closed_in_children.add(descriptor.close)
+        return descriptor
+
+
+def close_kept(descriptor: Descriptor) -> None:
+    """Close what `keep_from_children` returned."""
+    closed_in_children.discard(descriptor.close)
+    descriptor.close()
+
+
+def _close_copies() -> None:
+    for close in closed_in_children:
+        close()
+    closed_in_children.clear()
+    no_fork.release()
+
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=no_fork.acquire,
-        after_in_parent=no_fork.release,
-        after_in_child=no_fork.release,
+        before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=_close_copies
     )
 
 
@@ -29,7 +100,7 @@ def seal(fields: str) -> bytes:
 
 
 def unseal(data: bytes) -> str:
-    """The fields that `seal` made ``data`` from; ValueError when it made no such line."""
+    """The fields from which `seal` made ``data``; ValueError when it made no such line."""
     fields = data[:-10].decode("ascii")
     if data != seal(fields):
         raise ValueError("the checksum is not that of the line")
@@ -39,7 +110,7 @@ def unseal(data: bytes) -> str:
 def overwrite(descriptor: int, data: bytes) -> bool:
     """Put ``data`` at the file's start; whether all of it was written.
 
-    If it is always as long, and short: in one page and one call, so neither SIGKILL nor a full
-    disk can split it.
+    Data that is short and always of the same length is in one page and written by one call, so
+    neither SIGKILL nor a full disk can split it.
     """
     return os.pwrite(descriptor, data, 0) == len(data)

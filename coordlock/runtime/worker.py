@@ -18,14 +18,20 @@ _IDLE: Final = 0.1
 class Worker:
     """Makes the calls of all threads in one daemon thread, in their order.
 
-    It runs while there are some, and for a moment after that.
+    The thread runs while there are calls, and for ``idle`` seconds after the last.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, idle: float = _IDLE) -> None:
         self._name = name
+        self._idle = idle
         self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._lock = threading.RLock()
-        self._serving = False
+        self._server: int | None = None  # the id of the thread that serves
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every call has been made."""
+        return self._server is None and self._calls.empty()
 
     def run(self, call: Callable[[], object]) -> None:
         """Make ``call`` soon, without waiting for it. Safe in signal handlers and finalizers.
@@ -34,13 +40,18 @@ class Worker:
         interpreter exits. What a call raises goes to `threading.excepthook`.
         """
         self._calls.put(call)
-        if not self._serving:
+        if self._server is None:
             self._start()
 
     def finish(self, patience: float) -> bool:
-        """Wait up to ``patience`` seconds for what was to be done; whether it is."""
-        if not self._serving and self._calls.empty():
+        """Wait up to ``patience`` seconds until every call was made; whether all were.
+
+        A call that calls this would wait for itself, so it does not wait.
+        """
+        if self.is_idle:
             return True
+        if self._server == threading.get_ident():
+            return False
         done = threading.Event()
         self.run(done.set)
         return done.wait(patience)
@@ -48,7 +59,9 @@ class Worker:
     def _start(self) -> None:
         # Nothing is noted here, so Ctrl-C leaves nothing half done. Whichever thread comes first
         # serves; one too many ends at once.
-        serve = threading.Thread(target=self._serve, args=(_IDLE,), name=self._name, daemon=True)
+        serve = threading.Thread(
+            target=self._serve, args=(self._idle,), name=self._name, daemon=True
+        )
         if not sys.is_finalizing():  # Python 3.11 would wait for a thread that never runs
             with suppress(RuntimeError):
                 serve.start()
@@ -57,17 +70,17 @@ class Worker:
 
     def _serve(self, patience: float) -> None:
         with self._lock:
-            if self._serving:
+            if self._server is not None:
                 return
-            self._serving = True
+            self._server = threading.get_ident()
         try:
             with suppress(Empty):
                 while True:
                     _make(self._calls.get(timeout=patience))
         finally:
-            self._serving = False
-            # In this order: a thread that puts a call and finds none serving starts another one,
-            # and a call that came before that is seen here. After SystemExit, some are left too.
+            self._server = None
+            # In this order: whoever puts a call after this line starts another thread, and a call
+            # that was put before it is seen here. After SystemExit, some are left too.
             if not self._calls.empty():
                 self._start()
 
