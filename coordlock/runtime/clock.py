@@ -1,4 +1,4 @@
-"""The clock that deadlines are kept on, and timers on it. Both are injected, for tests."""
+"""The clock for deadlines, and timers on it. Tests inject others."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from coordlock.errors import ClientClosed
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved
 
 if TYPE_CHECKING:
     import random
-else:
-    random = Lazily("random")
 
 __all__ = [
     "SYSTEM_CLOCK",
@@ -39,7 +36,7 @@ log = Log("coordlock")
 
 #: Seconds without anything to do after which a thread of timers ends.
 _IDLE: Final = 0.5
-#: So many cancelled timers, and as many as are still due, may wait to be forgotten.
+#: Cancelled timers stay until there are this many more of them than of others.
 _ROOM: Final = 256
 
 
@@ -62,7 +59,7 @@ SYSTEM_CLOCK: Final[Clock] = _SystemClock()
 
 
 class Timer:
-    """A call that is due at ``when`` on the clock, unless cancelled before."""
+    """A call that is due at ``when`` on the clock, unless it is cancelled before."""
 
     __slots__ = ("action", "when")
 
@@ -71,11 +68,11 @@ class Timer:
         self.action: Callable[[], object] | None = action
 
     def cancel(self) -> None:
-        """Never call; harmless when it was called already."""
+        """Never make the call; harmless after it was made."""
         self.action = None
 
     def fire(self) -> None:
-        """Call the action, once, unless cancelled; its errors are logged, never raised."""
+        """Call the action once, unless cancelled. Logs its errors, and never raises them."""
         action, self.action = self.action, None
         if action is not None:
             try:
@@ -103,18 +100,18 @@ class Timers(Protocol):
         """
 
     def close(self) -> None:
-        """Call what is still due later now, so that no waiter sleeps for good."""
+        """Make every call that is left now, so that no waiter sleeps for good."""
 
 
 class SystemTimers:
-    """Timers served by one daemon thread, which lives while there are some, and a moment longer."""
+    """Timers served by one daemon thread, which ends a moment after the last of them."""
 
     def __init__(self, name: str = "coordlock-timers", clock: Clock = SYSTEM_CLOCK) -> None:
         self.name = name
         self.clock = clock
         self._heap: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
-        #: How many timers there may be before those are looked for that were cancelled.
+        #: With more timers than this, `call_at` removes those that were cancelled.
         self._room = _ROOM
         # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
         self._lock = threading.RLock()
@@ -128,6 +125,8 @@ class SystemTimers:
     def jitter(self, longest: float) -> float:
         """Up to ``longest`` seconds, at random."""
         if self._dice is None:
+            import random  # seldom needed, and not cheap to import
+
             self._dice = random.Random()
         return self._dice.uniform(0.0, longest)
 
@@ -145,14 +144,14 @@ class SystemTimers:
             if len(self._heap) > self._room:
                 self._forget_cancelled()
             if when < self._until or self._until < self.clock.now():
-                # In the second case it is about to wake, unless the machine was suspended, which
-                # it does not count.
+                # Its time to look may be past because the machine was suspended: a wait does not
+                # count that, and goes on.
                 self._wake.notify()
                 self._until = when
         return timer
 
     def close(self) -> None:
-        """End the thread, waiting up to a second for an action under way; fire what is left."""
+        """End the thread, waiting up to a second for its action; fire the timers that are left."""
         with self._lock:
             self._closed = True
             left, self._heap = self._heap, []
@@ -160,7 +159,7 @@ class SystemTimers:
             thread = self._thread
         try:
             if thread not in (None, threading.current_thread()):
-                thread.join(1.0)  # first, because actions come one after the other
+                thread.join(1.0)  # first: no two actions run at a time
         finally:
             for _, _, timer in sorted(left):
                 timer.fire()
@@ -195,13 +194,14 @@ class SystemTimers:
 
     def _delay(self) -> float:
         now = self.clock.now()
-        # In bounded steps, because a wait doesn't count the time of a suspend.
+        # At most a minute at a time, because a wait doesn't count the time of a suspend.
         when = now + 60.0
         while self._heap and self._heap[0][2].action is None:
             skipped = heapq.heappop(self._heap)[0]
             if skipped > now:
-                # A caller that sets and cancels timers again and again shall not wake this thread
-                # each time, but find it waiting for one of those.
+                # Wake at its time all the same. A caller may set and cancel short timers over and
+                # over; `call_at` then finds that this thread looks early enough, and need not wake
+                # it each time.
                 when = min(when, skipped)
         if self._heap:
             when = min(when, self._heap[0][0])
