@@ -70,6 +70,8 @@ settings.register_profile(
 settings.load_profile("coordlock")
 
 left_out_key: Final = pytest.StashKey[dict[str, int]]()
+#: Whether a worker of xdist has crashed.
+crashed_key: Final = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -147,15 +149,22 @@ def pytest_collection_modifyitems(
         )
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.stash.get(crashed_key, False):
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR  # no failure of a test's
     output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["left_out"] = session.config.stash[left_out_key]
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """A worker of xdist has ended. Each has left out the same tests, and this process has none."""
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of xdist has ended, with an ``error`` if it crashed.
+
+    Each has left out the same tests, and this process has none.
+    """
+    node.config.stash[crashed_key] = error is not None or node.config.stash.get(crashed_key, False)
     output: dict[str, dict[str, int]] = getattr(node, "workeroutput", {})
     node.config.stash[left_out_key].update(output.get("left_out", {}))
 
