@@ -7,27 +7,23 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar, Final, Literal, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
 from coordlock.backend import (
     Backend,
     Capabilities,
-    Data,
-    EntrySets,
     Listing,
-    ObservableQueues,
     Observation,
     Operation,
-    PublishedValues,
+    Queue,
     ServiceInfo,
     SessionInfo,
     SessionListener,
-    Stored,
-    Transactions,
+    Written,
 )
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
 from coordlock.model.contender import Contender, Entry, Snapshot
-from coordlock.runtime.clock import SystemTimers, Timers
+from coordlock.runtime.clock import SystemTimers, Timer, Timers
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Settings
 from coordlock_memory.faults import Fault, Faults
@@ -36,7 +32,6 @@ from coordlock_memory.service import MemoryService
 
 __all__ = ["MemoryBackend"]
 
-S = TypeVar("S", Snapshot, Listing)
 T = TypeVar("T")
 
 #: After how many seconds a request takes effect that its client had given up.
@@ -45,12 +40,20 @@ _LATE: Final = 1.0
 _PAUSE: Final = 0.1
 
 
-class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQueues, Data):
+class MemoryBackend(Backend):
     """A client's connection to a `MemoryService`; replies come at once unless `faults` tell."""
 
     scheme: ClassVar[str] = "memory"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        reach="process", leased=True, durable=False, ordered=True, fenced=True, one_step="all"
+        reach="process",
+        leased=True,
+        durable=False,
+        ordered=True,
+        fenced=True,
+        sets=True,
+        publishing=True,
+        data=True,
+        one_step="all",
     )
 
     _services: ClassVar[weakref.WeakValueDictionary[str, MemoryService]] = (
@@ -65,22 +68,24 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
         self._timers = timers or SystemTimers("coordlock-memory-network")
         self._session = ""
         self._listener: SessionListener | None = None
-        #: Departures that the network has not brought yet, in the order in which they happened.
+        #: What watches are yet to be told by the network, in the order in which it happened.
         self._under_way: list[object] = []
         #: The observations that go on.
-        self._followings: list[Following[Snapshot] | Following[Listing]] = []
+        self._followings: list[Following[Any]] = []
         self._lock = threading.RLock()
+        #: What is on its way, to be brought at once when this is closed.
+        self._due: list[Timer] = []
         self._closed = False
         self.faults.on_turn(self._break)
 
     @classmethod
-    def configure(cls, settings: Settings, client: object | None = None) -> Self:
+    def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
         if isinstance(client, MemoryService):
-            return cls(client, settings.ttl)
+            return cls(client, settings.ttl, timers)
         name = ",".join(settings.hosts) + settings.root
         with cls._services_lock:
             service = cls._services.setdefault(name, MemoryService())
-        return cls(service, settings.ttl)
+        return cls(service, settings.ttl, timers)
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         def start() -> SessionInfo:
@@ -99,8 +104,10 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
     def heartbeat(self) -> Promise[float]:
         return self._ask("heartbeat", partial(self.service.heartbeat, self._session))
 
-    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
-        add = partial(self.service.enqueue, self._session, entry, unless_blocked=unless_blocked)
+    def enqueue(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        add = partial(self.service.enqueue, self._session, entries, unless_blocked=unless_blocked)
         return self._ask("enqueue", add)
 
     def snapshot(
@@ -118,8 +125,10 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
         self,
         contender: Contender,
         revision: int,
-        departed: Callable[[bool], None],
+        told: Callable[[bool], None],
+        *,
         waiters: Sequence[Contender] = (),
+        changes: bool = False,
     ) -> Callable[[], None]:
         live = True
 
@@ -132,21 +141,21 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
 
         def tell() -> None:
             with self._lock:
-                first = self._under_way[0] is me  # else an earlier departure is yet to be told
+                first = self._under_way[0] is me  # else something earlier is yet to be told
                 self._under_way.remove(me)
             if live:
-                departed(first and bool(waiters))
+                told(first and bool(waiters) and not changes)
 
-        def left() -> None:
+        def happened() -> None:
             with self._lock:
                 self._under_way.append(me)
             self._deliver(tell)
 
-        stop = self.service.watch(contender, left)
+        stop = self.service.watch(contender, happened, changes=changes)
         return cancel
 
-    def withdraw(self, entry: Entry) -> Promise[bool]:
-        return self._ask("withdraw", partial(self.service.withdraw, entry))
+    def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
+        return self._ask("withdraw", partial(self.service.withdraw, entries))
 
     def queues(self) -> Promise[list[str]]:
         return self._ask("queues", self.service.queues)
@@ -154,71 +163,38 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
     def evict(self, contender: Contender) -> Promise[bool]:
         return self._ask("evict", partial(self.service.remove, contender))
 
-    def fetch(self, contender: Contender, key: str) -> Promise[Stored | None]:
-        return self._ask("fetch", partial(self.service.fetch, contender, key))
-
-    def commit(
-        self,
-        contender: Contender,
-        operations: Sequence[Operation],
-        others: Sequence[Contender] = (),
-    ) -> Promise[None]:
-        guards = (contender, *others)
-        return self._ask("commit", partial(self.service.commit, guards, operations))
-
-    def enqueue_all(
-        self, entries: Sequence[Entry], *, unless_blocked: bool = False
-    ) -> Promise[tuple[Snapshot, ...]]:
-        add = partial(
-            self.service.enqueue_all, self._session, entries, unless_blocked=unless_blocked
-        )
-        return self._ask("enqueue_all", add)
-
-    def withdraw_all(self, entries: Sequence[Entry]) -> Promise[bool]:
-        return self._ask("withdraw_all", partial(self.service.withdraw_all, entries))
-
     def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
         return self._ask("publish", partial(self.service.publish, contender, value, version))
 
-    def watch_value(
-        self, contender: Contender, revision: int, changed: Callable[[], None]
-    ) -> Callable[[], None]:
-        live = True
-
-        def tell() -> None:
-            if live:
-                changed()
-
-        def cancel() -> None:
-            nonlocal live
-            live = False
-            stop()
-
-        stop = self.service.watch_value(contender, lambda: self._deliver(tell))
-        return cancel
-
-    def observe(self, queue: str, news: Callable[[], None]) -> Observation[Snapshot]:
-        def read() -> Promise[Snapshot]:
-            return self._ask("observe", partial(self.service.snapshot, queue))
-
-        return self._follow("queue", queue, read, news)
-
-    def read(self, where: str) -> Promise[Listing]:
-        return self._ask("read", partial(self.service.read, where))
+    def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
+        return self._ask("read", partial(self.service.read, where, guard))
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
-    ) -> Promise[int]:
+    ) -> Promise[Written]:
         return self._ask("write", partial(self.service.write, operations, guards))
 
-    def follow(self, where: str, news: Callable[[], None]) -> Observation[Listing]:
-        def read() -> Promise[Listing]:
-            return self._ask("follow", partial(self.service.read, where))
-
-        return self._follow("data", where, read, news)
-
-    def verify(self, contender: Contender) -> Promise[None]:
-        return self.commit(contender, ())
+    @overload
+    def follow(self, place: Queue, news: Callable[[], None]) -> Observation[Snapshot]: ...
+    @overload
+    def follow(self, place: str, news: Callable[[], None]) -> Observation[Listing]: ...
+    def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
+        look: Callable[[], Any]
+        if isinstance(place, Queue):
+            look = partial(self.service.snapshot, place.name)
+        else:
+            look = partial(self.service.read, place)
+        following: Following[Any] = Following(
+            partial(self._ask, "follow", look), news, self._deliver, self._retry, self._timers.clock
+        )
+        with self._lock:
+            # Those that have ended leave with the next one.
+            self._followings = [one for one in self._followings if not one.over]
+            self._followings.append(following)
+        following.start(partial(self.service.observe, place))
+        if self._closed:
+            following.end(BackendUnavailable("memory", "the connection is closed"))
+        return following.observation
 
     def describe(self) -> Promise[ServiceInfo]:
         info = ServiceInfo(
@@ -236,7 +212,8 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
             self.faults.heal()
             for following in self._followings:
                 following.end(BackendUnavailable("memory", "the connection is closed"))
-            self._timers.close()
+            for timer in self._due:
+                timer.fire()
         return resolved(None)
 
     def _ask(self, method: str, action: Callable[[], T]) -> Promise[T]:
@@ -264,23 +241,6 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
             return outcome
         self._later(self.faults.latency(), partial(reply.follow, outcome))
         return reply
-
-    def _follow(
-        self,
-        kind: Literal["queue", "data"],
-        name: str,
-        read: Callable[[], Promise[S]],
-        news: Callable[[], None],
-    ) -> Observation[S]:
-        following = Following(read, news, self._deliver, self._retry, self._timers.clock)
-        with self._lock:
-            # Those that have ended leave with the next one.
-            self._followings = [one for one in self._followings if not one.over]
-            self._followings.append(following)
-        following.start(partial(self.service.observe, (kind, name)))
-        if self._closed:
-            following.end(BackendUnavailable("memory", "the connection is closed"))
-        return following.observation
 
     def _break(self) -> None:
         """The connection broke, or is back."""
@@ -316,4 +276,7 @@ class MemoryBackend(Backend, Transactions, EntrySets, PublishedValues, Observabl
             return failed(error)
 
     def _later(self, seconds: float, action: Callable[[], object]) -> None:
-        self._timers.call_at(self._timers.clock.now() + seconds, action)
+        timer = self._timers.call_at(self._timers.clock.now() + seconds, action)
+        with self._lock:
+            self._due = [one for one in self._due if one.action is not None]
+            self._due.append(timer)

@@ -6,9 +6,9 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import NamedTuple
 
-from coordlock.backend import Expect, Listing, Operation, Put, Stored
+from coordlock.backend import Expect, Listing, Operation, Put, Queue, Stored, Written
 from coordlock.errors import Evicted, SessionLost, VersionMismatch
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Convertible, parse_marker
@@ -19,10 +19,16 @@ from coordlock.runtime.clock import SystemTimers, Timer, Timers
 __all__ = ["MemoryService"]
 
 
-#: Whether it is a queue or data, and which.
-_Place = tuple[Literal["queue", "data"], str]
-#: Which queue a contender has left, and what to call.
-_Departure = tuple[str, dict[int, Callable[[], None]]]
+class _Watch(NamedTuple):
+    told: Callable[[], None]
+    #: Whether it is told of another value, too, and not of the departure alone.
+    changes: bool
+
+
+#: A queue, or a key or folder of the data.
+_Place = Queue | str
+#: Which queue a contender has left, and its watches.
+_Departure = tuple[str, dict[int, _Watch]]
 
 
 @dataclass
@@ -40,9 +46,7 @@ class _State:
 
     sessions: dict[str, _SessionRecord] = field(default_factory=dict)
     queues: dict[str, dict[str, Contender]] = field(default_factory=dict)
-    watches: dict[str, dict[int, Callable[[], None]]] = field(default_factory=dict)
-    #: What to call when a contender publishes another value or leaves.
-    value_watches: dict[str, dict[int, Callable[[], None]]] = field(default_factory=dict)
+    watches: dict[str, dict[int, _Watch]] = field(default_factory=dict)
     data: dict[str, Stored] = field(default_factory=dict)
     #: The keys of the data that lie in each folder.
     folders: dict[str, set[str]] = field(default_factory=dict)
@@ -85,30 +89,13 @@ class MemoryService:
             self._extend(session)
             return session.ttl
 
-    def enqueue(self, id: str, entry: Entry, *, unless_blocked: bool = False) -> Snapshot:
-        """Add a contender, unless the session has it already; what the contract asks to be seen."""
-        with self._lock:
-            self._session(id)
-            if unless_blocked and is_blocked(present := self.snapshot(entry.queue), entry):
-                return present
-            found = self._find(entry.queue, entry.id)
-            gone = None
-            if found is not None and found.session != id:
-                gone, found = self._take(found), None
-            if found is None:
-                self._revision = token = next(self._revisions)
-                found = self._add(id, entry, token)
-            snapshot = self.snapshot(entry.queue, found)
-        if gone is not None:
-            self._tell_departure(*gone)
-        if self._state.observers:
-            self._tell([("queue", entry.queue)])
-        return snapshot
-
-    def enqueue_all(
+    def enqueue(
         self, id: str, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> tuple[Snapshot, ...]:
-        """Add a contender for each entry, unless the session has the whole set already."""
+        """Add a contender for each entry, unless the session has all of them already.
+
+        The snapshots show what the contract asks for.
+        """
         with self._lock:
             self._session(id)
             if unless_blocked:
@@ -125,7 +112,7 @@ class MemoryService:
             snapshots = tuple(map(self.snapshot, (entry.queue for entry in entries), found))
         for departure in gone:
             self._tell_departure(*departure)
-        self._tell([("queue", entry.queue) for entry in entries])
+        self._tell(Queue(entry.queue) for entry in entries)
         return snapshots
 
     def publish(self, contender: Contender, value: bytes, version: int) -> None:
@@ -144,10 +131,13 @@ class MemoryService:
             if isinstance(claim, Convertible):
                 claim = Convertible.decode(value)
             contenders[found.key] = replace(found, claim=claim, value=value, version=version + 1)
-            watches = self._state.value_watches.pop(found.key, {})
-        for changed in watches.values():
-            changed()
-        self._tell([("queue", queue)])
+            watches = self._state.watches.get(found.key, {})
+            changed = [watches.pop(number) for number in list(watches) if watches[number].changes]
+            if not watches:
+                self._state.watches.pop(found.key, None)
+        for one in changed:
+            one.told()
+        self._tell([Queue(queue)])
 
     def snapshot(self, queue: str, upto: Contender | None = None) -> Snapshot:
         """The queue, or no more of it before ``upto`` than the contract asks for."""
@@ -162,15 +152,22 @@ class MemoryService:
                 return Snapshot(queue, contenders[omitted:], self._revision, omitted)
             return Snapshot(queue, contenders, self._revision)
 
-    def watch(self, contender: Contender, departed: Callable[[], None]) -> Callable[[], None]:
-        """Call ``departed`` once when ``contender`` has left; what cancels that."""
+    def watch(
+        self, contender: Contender, told: Callable[[], None], *, changes: bool = False
+    ) -> Callable[[], None]:
+        """Call ``told`` once when ``contender`` has left; what cancels that.
+
+        With ``changes``, also when its value is not that of ``contender`` any more.
+        """
         number = next(self._numbers)
         with self._lock:
-            here = self._holds(contender)
-            if here:
-                self._state.watches.setdefault(contender.key, {})[number] = departed
-        if not here:
-            departed()
+            found = self._there(contender)
+            waits = found is not None and (not changes or found.version == contender.version)
+            if waits:
+                watches = self._state.watches.setdefault(contender.key, {})
+                watches[number] = _Watch(told, changes)
+        if not waits:
+            told()
 
         def cancel() -> None:
             with self._lock:
@@ -178,31 +175,6 @@ class MemoryService:
                 watches.pop(number, None)
                 if not watches:
                     self._state.watches.pop(contender.key, None)
-
-        return cancel
-
-    def watch_value(self, contender: Contender, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call ``changed`` once when the value is not that of ``contender`` any more.
-
-        Or when it has left. Returns what cancels that.
-        """
-        number = next(self._numbers)
-        queue = contender.key.rpartition("/")[0]
-        with self._lock:
-            found = self._state.queues.get(queue, {}).get(contender.key)
-            same = found is not None and found.order == contender.order
-            waits = same and found is not None and found.version == contender.version
-            if waits:
-                self._state.value_watches.setdefault(contender.key, {})[number] = changed
-        if not waits:
-            changed()
-
-        def cancel() -> None:
-            with self._lock:
-                watches = self._state.value_watches.get(contender.key, {})
-                watches.pop(number, None)
-                if not watches:
-                    self._state.value_watches.pop(contender.key, None)
 
         return cancel
 
@@ -221,17 +193,13 @@ class MemoryService:
 
         return end
 
-    def withdraw(self, entry: Entry) -> bool:
-        """Remove the entry's contender, whatever its session; whether it was there."""
-        with self._lock:
-            found = self._find(entry.queue, entry.id)
-        return found is not None and self.remove(found)
+    def withdraw(self, entries: Sequence[Entry]) -> bool:
+        """Remove the entries' contenders in one step, whatever their session.
 
-    def withdraw_all(self, entries: Sequence[Entry]) -> bool:
-        """Remove the entries' contenders in one step; whether all of them were there."""
+        Whether all of them were there.
+        """
         with self._lock:
-            there = [self._find(entry.queue, entry.id) for entry in entries]
-            gone = self._take_all(there)
+            gone = self._take_all(self._find(entry.queue, entry.id) for entry in entries)
         for departure in gone:
             self._tell_departure(*departure)
         return len(gone) == len(entries)
@@ -245,18 +213,8 @@ class MemoryService:
         self._tell_departure(*gone)
         return True
 
-    def fetch(self, contender: Contender, key: str) -> Stored | None:
-        """What is kept under ``key``. Raises `Evicted` unless ``contender`` is in its queue."""
-        with self._lock:
-            self._admit(contender)
-            return self._state.data.get(key)
-
-    def commit(self, guards: Sequence[Contender], operations: Sequence[Operation]) -> None:
-        """Do all of ``operations`` or raise: `Evicted`, as `fetch`, or `VersionMismatch`."""
-        self.write(operations, guards)
-
-    def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> int:
-        """Do all of ``operations`` or raise: `Evicted` or `VersionMismatch`; the revision."""
+    def write(self, operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Written:
+        """Do all of ``operations`` or raise: `Evicted` or `VersionMismatch`."""
         with self._lock:
             for contender in guards:
                 self._admit(contender)
@@ -275,12 +233,17 @@ class MemoryService:
                     self._leave_folder(one.key)
             revision = self._revision
         places = {place for one in written for place in (one.key, _folder(one.key))}
-        self._tell([("data", place) for place in places])
-        return revision
+        self._tell(places)
+        return Written(revision)
 
-    def read(self, where: str) -> Listing:
-        """What is kept under a key, or directly in a folder, which ends with a slash."""
+    def read(self, where: str, guard: Contender | None = None) -> Listing:
+        """What is kept under a key, or directly in a folder, which ends with a slash.
+
+        Raises `Evicted` unless ``guard`` stands in its queue.
+        """
         with self._lock:
+            if guard is not None:
+                self._admit(guard)
             data = self._state.data
             keys = self._state.folders.get(where, ()) if where.endswith("/") else (where,)
             found = {key: data[key] for key in sorted(keys) if key in data}
@@ -378,33 +341,33 @@ class MemoryService:
         if not contenders:
             del self._state.queues[queue]
         self._revision = next(self._revisions)
-        watches = self._state.watches.pop(contender.key, {})
-        return queue, {**watches, **self._state.value_watches.pop(contender.key, {})}
+        return queue, self._state.watches.pop(contender.key, {})
 
     def _take_all(self, contenders: Iterable[Contender | None]) -> list[_Departure]:
         """Remove those that are there; the lock is held."""
         taken = (self._take(one) for one in contenders if one is not None)
         return [departure for departure in taken if departure is not None]
 
-    def _tell_departure(self, queue: str, watches: dict[int, Callable[[], None]]) -> None:
-        for departed in watches.values():
-            departed()
-        if self._state.observers:
-            self._tell([("queue", queue)])
+    def _tell_departure(self, queue: str, watches: dict[int, _Watch]) -> None:
+        for watch in watches.values():
+            watch.told()
+        self._tell([Queue(queue)])
 
     def _tell(self, places: Iterable[_Place]) -> None:
         """Tell the observers of ``places``."""
+        if not self._state.observers:
+            return
         with self._lock:
             observers = [tuple(self._state.observers.get(one, {}).values()) for one in places]
         for changed in itertools.chain(*observers):
             changed()
 
-    def _holds(self, contender: Contender) -> bool:
+    def _there(self, contender: Contender) -> Contender | None:
         found = self._state.queues.get(contender.key.rpartition("/")[0], {}).get(contender.key)
-        return found is not None and found.order == contender.order
+        return found if found is not None and found.order == contender.order else None
 
     def _admit(self, contender: Contender) -> None:
-        if not self._holds(contender):
+        if self._there(contender) is None:
             raise Evicted(contender.key.rpartition("/")[0])
 
     def _find(self, queue: str, id: str) -> Contender | None:

@@ -1,34 +1,51 @@
-"""What every backend offers: sessions, queues of contenders, and news of departures."""
+"""What a coordination service must offer, and what it may: one class for every service.
+
+A backend is one client's connection to one service, with one session at a time. It keeps ordered,
+ephemeral contenders, and small values where the service can. It knows nothing of locks: the kernel
+decides about admission, deadlines, retries and loss, once for all services.
+
+Rules for every method that returns a promise:
+
+* It returns at once and never blocks, whatever the state of the connection.
+* Any thread may complete the promise, also before the method returns.
+* The promise fails with these errors alone:
+
+  * `BackendUnavailable`: no answer came, so the outcome may be unknown. The kernel asks again.
+  * `SessionLost`: the session has ended.
+  * `AuthenticationFailed`: the service refuses the credentials, or they do not allow the request.
+  * `Evicted`: the contender that the request needs is not in its queue.
+  * `VersionMismatch`: what the request changes has another version than it expects.
+  * `TooLarge`: the request exceeds a limit of the service, which did nothing of it.
+  * `BackendError`: the service refused the request for any other reason.
+
+* It may stay pending while the service is silent; the kernel bounds every wait. A request that
+  can no longer be answered must fail, so that nothing leaks.
+
+A service that keeps no order (`Capabilities.ordered`) fulfils the abstract methods alone, and its
+`Backend.enqueue` is only ever called with ``unless_blocked``. The other methods belong to the
+capability that their docstring names. The kernel calls none of them on a backend that does not
+declare it: see `Backend.require`.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, ABCMeta, abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, overload
 
-from coordlock.backend.capabilities import Capabilities
+from coordlock.backend.capabilities import Capabilities, Capability, reason_for
+from coordlock.errors import Unsupported
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise
 from coordlock.settings import Option, Settings
 
-__all__ = ["Addition", "Backend", "ServiceInfo", "SessionInfo", "SessionListener"]
+if TYPE_CHECKING:  # most programs need neither
+    from coordlock.backend.data import Listing, Operation, Written
+    from coordlock.backend.observation import Observation, Queue
 
-
-class Addition(metaclass=ABCMeta):  # noqa: B024 - its subclasses have abstract methods
-    """What some backends can do besides: a backend derives from it, or just has its methods.
-
-    The latter where it is used by few: then its module is not imported before that.
-    """
-
-    __slots__ = ()
-
-    @classmethod
-    def __subclasshook__(cls, kind: type) -> Any:
-        wanted: frozenset[str] = getattr(cls, "__abstractmethods__", frozenset())
-        if not wanted:
-            return NotImplemented
-        return all(any(name in vars(base) for base in kind.__mro__) for name in wanted)
+__all__ = ["Backend", "ServiceInfo", "SessionInfo", "SessionListener"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +101,21 @@ class Backend(ABC):
     fork_warning: ClassVar[str] = ""
 
     @classmethod
+    def require(cls, capability: Capability) -> None:
+        """Raise `Unsupported`, with the reason, where the service lacks ``capability``."""
+        if not getattr(cls.capabilities, capability):
+            raise Unsupported(f"the {cls.scheme} backend {reason_for(capability)}")
+
+    # Every service
+
+    @classmethod
     @abstractmethod
-    def configure(cls, settings: Settings, client: object | None = None) -> Self:
+    def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
         """A backend for ``settings``; no I/O happens before `open`.
 
         ``client`` is an existing client of the service's own library whose connection is to be
-        used. Raises `ConfigurationError` for what this backend cannot do.
+        used. ``timers`` and their clock are all the time there is. Raises `ConfigurationError` for
+        what this backend cannot do.
         """
 
     @abstractmethod
@@ -107,22 +133,60 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
-        """Add a contender to the end of its queue and read the queue, in one round trip.
+    def describe(self) -> Promise[ServiceInfo]:
+        """Ask the service for its name, version and warnings. Works without a session."""
 
-        Idempotent by the entry's id: called again after its reply was lost, it finds the contender
-        of the CURRENT session instead of adding a second. The snapshot holds the contender, with
-        its token, and at least the ``entry.claim.window`` nearest before it.
+    @abstractmethod
+    def close(self) -> Promise[None]:
+        """End the session, unless it is shared, and the connection, unless it was given.
 
-        With ``unless_blocked``, add it only where nothing in the queue is in its way, by
-        `coordlock.model.admission.is_blocked`: contenders that wait are, like those that hold.
-        Otherwise change nothing; the snapshot then lists what is in the way, and the contender is
-        not in it. A service that can't do this in one step reads first, and adds it only while the
-        session is still the one of the call. Others may have come between the two: the snapshot,
-        not this option, tells whether the lock is granted.
+        Idempotent. Every pending promise fails and no thread is left behind. It is done within the
+        request timeout, whatever the service does.
         """
 
     @abstractmethod
+    def enqueue(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        """Add a contender for each entry at the end of its queue, and read the queues.
+
+        One entry or more, each of another queue. All are added in one step, or none. The snapshots
+        come in the order of ``entries``, and need not be of one moment. Each holds the entry's
+        contender, with its token, and at least the ``entry.claim.window`` nearest before it. One
+        entry takes one round trip. Several need the capability ``sets``.
+
+        Idempotent by the entries' ids: called again after its reply was lost, it finds the
+        contenders of the CURRENT session, if all of them stand in their queues, instead of adding
+        others. Of a set that is not complete, as after an eviction, it removes the rest and adds
+        the set anew. No contender that was added before is ever one of the new set.
+
+        Single entries and sets have one order over all queues: of two sets that meet in several
+        queues, one stands before the other in all of them. So contenders that wait only for
+        earlier ones never wait in a circle. The tokens of a set may be equal.
+
+        Fails with `BackendError` for more entries than the service takes in one step, and says how
+        many it takes; then none was added.
+
+        With ``unless_blocked``, add them only where nothing is in the way of any of them, by
+        `coordlock.model.admission.is_blocked`: contenders that wait are, like those that hold.
+        Otherwise change nothing: no snapshot shows any of them, and each lists what is in the way
+        in its queue. A service that can't do this in one step reads first, and adds them only while
+        the session is still the one of the call. Others may have come between the two: the
+        snapshots, not this option, tell whether the lock is granted.
+        """
+
+    @abstractmethod
+    def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
+        """Remove every contender with the entries' ids that this client may have made.
+
+        In one request where all are there. What has gone already keeps no other from leaving. True
+        when each entry had one, False when any had none. Called only when no `enqueue` of the
+        entries is under way. The kernel repeats it after `BackendUnavailable`, and takes no answer
+        to a repetition for what the first one did.
+        """
+
+    # Capability "ordered"
+
     def snapshot(
         self,
         queue: str,
@@ -140,65 +204,123 @@ class Backend(ABC):
         With ``conflicting``, given ``upto``, every contender before it whose claim conflicts with
         its own is listed, and none counts as omitted: of thousands that share a lock, few are read.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def watch(
         self,
         contender: Contender,
         revision: int,
-        departed: Callable[[bool], None],
+        told: Callable[[bool], None],
+        *,
         waiters: Sequence[Contender] = (),
+        changes: bool = False,
     ) -> Callable[[], None]:
-        """Call ``departed(in_order)`` once, when ``contender`` has left after ``revision``.
+        """Call ``told(in_order)`` once, when ``contender`` has left after ``revision``.
 
         At once, when it has left already. Never before it has left, and not at all after the
         session ended. Survives reconnects. Returns what cancels the watch; idempotent. All watches
         of a contender share one of the service's.
 
+        With ``changes``, also when the contender has published another value than that at
+        ``contender.version``; this needs the capability ``publishing``. Other watches hear nothing
+        of publications.
+
         ``waiters`` are the session's own contenders on whose behalf this is asked, which are
         granted together. They are watched, too, and one stands behind ``contender``, in whose place
         it is granted without reading the queue. So ``in_order`` says whether that is safe: had any
         of ``waiters`` departed before ``contender``, its departure would have been told by now.
-        Where that is not certain, and without ``waiters``, it is False, and the queue is read.
-        Reasons for doubt are a watch that the service is not yet known to have, as after a
-        connection broke, and departures that are found by looking at one contender after another.
+        Where that is not certain, without ``waiters``, and with ``changes``, it is False, and the
+        queue is read. Reasons for doubt are a watch that the service is not yet known to have, as
+        after a connection broke, and departures that are found by looking at one contender after
+        another.
         """
+        raise NotImplementedError
 
-    @abstractmethod
-    def withdraw(self, entry: Entry) -> Promise[bool]:
-        """Remove every contender with the entry's id that this client may have made.
-
-        True when one was removed, False when there was none. Called only when no `enqueue` of the
-        entry is under way; the kernel repeats it after `BackendUnavailable`.
-        """
-
-    @abstractmethod
     def queues(self) -> Promise[list[str]]:
         """The names of the queues under the root that have contenders, in any order.
 
         Also of those that this client may not read.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def evict(self, contender: Contender) -> Promise[bool]:
         """Remove any client's contender, for operators; whether it was there."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def verify(self, contender: Contender) -> Promise[None]:
-        """Ask whether ``contender``, of any session, stands in its queue: else `Evicted`.
+    # Capability "publishing"
 
-        The answer is the service's as a whole: not that of one server, which may have lost its
-        majority without knowing it. The kernel repeats it after `BackendUnavailable`.
+    def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
+        """Set the value of an own contender from ``version`` to ``version + 1``, in its place.
+
+        `enqueue` publishes ``entry.value``, version 1, in the step that adds the contender.
+        Snapshots with ``owners``, and those of observations, carry ``value`` and ``version``. The
+        claim of a convertible contender is what it publishes, so snapshots of every kind carry
+        that, as it was at that moment or later. A value leaves with its contender.
+
+        The contender keeps its place, token and owner, and this is no departure. Idempotent: called
+        again after its reply was lost, it succeeds where the contender has this value at ``version
+        + 1``. So a caller first brings one change to its end and then begins the next, and no
+        change that arrives late undoes a newer one.
+
+        Fails with `Evicted` when the contender is not in its queue, with `VersionMismatch`, whose
+        key is the contender's, for another version, and with `BackendError` for a value that is too
+        large. Then nothing was changed. The kernel repeats it after `BackendUnavailable`.
         """
+        raise NotImplementedError
 
-    @abstractmethod
-    def describe(self) -> Promise[ServiceInfo]:
-        """Ask the service for its name, version and warnings. Works without a session."""
+    # Capability "data"
+    #
+    # Keys are absolute paths, which the caller has checked. ``where`` is a key, or a folder: a path
+    # that ends with a slash, which holds all keys that have one part more. A folder exists as far
+    # as it has keys. No key is a contender, so callers write outside of the root, or below it under
+    # ``@``. Without guards, none of this needs a session.
 
-    @abstractmethod
-    def close(self) -> Promise[None]:
-        """End the session, unless it is shared, and the connection, unless it was given.
+    def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
+        """Read all that is kept at ``where``, all at one moment between this call and the answer.
 
-        Idempotent. Every pending future fails and no thread is left behind. It is done within the
-        request timeout, whatever the service does.
+        It shows each write that was acknowledged to any client before this call. The kernel repeats
+        it after `BackendUnavailable`.
+
+        With ``guard``, a contender of the own session and one key: at a moment at which the guard
+        stands in its queue, else it fails with `Evicted`. That shows every write that was guarded
+        by a contender for whose departure the guard waited, and all of the own that were
+        acknowledged.
         """
+        raise NotImplementedError
+
+    def write(
+        self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
+    ) -> Promise[Written]:
+        """Do all of ``operations``, or nothing.
+
+        Every `Expect` is about the state before, wherever it stands; the others come in any order,
+        no two of them with the same key. Every one of ``guards``, contenders of any session, must
+        stand in its queue in that same step. A release that is sent later than a write that the
+        same contender guards never overtakes it.
+
+        Fails with `Evicted` for a guard that does not, with `VersionMismatch` for an unmet
+        `Expect`, and with `BackendError` for what the service does not take, such as too much data;
+        then nothing was done. Fails with `BackendUnavailable` when it may have been done, or may be
+        yet. Neither the kernel nor a library beneath may repeat it, unless it certainly did
+        nothing: to find out is the caller's part, by what it expects and reads.
+
+        Without operations it only asks whether the guards stand in their queues, and may be
+        repeated. The answer is the service's as a whole: not that of one server, which may have
+        lost its majority without knowing it.
+        """
+        raise NotImplementedError
+
+    # Capabilities "ordered" for a queue, "data" for a key or a folder
+
+    @overload
+    def follow(self, place: Queue, news: Callable[[], None]) -> Observation[Snapshot]: ...
+    @overload
+    def follow(self, place: str, news: Callable[[], None]) -> Observation[Listing]: ...
+    def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
+        """Observe a queue, a key or a folder: see `Observation`.
+
+        The snapshots of a queue omit no contender and carry tokens, owners and values. Each listing
+        is complete and was so at one moment: a write of several keys shows as a whole. Needs no
+        session, and asks the service for nothing once it has been cancelled.
+        """
+        raise NotImplementedError

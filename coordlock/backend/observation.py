@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
-from coordlock.backend.contract import Addition
 from coordlock.errors import CoordlockError
-from coordlock.model.contender import Snapshot
 
-__all__ = ["ObservableQueues", "Observation", "View"]
+__all__ = ["Observation", "Queue", "View"]
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue as what is followed; keys and folders of data are followed by their paths."""
+
+    name: str
 
 
 class Revised(Protocol):
@@ -123,18 +127,3 @@ class Observation(Generic[S]):
             )
         self._stop()
         self._news()
-
-
-class ObservableQueues(Addition):
-    """What a backend adds to the contract when it can follow a queue.
-
-    The rules of `coordlock.backend` hold.
-    """
-
-    @abstractmethod
-    def observe(self, queue: str, news: Callable[[], None]) -> Observation[Snapshot]:
-        """Observe a queue, whether it has contenders or not: see `Observation`.
-
-        Its snapshots omit no contender and carry tokens, owners, and values where contenders have
-        them. Needs no session, and asks the service for nothing when it has been cancelled.
-        """

@@ -19,6 +19,7 @@ from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender
 from coordlock.model.names import check_name
 from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.lazily import Lazily
@@ -538,16 +539,18 @@ def _mode(mode: Mode) -> Mode:
 
 
 def _engine_of(target: Target, client: object, options: Options) -> Engine:
+    timers = SystemTimers("coordlock-timers")
     if client is None:
         settings = configure(target, dict(options))
         if target is None:
             warn_unless_chosen(settings, _warn_once)
-        return Engine(backend_for_scheme(settings.scheme).configure(settings), settings)
+        kind = backend_for_scheme(settings.scheme)
+        return Engine(kind.configure(settings, timers=timers), settings, timers)
     backend = backend_for_client(client)
     settings = configure({"backend": backend.scheme} if target is None else target, dict(options))
     if settings.scheme != backend.scheme:
         raise ConfigurationError(f"client is for {backend.scheme}://, not {settings.scheme}://")
-    return Engine(backend.configure(settings, client), settings, given=client)
+    return Engine(backend.configure(settings, client, timers=timers), settings, timers, client)
 
 
 @cache

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from coordlock.backend import Listing, data
+from coordlock.backend import Listing
 from coordlock.errors import InvalidName
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.stored_record import (
@@ -71,7 +71,8 @@ _KINDS: Final[
 
 def kept(engine: Engine, name: str | None = None) -> Steps[tuple[Kept, ...]]:
     """All that is kept, or what is kept under ``name``, sorted by names and kinds."""
-    service = data.of(engine.backend)
+    service = engine.backend
+    service.require("data")
     end = "" if name is None else escape(name)
     places = [f"{engine.data_root}/{folder}/{end}" for folder, _ in _KINDS.values()]
     listings = yield from engine.ask(lambda: all_of(map(service.read, places)))

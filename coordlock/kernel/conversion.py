@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from coordlock.backend import values
 from coordlock.errors import (
     ConversionCancelled,
     ConversionDeadlock,
@@ -57,7 +56,6 @@ class Conversions:
         self._engine = engine
         self._ticket = ticket
         self._check = check
-        self._values = values.of(engine.backend)
         self._publisher = Publisher(engine, ticket)
         self._lock = threading.Lock()
         self._is_busy = False
@@ -187,11 +185,9 @@ class Conversions:
         cancels: list[Callable[[], None]] = []
         try:
             for one in contenders:
-                tell = partial(_tell, news)
-                if isinstance(one.claim, Convertible):
-                    cancels.append(self._values.watch_value(one, revision, tell))
-                else:
-                    cancels.append(self._engine.backend.watch(one, revision, tell))
+                tell, changes = partial(_tell, news), isinstance(one.claim, Convertible)
+                watch = self._engine.backend.watch
+                cancels.append(watch(one, revision, tell, changes=changes))
             yield news
         finally:
             for cancel in cancels:
@@ -217,5 +213,5 @@ def _always(claim: Convertible, _: Convertible) -> Convertible:
     return claim
 
 
-def _tell(news: Promise[None], *_: bool) -> None:
+def _tell(news: Promise[None], _: bool) -> None:
     news.resolve(None)

@@ -5,18 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from coordlock.backend import Backend
 from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise
-
-if TYPE_CHECKING:
-    from coordlock.backend import values as published_values
-else:
-    published_values = Lazily("coordlock.backend.values")  # few locks are convertible
 
 __all__ = ["Departures"]
 
@@ -85,11 +79,10 @@ class Departures:
 
     def _watch(self, contender: Contender, revision: int) -> None:
         departed = partial(Departures._depart, self, contender)  # smaller than with a bound method
-        if isinstance(contender.claim, Convertible):
-            values = published_values.of(self._backend)
-            cancel = values.watch_value(contender, revision, partial(departed, False))
-        else:
-            cancel = self._backend.watch(contender, revision, departed, self._waiters)
+        changes = isinstance(contender.claim, Convertible)
+        cancel = self._backend.watch(
+            contender, revision, departed, waiters=self._waiters, changes=changes
+        )
         with self._lock:
             has_stopped = self._watches is None
             if self._watches is not None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from coordlock.backend import values
 from coordlock.errors import ClientClosed, CoordlockError
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
@@ -32,7 +31,7 @@ class Publisher:
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         self._engine = engine
         self._ticket = ticket
-        self._values = values.of(engine.backend)
+        engine.backend.require("publishing")
         #: The last request to publish something: kept when all before have been answered.
         self.last: Promise[None] = resolved(None)
         self._turns = _Turns()
@@ -84,7 +83,7 @@ class Publisher:
             if ticket.is_leaving:  # it takes what it has published along
                 return resolved(None)
             ticket.check()
-            return self._values.publish(me, value, me.version)
+            return self._engine.backend.publish(me, value, me.version)
 
         yield from retried(publish, self._engine.timers)
         is_convertible = isinstance(me.claim, Convertible)

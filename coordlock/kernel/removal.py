@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, SessionLost
@@ -13,13 +13,7 @@ from coordlock.kernel.session import Session
 from coordlock.model.contender import Entry
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise, resolved
-
-if TYPE_CHECKING:
-    from coordlock.backend import entries as entry_sets
-else:
-    entry_sets = Lazily("coordlock.backend.entries")  # most programs take one lock at a time
 
 __all__ = ["Removal", "Removed", "removal"]
 
@@ -102,6 +96,4 @@ class Removal:
     def _ask(self) -> Promise[bool]:
         if self._session.gone:
             return resolved(False)
-        if len(self._entries) == 1:
-            return self._backend.withdraw(self._entries[0])
-        return entry_sets.of(self._backend).withdraw_all(self._entries)
+        return self._backend.withdraw(self._entries)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from coordlock.backend import Expect, Listing, Observation, Operation, Put, Stored, data
+from coordlock.backend import Expect, Listing, Observation, Operation, Put, Stored
 from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
@@ -27,6 +27,7 @@ from coordlock.model.names import escape
 from coordlock.model.record import NewerFormat, decode, encode
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise
 
 __all__ = [
     "ASKED",
@@ -75,7 +76,8 @@ class StoredRecord(Generic[T]):
         otherwise it is refused.
         """
         self._engine: Final = engine
-        self._service: Final = data.of(engine.backend)
+        engine.backend.require("data")
+        self._service: Final = engine.backend
         self._parse: Final = parse
         self._guard: Final = guard
         self._replaces: Final = replaces
@@ -98,21 +100,17 @@ class StoredRecord(Generic[T]):
 
     def read(self) -> Steps[T]:
         """Its state, asked for until there is an answer. Raises `BackendError`, as `state_in`."""
-        found = yield from retried(self._request, self._engine.timers)
-        return self._take(found)
+        return self._take((yield from retried(self._request, self._engine.timers)))
 
     def get(self) -> Steps[T]:
         """Its state, which a caller asks for. Raises `BackendUnavailable`, and as `state_in`."""
         return self._take((yield from self._engine.ask(self._request)))
 
-    def _request(self) -> Any:
-        if self._guard is None:
-            return self._service.read(self.key)
-        return self._service.fetch(self._guard, self.key)  # type: ignore[attr-defined]
+    def _request(self) -> Promise[Listing]:
+        return self._service.read(self.key, guard=self._guard)
 
-    def _take(self, found: Listing | Stored | None) -> T:
-        if isinstance(found, Listing):
-            found = found.values.get(self.key)
+    def _take(self, listing: Listing) -> T:
+        found = listing.values.get(self.key)
         self._version = 0 if found is None else found.version
         self._fields, state = self._understood(found)
         return state
@@ -131,10 +129,7 @@ class StoredRecord(Generic[T]):
             Put(self.key, encode(fields, self._fields)),
         ]
         try:
-            if self._guard is None:
-                yield self._service.write(operations, guards)
-            else:
-                yield self._service.commit(self._guard, operations)  # type: ignore[attr-defined]
+            yield self._service.write(operations, guards if self._guard is None else [self._guard])
         except VersionMismatch:
             self._unanswered = before
             return False

@@ -29,14 +29,10 @@ from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers, ensure, soon
 from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.promise import Promise, copied, failed, resolved, settled
 
 if TYPE_CHECKING:
-    from coordlock.backend import entries as entry_sets
     from coordlock.kernel.hold_limit import HoldLimit  # few grants have one
-else:
-    entry_sets = Lazily("coordlock.backend.entries")  # most programs take one lock at a time
 
 __all__ = ["Stage", "Ticket"]
 
@@ -168,14 +164,13 @@ class Ticket:
         come without them, and nothing is left to withdraw.
         """
         try:
-            answer = yield from retried(
+            snapshots = yield from retried(
                 lambda: self.unless_lost(self._send(unless_blocked)), self._timers
             )
         except SessionLost as error:
             self.session.gone_with(error)
             raise
         self._in_flight = _ANSWERED  # what it answered is known, and need not be kept
-        snapshots = answer if isinstance(answer, tuple) else (answer,)
         if unless_blocked and self._was_refused(snapshots):
             if self._attempts == 1:  # else an attempt without answer may have added them
                 self._attempts = 0
@@ -305,7 +300,7 @@ class Ticket:
             promise.fail(self._news)
         return promise
 
-    def _send(self, unless_blocked: bool) -> Promise[Any]:
+    def _send(self, unless_blocked: bool) -> Promise[tuple[Snapshot, ...]]:
         if (ended := self.session.ended) is not None:
             return failed(copy(ended))
         with self._lock:
@@ -313,12 +308,7 @@ class Ticket:
                 # By another thread, which closes the client: nothing would remove it any more.
                 return failed(self._news or ClientClosed())
             self._attempts += 1
-        if len(self.entries) == 1:
-            entry = self.entries[0]
-            self._in_flight = self._backend.enqueue(entry, unless_blocked=unless_blocked)
-        else:
-            sets = entry_sets.of(self._backend)
-            self._in_flight = sets.enqueue_all(self.entries, unless_blocked=unless_blocked)
+        self._in_flight = self._backend.enqueue(self.entries, unless_blocked=unless_blocked)
         return self._in_flight
 
     def _was_refused(self, snapshots: Sequence[Snapshot]) -> bool:

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from coordlock.backend import PublishedValues
 from coordlock.errors import ClientClosed, CoordlockError, DeadlockDetected, SessionLost
 from coordlock.kernel.announcement import Announcement
 from coordlock.kernel.engine import Engine
@@ -107,7 +106,7 @@ class Watchdog:
     def _make_record(self, record: bytes) -> Ticket:
         # In the session of the wait: what is lost with the one is lost with the other.
         ticket, session = self._engine.ticket, self._ticket.session
-        if isinstance(self._engine.backend, PublishedValues):  # of any length
+        if self._engine.backend.capabilities.publishing:  # of any length
             return ticket(session, {WAITS: Mode.NL}, announcement=Announcement(record))
         return ticket(session, {WAITS: Mode.NL}, record.decode())
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coordlock.backend import Listing, Observation, data
+from coordlock.backend import Listing, Observation
 from coordlock.errors import BackendError
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.stored_record import ASKED, StoredRecord
@@ -39,7 +39,7 @@ def ask(
     Raises ValueError for a reason that is too long, `Unsupported` and `BackendUnavailable`.
     """
     check_reason(reason)
-    data.of(engine.backend)
+    engine.backend.require("data")
     members = yield from queue_view(engine, queue)
     asked = tuple(one for one in members if _is_meant(one, chosen))
     if asked:
@@ -91,7 +91,7 @@ class Requests:
     """Those to the contenders of one grant, from the first use to its end."""
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
-        data.of(engine.backend)
+        engine.backend.require("data")
         self._ids: Final = {one.id for one in ticket.contenders}
         #: Kept with the reason of the first request, or with None at the grant's end.
         self.asked: Final[Promise[str | None]] = Promise()

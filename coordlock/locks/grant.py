@@ -19,7 +19,6 @@ from coordlock.errors import (
     LockLost,
     SessionLost,
     Unfenceable,
-    Unsupported,
 )
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
@@ -39,7 +38,7 @@ from coordlock.settings.settings import max_hold_of
 if TYPE_CHECKING:
     import asyncio
 
-    from coordlock.backend import Operation, Stored, data
+    from coordlock.backend import Backend, Listing, Operation, Stored, Written
     from coordlock.kernel import conversion
     from coordlock.kernel.conversion import Conversions
     from coordlock.locks import asking, kept_value, loss_signal, sequencer, transaction
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 else:
     asyncio = Lazily("asyncio")
     conversion = Lazily("coordlock.kernel.conversion")
-    data = Lazily("coordlock.backend.data")
     asking = Lazily("coordlock.locks.asking")
     kept_value = Lazily("coordlock.locks.kept_value")
     loss_signal = Lazily("coordlock.locks.loss_signal")
@@ -366,9 +364,9 @@ class BaseGrant(Resident, shown="Grant"):
         """
         engine, mine = self._engine, self._ticket.contenders
 
-        def verify() -> Promise[tuple[None, ...]]:
+        def verify() -> Promise[Written]:
             self.check()
-            return all_of(map(engine.backend.verify, mine))
+            return engine.backend.write((), mine)
 
         yield from self._guarded(engine.ask(verify))
         self.check()
@@ -457,15 +455,15 @@ class BaseGrant(Resident, shown="Grant"):
         service, (me, *others) = self._guard(), self._ticket.contenders
         transaction.check_key(key, *self._writable)
 
-        def fetch(contender: Contender) -> Promise[Stored | None]:
+        def fetch(contender: Contender) -> Promise[Listing]:
             self.check()
-            return service.fetch(contender, key)
+            return service.read(key, guard=contender)
 
-        found = yield from self._guarded(self._engine.ask(lambda: fetch(me)))
+        listing = yield from self._guarded(self._engine.ask(lambda: fetch(me)))
         if others:  # which were held at that moment, too, if they are now
             rest = self._engine.ask(lambda: all_of(map(fetch, others)))
             yield from self._guarded(rest)
-        return found
+        return listing.values.get(key)
 
     @property
     def _writable(self) -> tuple[str, list[str]]:
@@ -473,22 +471,18 @@ class BaseGrant(Resident, shown="Grant"):
         return transaction.root_of(self._engine), [one.queue for one in self._ticket.entries]
 
     def _commit(self, operations: Sequence[Operation]) -> Steps[None]:
-        service, (me, *others) = self._guard(), self._ticket.contenders
-        yield from self._guarded(self._send(lambda: service.commit(me, operations, others)))
+        service, mine = self._guard(), self._ticket.contenders
+        yield from self._guarded(self._send(lambda: service.write(operations, mine)))
 
-    def _send(self, request: Callable[[], Promise[None]]) -> Steps[None]:
+    def _send(self, request: Callable[[], Promise[Written]]) -> Steps[None]:
         """Send ``request``, once."""
         self.check()
         yield from self._engine.send(request, "the transaction")
 
-    def _guard(self) -> data.Transactions:
+    def _guard(self) -> Backend:
         """The service, where it makes writes that a contender guards."""
         service = self._engine.backend
-        if not isinstance(service, data.Transactions):
-            raise Unsupported(
-                f"the {service.scheme} backend keeps no data that a grant could guard; for files "
-                "there is coordlock.fencing.files.FileFence, and others for databases and HTTP"
-            )
+        service.require("data")
         return service
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:

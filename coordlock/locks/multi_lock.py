@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from coordlock.backend import entries
 from coordlock.kernel.access import Access
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.awaiting_lock import AwaitingLock
@@ -77,7 +76,7 @@ class _MultiLock(BaseLock[G], shown="MultiLock"):
         super().__init__(access, name, claims, timeout, label, max_hold, cancellation)
         self._node = node
         if len(claims) > 1:
-            entries.of(access.engine.backend)
+            access.engine.backend.require("sets")
 
     @property
     def names(self) -> tuple[str, ...]:

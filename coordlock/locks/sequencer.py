@@ -52,7 +52,7 @@ def verified(engine: Engine, text: str) -> Steps[QueueMember]:
     # A reading may be one member's, which has lost its majority: this is the service's as a whole.
     # Who held it and stands in the queue holds it.
     try:
-        yield from engine.ask(lambda: backend.verify(found))
+        yield from engine.ask(lambda: backend.write((), [found]))
     except Evicted:
         raise LockLost(name, token, "its contender has just left the queue") from None
     [member] = [one for one in ranked(snapshot) if one.contender is found]

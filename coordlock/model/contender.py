@@ -87,7 +87,7 @@ class Entry:
 
     ``id`` is a GUID (32 hexadecimal digits) that is never used for a second entry, so that a
     create whose reply was lost can be found again. ``value`` is what the contender publishes, where
-    the backend has `coordlock.backend.PublishedValues`; others are given none.
+    the service has the capability ``publishing``; others are given none.
     """
 
     queue: str

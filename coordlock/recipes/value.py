@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordlock.backend import Delete, Expect, Listing, Observation, Operation, Put, Stored, data
+from coordlock.backend import Delete, Expect, Listing, Observation, Operation, Put, Stored
 from coordlock.errors import VersionMismatch
 from coordlock.kernel.access import Access
 from coordlock.locks.transaction import check_data, check_key, check_version, root_of
@@ -25,9 +25,10 @@ __all__ = ["AsyncValue", "Value", "send"]
 
 
 def send(access: Access, operations: list[Operation] | tuple[Operation, ...]) -> Steps[None]:
-    """Make ``operations`` all at once, where there are any. Raises what `Data.write` does."""
+    """Make ``operations`` all at once, where there are any. Raises what `Backend.write` does."""
     engine = access.engine
-    service = data.of(engine.backend)
+    service = engine.backend
+    service.require("data")
     if operations:
         yield from engine.send(lambda: service.write(operations), "the write")
 
@@ -39,7 +40,7 @@ class _BaseValue(Resident, shown="Value"):
 
     def __init__(self, access: Access, key: str) -> None:
         engine = access.engine
-        data.of(engine.backend)
+        engine.backend.require("data")
         #: An absolute path.
         self.key = check_key(key, root_of(engine), ())
         self._access = access
@@ -50,7 +51,7 @@ class _BaseValue(Resident, shown="Value"):
         Raises `BackendUnavailable`.
         """
         engine = self._access.engine
-        service = data.of(engine.backend)
+        service = engine.backend
         listing = yield from engine.ask(lambda: service.read(self.key))
         return listing.values.get(self.key)
 
@@ -97,7 +98,7 @@ class _BaseValue(Resident, shown="Value"):
         yield from send(self._access, [*conditions, write])
 
     def _begin(self, news: Callable[[], None]) -> Observation[Listing]:
-        return data.of(self._access.engine.backend).follow(self.key, news)
+        return self._access.engine.backend.follow(self.key, news)
 
     def _shown(self, listing: Listing, before: Stored | None) -> Stored | None:
         return listing.values.get(self.key)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from coordlock.backend import Listing, Observation, Stored, data
+from coordlock.backend import Listing, Observation, Stored
 from coordlock.kernel.access import Access
 from coordlock.locks.transaction import check_key, root_of
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
@@ -55,7 +55,7 @@ class _BaseValues(Resident, shown="Values"):
 
     def __init__(self, access: Access, folder: str) -> None:
         engine = access.engine
-        data.of(engine.backend)
+        engine.backend.require("data")
         path = folder[:-1] if str(folder).endswith("/") else folder
         #: An absolute path that ends with a slash.
         self.folder: Final = check_key(path, root_of(engine), ()) + "/"
@@ -67,11 +67,11 @@ class _BaseValues(Resident, shown="Values"):
         It shows all that was acknowledged to any client before. Raises `BackendUnavailable`.
         """
         engine = self._access.engine
-        service = data.of(engine.backend)
+        service = engine.backend
         return (yield from engine.ask(lambda: service.read(self.folder))).values
 
     def _begin(self, news: Callable[[], None]) -> Observation[Listing]:
-        return data.of(self._access.engine.backend).follow(self.folder, news)
+        return self._access.engine.backend.follow(self.folder, news)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.folder!r} at {self._access.settings}>"

@@ -14,12 +14,13 @@ from typing import ClassVar
 
 import pytest
 
-from coordlock.backend import Backend, SessionInfo
+from coordlock.backend import Backend, SessionInfo, Written
 from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable, Evicted, SessionLost
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
+from coordlock.runtime.clock import SystemTimers
 from coordlock.testing.waiting import eventually
 
 __all__ = ["BackendContract"]
@@ -58,7 +59,7 @@ class Party:
     def enqueue(self, queue: str, claim: Claim = Mode.EX) -> tuple[Entry, Contender, Snapshot]:
         """A new entry, its contender and the snapshot that came with it."""
         entry = Entry(queue, uuid.uuid4().hex, claim, OWNER)
-        snapshot = self.backend.enqueue(entry).result(BOUND)
+        snapshot = self.add(entry)
         contender = snapshot.find(entry.id)
         assert contender is not None
         return entry, contender, snapshot
@@ -67,12 +68,26 @@ class Party:
         """A new entry, and the snapshot that came when it was enqueued unless it was blocked."""
         value = claim.encode() if isinstance(claim, Convertible) else b""
         entry = Entry(queue, uuid.uuid4().hex, claim, OWNER, value)
-        return entry, self.backend.enqueue(entry, unless_blocked=True).result(BOUND)
+        return entry, self.add(entry, unless_blocked=True)
+
+    def add(self, entry: Entry, *, unless_blocked: bool = False) -> Snapshot:
+        """Enqueue one entry; the snapshot of its queue."""
+        [found] = self.backend.enqueue([entry], unless_blocked=unless_blocked).result(BOUND)
+        return found
+
+    def remove(self, entry: Entry) -> bool:
+        """Withdraw one entry; whether it was there."""
+        return self.backend.withdraw([entry]).result(BOUND)
 
     def ids(self, queue: str) -> list[str]:
         """Which contenders stand in the queue, in their order."""
         seen = self.backend.snapshot(queue, owners=True).result(BOUND)
         return [one.id for one in seen.contenders]
+
+
+def backend_for(kind: type[Backend], url: str) -> Backend:
+    """A backend as a client has it, with timers of its own."""
+    return kind.configure(configure(url), timers=SystemTimers("coordlock-contract"))
 
 
 class PartySuite:
@@ -86,7 +101,7 @@ class PartySuite:
         parties: list[Party] = []
 
         def make() -> Party:
-            parties.append(Party(self.backend.configure(configure(url))))
+            parties.append(Party(backend_for(self.backend, url)))
             return parties[-1]
 
         yield make
@@ -129,9 +144,9 @@ class BackendContract(PartySuite):
         one.backend.close().result(BOUND)
         for request in (
             lambda: one.backend.heartbeat(),
-            lambda: one.backend.enqueue(entry),
+            lambda: one.backend.enqueue([entry]),
             lambda: one.backend.snapshot("q"),
-            lambda: one.backend.withdraw(entry),
+            lambda: one.backend.withdraw([entry]),
             lambda: one.backend.queues(),
             lambda: one.backend.evict(contender),
             lambda: one.backend.describe(),
@@ -171,7 +186,7 @@ class BackendContract(PartySuite):
         for each in (one, two, one):
             entry, contender, _ = each.enqueue("q")
             tokens.append(contender.token)
-            each.backend.withdraw(entry).result(BOUND)
+            each.remove(entry)
         tokens.append(two.enqueue("q")[1].token)
         two.backend.close().result(BOUND)
         eventually(lambda: one.backend.snapshot("q").result(BOUND).contenders == ())
@@ -180,7 +195,7 @@ class BackendContract(PartySuite):
 
     def test_enqueueing_again_finds_the_same_contender(self, one: Party) -> None:
         entry, first, _ = one.enqueue("q")
-        again = one.backend.enqueue(entry).result(BOUND).find(entry.id)
+        again = one.add(entry).find(entry.id)
         assert again is not None
         assert (again.key, again.order, again.token) == (first.key, first.order, first.token)
         assert len(one.backend.snapshot("q").result(BOUND).contenders) == 1
@@ -192,7 +207,7 @@ class BackendContract(PartySuite):
         entry, _, _ = one.enqueue("q")
         for _ in range(12):
             two.enqueue("q")
-        snapshot = one.backend.enqueue(entry).result(BOUND)
+        snapshot = one.add(entry)
         contender = snapshot.find(entry.id)
         assert contender is not None
         assert [c.id for c in snapshot.before(contender)] == [ahead.id]
@@ -215,7 +230,7 @@ class BackendContract(PartySuite):
     def test_a_snapshot_up_to_one_who_has_left_shows_that(self, one: Party, two: Party) -> None:
         _, ahead, _ = two.enqueue("q")
         entry, contender, _ = one.enqueue("q")
-        one.backend.withdraw(entry).result(BOUND)
+        one.remove(entry)
         seen = one.backend.snapshot("q", contender).result(BOUND)
         assert seen.find(entry.id) is None
         assert [c.id for c in seen.before(contender)] == [ahead.id]
@@ -242,21 +257,21 @@ class BackendContract(PartySuite):
         one.enqueue("there")
         for party, entry in entries:
             assert "left" in two.backend.queues().result(BOUND)
-            assert party.backend.withdraw(entry).result(BOUND) is True
+            assert party.remove(entry) is True
         listed = two.backend.queues().result(BOUND)
         assert "left" not in listed
         assert "there" in listed
 
     def test_many_requests_at_a_time_are_all_answered(self, one: Party) -> None:
         entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(200)]
-        futures = [one.backend.enqueue(entry) for entry in entries]
+        futures = [one.backend.enqueue([entry]) for entry in entries]
         tokens = []
         for entry, future in zip(entries, futures, strict=True):
-            contender = future.result(BOUND).find(entry.id)
+            contender = future.result(BOUND)[0].find(entry.id)
             assert contender is not None
             tokens.append(contender.token)
         assert len(set(tokens)) == 200
-        removals = [one.backend.withdraw(entry) for entry in entries]
+        removals = [one.backend.withdraw([entry]) for entry in entries]
         assert all(removal.result(BOUND) for removal in removals)
 
     # Enqueueing unless blocked
@@ -314,8 +329,8 @@ class BackendContract(PartySuite):
     def test_who_was_blocked_leaves_nothing_behind(self, one: Party, two: Party) -> None:
         ahead, _, _ = two.enqueue("q")
         entry, _ = one.try_to("q")
-        assert one.backend.withdraw(entry).result(BOUND) is False
-        assert two.backend.withdraw(ahead).result(BOUND) is True
+        assert one.remove(entry) is False
+        assert two.remove(ahead) is True
         after, snapshot = one.try_to("q")
         assert snapshot.find(after.id) is not None
         assert one.ids("q") == [after.id]
@@ -324,8 +339,7 @@ class BackendContract(PartySuite):
         entry, first = one.try_to("q")
         later, _, _ = two.enqueue("q")
         mine, again = (
-            snapshot.find(entry.id)
-            for snapshot in (first, one.backend.enqueue(entry, unless_blocked=True).result(BOUND))
+            snapshot.find(entry.id) for snapshot in (first, one.add(entry, unless_blocked=True))
         )
         assert mine is not None
         assert again is not None
@@ -335,11 +349,11 @@ class BackendContract(PartySuite):
     def test_of_many_at_once_at_least_one_stands(self, one: Party, two: Party) -> None:
         entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(40)]
         answers = [
-            party.backend.enqueue(entry, unless_blocked=True)
+            party.backend.enqueue([entry], unless_blocked=True)
             for party, entry in zip((one, two) * 20, entries, strict=True)
         ]
         for entry, answer in zip(entries, answers, strict=True):
-            snapshot = answer.result(BOUND)
+            [snapshot] = answer.result(BOUND)
             assert snapshot.find(entry.id) is not None or is_blocked(snapshot, entry)
         standing = one.ids("q")
         assert standing
@@ -350,13 +364,13 @@ class BackendContract(PartySuite):
 
     def test_withdrawing_tells_whether_there_was_one(self, one: Party) -> None:
         entry, _, _ = one.enqueue("q")
-        assert one.backend.withdraw(entry).result(BOUND) is True
-        assert one.backend.withdraw(entry).result(BOUND) is False
+        assert one.remove(entry) is True
+        assert one.remove(entry) is False
         assert one.backend.snapshot("q").result(BOUND).contenders == ()
 
     def test_withdrawing_what_was_never_enqueued_removes_nothing(self, one: Party) -> None:
         entry = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
-        assert one.backend.withdraw(entry).result(BOUND) is False
+        assert one.remove(entry) is False
 
     def test_anybody_can_be_evicted(self, one: Party, two: Party) -> None:
         one.enqueue("q")
@@ -367,14 +381,14 @@ class BackendContract(PartySuite):
 
     def test_whether_a_contender_stands_is_verified(self, one: Party, two: Party) -> None:
         _, contender, _ = one.enqueue("q")
-        assert one.backend.verify(contender).result(BOUND) is None
+        assert isinstance(one.backend.write((), [contender]).result(BOUND), Written)
         two.backend.evict(contender).result(BOUND)
         with pytest.raises(Evicted):
-            one.backend.verify(contender).result(BOUND)
+            one.backend.write((), [contender]).result(BOUND)
         _, left, _ = one.enqueue("q")
         one.backend.close().result(BOUND)
         with pytest.raises((SessionLost, BackendUnavailable)):
-            one.backend.verify(left).result(BOUND)
+            one.backend.write((), [left]).result(BOUND)
 
     # Watching
 
@@ -386,7 +400,7 @@ class BackendContract(PartySuite):
         two.backend.watch(ahead, snapshot.revision, lambda _: told.append(1))
         two.enqueue("q")
         assert told == []
-        one.backend.withdraw(entry).result(BOUND)
+        one.remove(entry)
         eventually(lambda: told)
         two.backend.heartbeat().result(BOUND)
         assert told == [1]
@@ -395,7 +409,7 @@ class BackendContract(PartySuite):
         entry, _, _ = one.enqueue("q")
         _, contender, snapshot = two.enqueue("q")
         [ahead] = snapshot.before(contender)
-        one.backend.withdraw(entry).result(BOUND)
+        one.remove(entry)
         told = threading.Event()
         two.backend.watch(ahead, snapshot.revision, lambda _: told.set())
         assert told.wait(BOUND)
@@ -405,7 +419,7 @@ class BackendContract(PartySuite):
         told = [threading.Event() for _ in range(50)]
         for event in told:
             two.backend.watch(ahead, snapshot.revision, lambda _, event=event: event.set())  # type: ignore[misc]
-        one.backend.withdraw(entry).result(BOUND)
+        one.remove(entry)
         assert all(event.wait(BOUND) for event in told)
 
     def test_a_cancelled_watch_tells_nothing_and_leaves_the_others_alone(
@@ -417,7 +431,7 @@ class BackendContract(PartySuite):
         two.backend.watch(ahead, snapshot.revision, lambda _: told.append("kept"))
         cancel()
         cancel()
-        one.backend.withdraw(entry).result(BOUND)
+        one.remove(entry)
         eventually(lambda: told)
         assert told == ["kept"]
 
@@ -426,7 +440,7 @@ class BackendContract(PartySuite):
         two.backend.watch(ahead, snapshot.revision, lambda _: None)()
         told = threading.Event()
         two.backend.watch(ahead, snapshot.revision, lambda _: told.set())
-        one.backend.withdraw(entry).result(BOUND)
+        one.remove(entry)
         assert told.wait(BOUND)
 
     def test_the_end_of_a_session_is_a_departure(self, one: Party, two: Party) -> None:
@@ -481,7 +495,7 @@ class BackendContract(PartySuite):
                 snapshot.revision,
                 lambda _, told=told: told.append("the waiter"),  # type: ignore[misc]
             )
-            one.backend.watch(ahead, snapshot.revision, departed, (waiter,))
+            one.backend.watch(ahead, snapshot.revision, departed, waiters=(waiter,))
             for contender in (waiter, ahead):
                 assert two.backend.evict(contender).result(BOUND) is True
             assert gone.wait(BOUND)
@@ -494,7 +508,7 @@ class BackendContract(PartySuite):
         entry, ahead, snapshot = one.enqueue("q")
         told: list[bool] = []
         two.backend.watch(ahead, snapshot.revision, told.append)
-        one.backend.withdraw(entry).result(BOUND)
+        one.remove(entry)
         eventually(lambda: told)
         assert told == [False]
 

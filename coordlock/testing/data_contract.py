@@ -1,4 +1,4 @@
-"""What `coordlock.backend.Data` promises. Subclass `DataContract` as the other suites."""
+"""What the capability ``data`` promises. Subclass `DataContract` as the other suites."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coordlock.backend import Data, Delete, Expect, Listing, Observation, Put, Stored
+from coordlock.backend import Delete, Expect, Listing, Observation, Put, Stored
 from coordlock.errors import BackendUnavailable, Evicted, VersionMismatch
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.disturbed_suite import DisturbedSuite
@@ -17,15 +17,9 @@ from coordlock.testing.waiting import eventually
 __all__ = ["DataContract"]
 
 
-def data_of(party: Party) -> Data:
-    """The party's backend as what the suite is about."""
-    assert isinstance(party.backend, Data)
-    return party.backend
-
-
 def read(party: Party, where: str) -> dict[str, Stored]:
     """What is kept there."""
-    return dict(data_of(party).read(where).result(BOUND).values)
+    return dict(party.backend.read(where).result(BOUND).values)
 
 
 class DataContract(DisturbedSuite):
@@ -44,30 +38,30 @@ class DataContract(DisturbedSuite):
     def test_what_was_written_is_read_by_all(self, one: Party, two: Party, folder: str) -> None:
         key = folder + "key"
         for version, value in enumerate((b"", b"a", bytes(range(256)), b"x" * 100_000), start=1):
-            revision = data_of(one).write([Put(key, value)]).result(BOUND)
-            listing = data_of(two).read(key).result(BOUND)
+            written = one.backend.write([Put(key, value)]).result(BOUND)
+            listing = two.backend.read(key).result(BOUND)
             assert listing.values == {key: Stored(value, version)}
-            assert listing.revision >= revision
-        data_of(two).write([Delete(key), Delete(folder + "none")]).result(BOUND)
+            assert listing.revision >= written.revision
+        two.backend.write([Delete(key), Delete(folder + "none")]).result(BOUND)
         assert read(one, key) == {}
 
     def test_a_folder_lists_its_own_keys_in_order(self, one: Party, folder: str) -> None:
         keys = [folder + name for name in ("b", "a", "a b", "a0", "\u00e9", "b/below", "b/x/y")]
-        data_of(one).write([Put(key, b"1") for key in keys]).result(BOUND)
+        one.backend.write([Put(key, b"1") for key in keys]).result(BOUND)
         beside = folder.rstrip("/") + "beside"
-        data_of(one).write([Put(beside, b"1")]).result(BOUND)
+        one.backend.write([Put(beside, b"1")]).result(BOUND)
         assert list(read(one, folder)) == sorted(keys[:5])
         assert list(read(one, folder + "b/")) == [folder + "b/below"]
         assert list(read(one, folder + "b")) == [folder + "b"]
 
     def test_an_unmet_expectation_stops_the_whole_write(self, one: Party, folder: str) -> None:
         key, other = folder + "key", folder + "other"
-        data_of(one).write([Expect(key, 0), Put(key, b"1")]).result(BOUND)
+        one.backend.write([Expect(key, 0), Put(key, b"1")]).result(BOUND)
         for version in (0, 2):
             with pytest.raises(VersionMismatch) as caught:
-                data_of(one).write([Put(other, b"1"), Expect(key, version)]).result(BOUND)
+                one.backend.write([Put(other, b"1"), Expect(key, version)]).result(BOUND)
             assert (caught.value.key, caught.value.expected) == (key, version)
-        data_of(one).write([Expect(key, 1), Put(key, b"2"), Expect(other, 0)]).result(BOUND)
+        one.backend.write([Expect(key, 1), Put(key, b"2"), Expect(other, 0)]).result(BOUND)
         assert read(one, folder) == {key: Stored(b"2", 2)}
 
     def test_compare_and_set_loses_no_update(self, one: Party, two: Party, folder: str) -> None:
@@ -79,7 +73,7 @@ class DataContract(DisturbedSuite):
                     found = read(party, key).get(key, Stored(b"0", 0))
                     more = Put(key, b"%d" % (int(found.data) + 1))
                     try:
-                        data_of(party).write([Expect(key, found.version), more]).result(BOUND)
+                        party.backend.write([Expect(key, found.version), more]).result(BOUND)
                         break
                     except VersionMismatch:
                         continue
@@ -91,28 +85,28 @@ class DataContract(DisturbedSuite):
     def test_every_guard_must_stand_in_its_queue(self, one: Party, two: Party, folder: str) -> None:
         key = folder + "key"
         guards = [one.enqueue(queue)[1] for queue in "ab"]
-        data_of(one).write([Put(key, b"1")], guards).result(BOUND)
+        one.backend.write([Put(key, b"1")], guards).result(BOUND)
         two.backend.evict(guards[1]).result(BOUND)
         for lost in (guards, guards[1:]):
             with pytest.raises(Evicted):
-                data_of(one).write([Put(key, b"2")], lost).result(BOUND)
-        data_of(one).write([Put(key, b"3")], guards[:1]).result(BOUND)
+                one.backend.write([Put(key, b"2")], lost).result(BOUND)
+        one.backend.write([Put(key, b"3")], guards[:1]).result(BOUND)
         assert read(two, key) == {key: Stored(b"3", 2)}
 
     def test_a_write_whose_reply_was_lost_is_not_repeated(self, one: Party, folder: str) -> None:
         key = folder + "key"
         self.lose_reply(one, "write")
         with pytest.raises(BackendUnavailable):
-            data_of(one).write([Put(key, b"1")]).result(BOUND)
-        listing = self.repeated(lambda: data_of(one).read(key))
+            one.backend.write([Put(key, b"1")]).result(BOUND)
+        listing = self.repeated(lambda: one.backend.read(key))
         assert listing.values == {key: Stored(b"1", 1)}
 
     def test_revisions_never_go_back(self, one: Party, two: Party, folder: str) -> None:
         revisions = []
         for number in range(10):
-            written = data_of((one, two)[number % 2]).write([Put(folder + "key", b"")])
-            revisions.append(written.result(BOUND))
-            revisions.append(data_of(one).read(folder).result(BOUND).revision)
+            written = (one, two)[number % 2].backend.write([Put(folder + "key", b"")])
+            revisions.append(written.result(BOUND).revision)
+            revisions.append(one.backend.read(folder).result(BOUND).revision)
         assert revisions == sorted(revisions)
         assert len(set(revisions)) >= 10
 
@@ -126,17 +120,17 @@ class DataContract(DisturbedSuite):
         self, one: Party, two: Party, folder: str
     ) -> None:
         key = folder + "key"
-        data_of(one).write([Put(key, b"1")]).result(BOUND)
+        one.backend.write([Put(key, b"1")]).result(BOUND)
         told = threading.Event()
-        single = data_of(two).follow(key, told.set)
-        whole = data_of(two).follow(folder, lambda: None)
+        single = two.backend.follow(key, told.set)
+        whole = two.backend.follow(folder, lambda: None)
         eventually(lambda: self._values(single) == self._values(whole) == {key: b"1"})
         assert told.wait(BOUND)
         eventually(lambda: single.view.stale_since is None)
-        data_of(one).write([Put(key, b"2"), Put(folder + "more", b"m")]).result(BOUND)
+        one.backend.write([Put(key, b"2"), Put(folder + "more", b"m")]).result(BOUND)
         eventually(lambda: self._values(whole) == {key: b"2", folder + "more": b"m"})
         eventually(lambda: self._values(single) == {key: b"2"})
-        data_of(one).write([Delete(key)]).result(BOUND)
+        one.backend.write([Delete(key)]).result(BOUND)
         eventually(lambda: self._values(single) == {})
         for observed in (single, whole):
             observed.cancel()
@@ -155,9 +149,9 @@ class DataContract(DisturbedSuite):
             if values:
                 numbers.append(int(values[keys[0]]))
 
-        observed = data_of(two).follow(folder, lambda: None)
+        observed = two.backend.follow(folder, lambda: None)
         for number in range(100):
-            data_of(one).write([Put(key, b"%d" % number) for key in keys]).result(BOUND)
+            one.backend.write([Put(key, b"%d" % number) for key in keys]).result(BOUND)
             look()
         eventually(lambda: self._values(observed) == dict.fromkeys(keys, b"99"))
         assert halves == []
@@ -176,7 +170,7 @@ class DataContract(DisturbedSuite):
             while not ended.is_set():
                 for pair in mine:
                     value = uuid.uuid4().bytes
-                    data_of(one).write([Put(key, value) for key in pair]).result(BOUND)
+                    one.backend.write([Put(key, value) for key in pair]).result(BOUND)
 
         def has_seen_several() -> bool:
             if (state := observed.view.state) is not None and state.values:
@@ -184,12 +178,12 @@ class DataContract(DisturbedSuite):
             return len(seen) >= 5
 
         with ThreadPoolExecutor(5) as pool:
-            observed = data_of(two).follow(folder, lambda: None)
+            observed = two.backend.follow(folder, lambda: None)
             writers = [pool.submit(write, pairs[start::5]) for start in range(5)]
             try:
                 eventually(has_seen_several, within=2 * BOUND)
                 for _ in range(5):
-                    listing = data_of(two).read(folder).result(BOUND)
+                    listing = two.backend.read(folder).result(BOUND)
                     seen[listing.revision] = listing
             finally:
                 ended.set()
@@ -203,11 +197,11 @@ class DataContract(DisturbedSuite):
         self, one: Party, two: Party, folder: str
     ) -> None:
         key = folder + "key"
-        data_of(one).write([Put(key, b"1")]).result(BOUND)
-        observed = data_of(two).follow(folder, lambda: None)
+        one.backend.write([Put(key, b"1")]).result(BOUND)
+        observed = two.backend.follow(folder, lambda: None)
         eventually(lambda: self._values(observed) == {key: b"1"})
         with self.cut_off(two):
-            data_of(one).write([Delete(key), Put(folder + "new", b"2")]).result(BOUND)
+            one.backend.write([Delete(key), Put(folder + "new", b"2")]).result(BOUND)
             eventually(lambda: observed.view.stale_since is not None)
             assert self._values(observed) == {key: b"1"}
         eventually(lambda: self._values(observed) == {folder + "new": b"2"})

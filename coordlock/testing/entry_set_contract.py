@@ -1,4 +1,4 @@
-"""What `coordlock.backend.EntrySets` promises. Subclass `EntrySetContract` as the other suites."""
+"""What the capability ``sets`` promises. Subclass `EntrySetContract` as the other suites."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coordlock.backend import EntrySets
 from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Claim, Mode
 from coordlock.model.contender import Contender, Entry
@@ -25,15 +24,9 @@ def entry_set(queues: Sequence[str], claim: Claim = Mode.EX) -> list[Entry]:
     return [Entry(queue, uuid.uuid4().hex, claim, OWNER) for queue in queues]
 
 
-def sets_of(party: Party) -> EntrySets:
-    """The party's backend as what the suite is about."""
-    assert isinstance(party.backend, EntrySets)
-    return party.backend
-
-
 def enqueue(party: Party, entries: Sequence[Entry]) -> list[Contender]:
     """The contenders of the set, as the answer shows them."""
-    snapshots = sets_of(party).enqueue_all(entries).result(BOUND)
+    snapshots = party.backend.enqueue(entries).result(BOUND)
     assert [one.queue for one in snapshots] == [entry.queue for entry in entries]
     found = [one.find(entry.id) for one, entry in zip(snapshots, entries, strict=True)]
     assert None not in found
@@ -61,13 +54,13 @@ class EntrySetContract(DisturbedSuite):
             entries = entry_set([f"{number}-{index}" for index in range(number)])
             enqueue(one, entries)
             assert all(ids(one, entry.queue) == [entry.id] for entry in entries)
-            assert sets_of(one).withdraw_all(entries).result(BOUND) is True
+            assert one.backend.withdraw(entries).result(BOUND) is True
 
     def test_the_snapshots_show_the_nearest_before_each(self, one: Party, two: Party) -> None:
         _, ahead, _ = two.enqueue("a")
         entries = entry_set(["a", "b"])
         two.enqueue("b", Mode.PR)
-        snapshots = sets_of(one).enqueue_all(entries).result(BOUND)
+        snapshots = one.backend.enqueue(entries).result(BOUND)
         for snapshot, entry in zip(snapshots, entries, strict=True):
             contender = snapshot.find(entry.id)
             assert contender is not None
@@ -117,15 +110,15 @@ class EntrySetContract(DisturbedSuite):
     def test_a_set_is_blocked_as_a_whole(self, one: Party, two: Party) -> None:
         entries = entry_set(["a", "b", "c"])
         ahead, _, _ = two.enqueue("b")
-        blocked = sets_of(one).enqueue_all(entries, unless_blocked=True).result(BOUND)
+        blocked = one.backend.enqueue(entries, unless_blocked=True).result(BOUND)
         assert [[each.id for each in one.contenders] for one in blocked] == [[], [ahead.id], []]
         assert [ids(two, queue) for queue in "abc"] == [[], [ahead.id], []]
-        two.backend.withdraw(ahead).result(BOUND)
-        free = sets_of(one).enqueue_all(entries, unless_blocked=True).result(BOUND)
+        two.remove(ahead)
+        free = one.backend.enqueue(entries, unless_blocked=True).result(BOUND)
         assert [[each.id for each in one.contenders] for one in free] == [
             [entry.id] for entry in entries
         ]
-        sets_of(one).enqueue_all(entries, unless_blocked=True).result(BOUND)
+        one.backend.enqueue(entries, unless_blocked=True).result(BOUND)
         assert [ids(two, queue) for queue in "abc"] == [[entry.id] for entry in entries]
 
     @pytest.mark.parametrize("unless_blocked", [False, True])
@@ -133,12 +126,12 @@ class EntrySetContract(DisturbedSuite):
         self, one: Party, two: Party, unless_blocked: bool
     ) -> None:
         entries = entry_set(["a", "b"])
-        self.lose_reply(one, "enqueue_all")
+        self.lose_reply(one, "enqueue")
         with pytest.raises(BackendUnavailable):
-            sets_of(one).enqueue_all(entries).result(BOUND)
+            one.backend.enqueue(entries).result(BOUND)
         self.repeated(lambda: two.backend.snapshot("a"))
         two.enqueue("a")
-        self.repeated(lambda: sets_of(one).enqueue_all(entries, unless_blocked=unless_blocked))
+        self.repeated(lambda: one.backend.enqueue(entries, unless_blocked=unless_blocked))
         assert ids(two, "a")[0] == entries[0].id
         assert ids(two, "b") == [entries[1].id]
 
@@ -147,10 +140,10 @@ class EntrySetContract(DisturbedSuite):
         one.backend.queues().result(BOUND)
         self.lose_reply(one, "enqueue")
         with pytest.raises(BackendUnavailable):
-            one.backend.enqueue(entry, unless_blocked=True).result(BOUND)
+            one.add(entry, unless_blocked=True)
         self.repeated(lambda: two.backend.snapshot("a"))
         two.enqueue("a")
-        again = self.repeated(lambda: one.backend.enqueue(entry, unless_blocked=True))
+        [again] = self.repeated(lambda: one.backend.enqueue([entry], unless_blocked=True))
         assert again.find(entry.id) is not None
         assert ids(two, "a")[0] == entry.id
 
@@ -169,7 +162,7 @@ class EntrySetContract(DisturbedSuite):
         entries = entry_set(["a", "b"])
         enqueue(one, entries)
         for snapshot, entry in zip(
-            sets_of(two).enqueue_all(entries).result(BOUND), entries, strict=True
+            two.backend.enqueue(entries).result(BOUND), entries, strict=True
         ):
             mine = (entry.id, two.info.id)
             assert mine in [(each.id, each.session) for each in snapshot.contenders]
@@ -178,29 +171,29 @@ class EntrySetContract(DisturbedSuite):
         entries = entry_set(["a", "b"])
         enqueue(one, entries)
         waiting = [two.enqueue(queue)[0].id for queue in "ab"]
-        assert sets_of(one).withdraw_all(entries).result(BOUND) is True
+        assert one.backend.withdraw(entries).result(BOUND) is True
         assert ids(two, "a") + ids(two, "b") == waiting
-        assert sets_of(one).withdraw_all(entries).result(BOUND) is False
+        assert one.backend.withdraw(entries).result(BOUND) is False
 
     def test_what_is_gone_keeps_no_other_from_leaving(self, one: Party, two: Party) -> None:
         entries = entry_set(["a", "b", "c"])
         made = enqueue(one, entries)
         two.backend.evict(made[1]).result(BOUND)
-        assert sets_of(one).withdraw_all(entries).result(BOUND) is False
+        assert one.backend.withdraw(entries).result(BOUND) is False
         assert [ids(two, queue) for queue in "abc"] == [[], [], []]
 
     def test_a_withdrawal_whose_reply_was_lost_can_be_repeated(self, one: Party) -> None:
         entries = entry_set(["a", "b"])
         enqueue(one, entries)
-        self.lose_reply(one, "withdraw_all")
+        self.lose_reply(one, "withdraw")
         with pytest.raises(BackendUnavailable):
-            sets_of(one).withdraw_all(entries).result(BOUND)
-        self.repeated(lambda: sets_of(one).withdraw_all(entries))
+            one.backend.withdraw(entries).result(BOUND)
+        self.repeated(lambda: one.backend.withdraw(entries))
         assert ids(one, "a") + ids(one, "b") == []
 
     def test_withdrawing_a_set_is_a_departure_from_each_queue(self, one: Party, two: Party) -> None:
         entries = entry_set(["a", "b"])
-        snapshots = sets_of(one).enqueue_all(entries).result(BOUND)
+        snapshots = one.backend.enqueue(entries).result(BOUND)
         told = [threading.Event() for _ in entries]
         for event, snapshot, entry in zip(told, snapshots, entries, strict=True):
             contender = snapshot.find(entry.id)
@@ -210,5 +203,5 @@ class EntrySetContract(DisturbedSuite):
                 snapshot.revision,
                 lambda _, event=event: event.set(),  # type: ignore[misc]
             )
-        sets_of(one).withdraw_all(entries).result(BOUND)
+        one.backend.withdraw(entries).result(BOUND)
         assert all(event.wait(BOUND) for event in told)

@@ -1,4 +1,4 @@
-"""What `coordlock.backend.ObservableQueues` promises. Subclass `ObservationContract`."""
+"""What following a queue promises. Subclass `ObservationContract` as the other suites."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import threading
 import uuid
 
-from coordlock.backend import ObservableQueues, Observation, PublishedValues
+from coordlock.backend import Observation, Queue
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
@@ -23,12 +23,11 @@ class Observer:
     """Remembers each state that it looked at when it was told of news."""
 
     def __init__(self, party: Party, queue: str) -> None:
-        assert isinstance(party.backend, ObservableQueues)
         self.seen: list[State] = []
         self.news = 0
         self._lock = threading.Lock()
         self._observation: Observation[Snapshot] | None = None
-        self._observation = party.backend.observe(queue, self._told)
+        self._observation = party.backend.follow(Queue(queue), self._told)
         self.look()
 
     @property
@@ -70,17 +69,17 @@ class Writer:
         present = backend.snapshot(self._queue, owners=True).result(BOUND).contenders
         mine = [one for one in present if one.id in self._entries]
         action = self._chance.choice(["enqueue", "withdraw", "publish"])
-        if action == "publish" and mine and isinstance(backend, PublishedValues):
+        if action == "publish" and mine and backend.capabilities.publishing:
             one = self._chance.choice(mine)
             backend.publish(one, uuid.uuid4().bytes, one.version).result(BOUND)
         elif action == "withdraw" and mine:
             entry = self._entries[self._chance.choice(mine).id]
-            assert backend.withdraw(entry).result(BOUND) is True
+            assert self._party.remove(entry) is True
         else:
-            value = b"new" if isinstance(backend, PublishedValues) else b""
+            value = b"new" if backend.capabilities.publishing else b""
             entry = Entry(self._queue, uuid.uuid4().hex, Mode.NL, OWNER, value)
             self._entries[entry.id] = entry
-            backend.enqueue(entry).result(BOUND)
+            self._party.add(entry)
         after = backend.snapshot(self._queue, owners=True).result(BOUND).contenders
         self.history.append(shape(after))
 
@@ -112,7 +111,7 @@ class ObservationContract(DisturbedSuite):
         eventually(lambda: observer.state == ())
         entry, contender, _ = one.enqueue("q")
         eventually(lambda: [id for id, _ in observer.state or ()] == [contender.id])
-        one.backend.withdraw(entry).result(BOUND)
+        one.remove(entry)
         eventually(lambda: observer.state == ())
         observer.observation.cancel()
 
@@ -157,9 +156,8 @@ class ObservationContract(DisturbedSuite):
         observer.observation.cancel()
 
     def test_an_observer_that_does_not_look_keeps_one_state(self, one: Party, two: Party) -> None:
-        assert isinstance(two.backend, ObservableQueues)
         writer = Writer(one, "q", 3)
-        observation = two.backend.observe("q", lambda: None)
+        observation = two.backend.follow(Queue("q"), lambda: None)
         for _ in range(30):
             writer.step()
 

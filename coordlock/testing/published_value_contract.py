@@ -1,4 +1,4 @@
-"""What `coordlock.backend.PublishedValues` promises. Subclass `PublishedValueContract`."""
+"""What the capability ``publishing`` promises. Subclass `PublishedValueContract`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from coordlock.backend import EntrySets, PublishedValues
 from coordlock.errors import BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry
@@ -19,16 +18,10 @@ from coordlock.testing.waiting import eventually
 __all__ = ["PublishedValueContract"]
 
 
-def values_of(party: Party) -> PublishedValues:
-    """The party's backend as what the suite is about."""
-    assert isinstance(party.backend, PublishedValues)
-    return party.backend
-
-
 def enqueue(party: Party, value: bytes, queue: str = "q", claim: AnyClaim = Mode.NL) -> Contender:
     """A new contender with that value."""
     entry = Entry(queue, uuid.uuid4().hex, claim, OWNER, value)
-    contender = party.backend.enqueue(entry).result(BOUND).find(entry.id)
+    contender = party.add(entry).find(entry.id)
     assert contender is not None
     return contender
 
@@ -50,8 +43,8 @@ class PublishedValueContract(DisturbedSuite):
     def test_a_value_is_changed_in_its_place(self, one: Party, two: Party) -> None:
         mine = enqueue(one, b"a")
         enqueue(two, b"other")
-        values_of(one).publish(mine, b"b", 1).result(BOUND)
-        values_of(one).publish(mine, b"", 2).result(BOUND)
+        one.backend.publish(mine, b"b", 1).result(BOUND)
+        one.backend.publish(mine, b"", 2).result(BOUND)
         assert seen(two) == [(b"", 3), (b"other", 1)]
         [still, _] = two.backend.snapshot("q", owners=True).result(BOUND).contenders
         assert (still.key, still.order, still.token) == (mine.key, mine.order, mine.token)
@@ -62,7 +55,7 @@ class PublishedValueContract(DisturbedSuite):
         revision = two.backend.snapshot("q").result(BOUND).revision
         told: list[bool] = []
         two.backend.watch(mine, revision, told.append)
-        values_of(one).publish(mine, b"b", 1).result(BOUND)
+        one.backend.publish(mine, b"b", 1).result(BOUND)
         two.backend.heartbeat().result(BOUND)
         assert seen(two) == [(b"b", 2)]
         assert told == []
@@ -71,16 +64,16 @@ class PublishedValueContract(DisturbedSuite):
         mine = enqueue(one, b"a")
         two.backend.evict(mine).result(BOUND)
         with pytest.raises(Evicted):
-            values_of(one).publish(mine, b"b", 1).result(BOUND)
+            one.backend.publish(mine, b"b", 1).result(BOUND)
         assert seen(two) == []
 
     def test_a_change_that_comes_late_undoes_no_newer_one(self, one: Party) -> None:
         mine = enqueue(one, b"a")
-        values_of(one).publish(mine, b"b", 1).result(BOUND)
-        values_of(one).publish(mine, b"c", 2).result(BOUND)
+        one.backend.publish(mine, b"b", 1).result(BOUND)
+        one.backend.publish(mine, b"c", 2).result(BOUND)
         for late in (b"a", b"b"):
             with pytest.raises(VersionMismatch) as caught:
-                values_of(one).publish(mine, late, 1).result(BOUND)
+                one.backend.publish(mine, late, 1).result(BOUND)
             assert (caught.value.key, caught.value.expected) == (mine.key, 1)
         assert seen(one) == [(b"c", 3)]
 
@@ -88,17 +81,17 @@ class PublishedValueContract(DisturbedSuite):
         mine = enqueue(one, b"a")
         self.lose_reply(one, "publish")
         with pytest.raises(BackendUnavailable):
-            values_of(one).publish(mine, b"b", 1).result(BOUND)
+            one.backend.publish(mine, b"b", 1).result(BOUND)
         for _ in range(2):
-            self.repeated(lambda: values_of(one).publish(mine, b"b", 1))
+            self.repeated(lambda: one.backend.publish(mine, b"b", 1))
         assert seen(one) == [(b"b", 2)]
 
     def test_enqueueing_again_keeps_the_value_of_now(self, one: Party) -> None:
         entry = Entry("q", uuid.uuid4().hex, Mode.NL, OWNER, b"a")
-        mine = one.backend.enqueue(entry).result(BOUND).find(entry.id)
+        mine = one.add(entry).find(entry.id)
         assert mine is not None
-        values_of(one).publish(mine, b"b", 1).result(BOUND)
-        one.backend.enqueue(entry).result(BOUND)
+        one.backend.publish(mine, b"b", 1).result(BOUND)
+        one.add(entry)
         assert seen(one) == [(b"b", 2)]
 
     # Watching
@@ -108,8 +101,8 @@ class PublishedValueContract(DisturbedSuite):
         snapshot = two.backend.snapshot("q", owners=True).result(BOUND)
         [seen_by_two] = snapshot.contenders
         told = threading.Event()
-        values_of(two).watch_value(seen_by_two, snapshot.revision, told.set)
-        values_of(one).publish(mine, b"b", 1).result(BOUND)
+        two.backend.watch(seen_by_two, snapshot.revision, lambda _: told.set(), changes=True)
+        one.backend.publish(mine, b"b", 1).result(BOUND)
         assert told.wait(BOUND)
 
     def test_the_own_session_is_told_too(self, one: Party) -> None:
@@ -118,25 +111,30 @@ class PublishedValueContract(DisturbedSuite):
         for version in (1, 2):
             told = threading.Event()
             watched = replace(mine, version=version)
-            values_of(one).watch_value(watched, revision, told.set)
+            one.backend.watch(
+                watched,
+                revision,
+                lambda _, told=told: told.set(),  # type: ignore[misc]
+                changes=True,
+            )
             assert not told.is_set()
-            values_of(one).publish(mine, b"b%d" % version, version).result(BOUND)
+            one.backend.publish(mine, b"b%d" % version, version).result(BOUND)
             assert told.wait(BOUND)
 
     def test_a_departure_is_told_to_who_watches_the_value(self, one: Party, two: Party) -> None:
         mine = enqueue(one, b"a")
         revision = two.backend.snapshot("q").result(BOUND).revision
         told = threading.Event()
-        values_of(two).watch_value(mine, revision, told.set)
+        two.backend.watch(mine, revision, lambda _: told.set(), changes=True)
         two.backend.evict(mine).result(BOUND)
         assert told.wait(BOUND)
 
     def test_a_change_before_the_watch_is_told_at_once(self, one: Party, two: Party) -> None:
         mine = enqueue(one, b"a")
         revision = two.backend.snapshot("q").result(BOUND).revision
-        values_of(one).publish(mine, b"b", 1).result(BOUND)
+        one.backend.publish(mine, b"b", 1).result(BOUND)
         told = threading.Event()
-        values_of(two).watch_value(mine, revision, told.set)
+        two.backend.watch(mine, revision, lambda _: told.set(), changes=True)
         assert told.wait(BOUND)
 
     def test_what_is_unchanged_is_not_told(self, one: Party, two: Party) -> None:
@@ -144,12 +142,14 @@ class PublishedValueContract(DisturbedSuite):
         other = enqueue(one, b"x")
         revision = two.backend.snapshot("q").result(BOUND).revision
         told: list[str] = []
-        values_of(two).watch_value(mine, revision, lambda: told.append("mine"))
-        cancel = values_of(two).watch_value(other, revision, lambda: told.append("cancelled"))
-        values_of(two).watch_value(other, revision, lambda: told.append("other"))
+        two.backend.watch(mine, revision, lambda _: told.append("mine"), changes=True)
+        cancel = two.backend.watch(
+            other, revision, lambda _: told.append("cancelled"), changes=True
+        )
+        two.backend.watch(other, revision, lambda _: told.append("other"), changes=True)
         two.backend.watch(other, revision, lambda _: told.append("departure"))
         cancel()
-        values_of(one).publish(other, b"y", 1).result(BOUND)
+        one.backend.publish(other, b"y", 1).result(BOUND)
         eventually(lambda: told)
         two.backend.heartbeat().result(BOUND)
         assert told == ["other"]
@@ -161,8 +161,13 @@ class PublishedValueContract(DisturbedSuite):
         revision = two.backend.snapshot("q").result(BOUND).revision
         told = [threading.Event() for _ in range(20)]
         for event in told:
-            values_of(two).watch_value(mine, revision, event.set)
-        values_of(one).publish(mine, b"b", 1).result(BOUND)
+            two.backend.watch(
+                mine,
+                revision,
+                lambda _, event=event: event.set(),  # type: ignore[misc]
+                changes=True,
+            )
+        one.backend.publish(mine, b"b", 1).result(BOUND)
         assert all(event.wait(BOUND) for event in told)
 
     # Convertible contenders, whose claims are what they publish
@@ -174,11 +179,11 @@ class PublishedValueContract(DisturbedSuite):
         mine = enqueue(one, first.encode(), claim=first)
         assert (mine.claim, mine.version) == (first, 1)
         entry = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
-        snapshot = two.backend.enqueue(entry).result(BOUND)
+        snapshot = two.add(entry)
         waiter = snapshot.find(entry.id)
         assert waiter is not None
         assert [one.claim for one in snapshot.contenders] == [first, Mode.EX]
-        values_of(one).publish(mine, then.encode(), 1).result(BOUND)
+        one.backend.publish(mine, then.encode(), 1).result(BOUND)
         for party in (one, two):
             readings = [
                 party.backend.snapshot("q"),
@@ -191,7 +196,7 @@ class PublishedValueContract(DisturbedSuite):
                 [seen_mine, _] = reading.result(BOUND).contenders
                 assert (seen_mine.claim, seen_mine.version) == (then, 2)
         later = Entry("q", uuid.uuid4().hex, Mode.NL, OWNER)
-        listed = two.backend.enqueue(later).result(BOUND).contenders
+        listed = two.add(later).contenders
         assert then in [one.claim for one in listed]
 
     def test_a_convertible_contender_blocks_what_its_mode_excludes(
@@ -212,12 +217,12 @@ class PublishedValueContract(DisturbedSuite):
             assert two.ids(queue) == [ahead.id, *([] if blocks else [entry.id])]
 
     def test_a_set_of_contenders_is_told_the_claims_before_it(self, one: Party, two: Party) -> None:
-        if not isinstance(two.backend, EntrySets):
-            pytest.skip("this backend has no EntrySets, which are optional")
+        if not self.backend.capabilities.sets:
+            return
         claim = Convertible(Mode.CR)
         enqueue(one, claim.encode(), claim=claim)
         entries = [Entry(queue, uuid.uuid4().hex, Mode.PR, OWNER) for queue in ("q", "r")]
-        queues = two.backend.enqueue_all(entries).result(BOUND)
+        queues = two.backend.enqueue(entries).result(BOUND)
         assert [[one.claim for one in snapshot.contenders] for snapshot in queues] == [
             [claim, Mode.PR],
             [Mode.PR],

@@ -1,6 +1,6 @@
 """What ``grant.read()`` and ``grant.transaction()`` promise, whatever the backend, sync and async.
 
-For backends that implement `coordlock.backend.Transactions`. Subclass `TransactionContract` in
+For backends with the capability ``data``. Subclass `TransactionContract` in
 a test module with a fixture ``url`` and the class attribute ``backend``, as for
 `coordlock.testing.lock_contract.LockContract`.
 """
@@ -16,10 +16,10 @@ from typing import Any, Final
 import pytest
 
 from coordlock import GrantState, InvalidKey, LockLost, Mode, Stored, VersionMismatch
-from coordlock.backend import Backend, Expect, Put, Transactions
+from coordlock.backend import Expect, Put
 from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable, Evicted, SessionLost
-from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
@@ -295,21 +295,20 @@ class TransactionContract(ClientSuite):
             assert newer.read(key) is None
 
     def test_the_backend_itself_says_that_a_contender_has_gone(self, url: str, key: str) -> None:
-        party = Party(self.backend.configure(configure(url)))
-        backend: Backend = party.backend
-        assert isinstance(backend, Transactions)
+        party = Party(backend_for(self.backend, url))
+        backend = party.backend
         try:
             entry, contender, _ = party.enqueue("q")
-            backend.commit(contender, [Put(key, b"1"), Expect(key, 0)]).result(BOUND)
-            assert backend.fetch(contender, key).result(BOUND) == Stored(b"1", 1)
-            backend.withdraw(entry).result(BOUND)
+            backend.write([Put(key, b"1"), Expect(key, 0)], [contender]).result(BOUND)
+            assert backend.read(key, guard=contender).result(BOUND).values[key] == Stored(b"1", 1)
+            party.remove(entry)
             _, newer, _ = party.enqueue("q")
-            for request in (backend.fetch(contender, key), backend.commit(contender, [])):
+            for request in (backend.read(key, guard=contender), backend.write((), [contender])):
                 with pytest.raises(Evicted):
                     request.result(BOUND)
-            assert backend.fetch(newer, key).result(BOUND) == Stored(b"1", 1)
+            assert backend.read(key, guard=newer).result(BOUND).values[key] == Stored(b"1", 1)
             backend.close().result(BOUND)
-            for request in (backend.fetch(newer, key), backend.commit(newer, [])):
+            for request in (backend.read(key, guard=newer), backend.write((), [newer])):
                 with pytest.raises((BackendUnavailable, SessionLost)):
                     request.result(BOUND)
         finally:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from coordlock.backend import Data, Listing, ObservableQueues
-from coordlock.errors import Unsupported
+from coordlock.backend import Backend, Listing
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Snapshot
@@ -21,12 +20,9 @@ class Desk:
 
     def __init__(self, engine: Engine, name: str) -> None:
         """Raises `Unsupported` where the service can't."""
-        backend = engine.backend
-        if not isinstance(backend, Data) or not isinstance(backend, ObservableQueues):
-            raise Unsupported(f"the {backend.scheme} backend keeps no items, and so no work queues")
+        engine.backend.require("data")
         self.engine: Final = engine
-        self.service: Final[Data] = backend
-        self.queues: Final[ObservableQueues] = backend
+        self.service: Final[Backend] = engine.backend
         self.layout: Final = Layout(engine.data_root, name)
 
     def read(self, where: str) -> Steps[Listing]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from copy import copy
 from typing import Final
 
-from coordlock.backend import Listing, Observation
+from coordlock.backend import Listing, Observation, Queue
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.contender import Snapshot
@@ -42,7 +42,7 @@ def news(
         stops.append(following.cancel)
         observing: Observation[Snapshot] | None = None
         if claims:
-            observing = desk.queues.observe(layout.workers, changed.notify)
+            observing = desk.service.follow(Queue(layout.workers), changed.notify)
             stops.append(observing.cancel)
         while True:
             notified = changed.notified

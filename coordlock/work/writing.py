@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
-from coordlock.backend import Data, Operation
+from coordlock.backend import Backend, Operation
 from coordlock.errors import BackendUnavailable, VersionMismatch
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Timers, sleep
@@ -31,7 +31,7 @@ class Outcome(Enum):
 
 
 def written(
-    service: Data,
+    service: Backend,
     timers: Timers,
     operations: Sequence[Operation],
     guards: Sequence[Contender] = (),
@@ -42,7 +42,7 @@ def written(
     It is repeated while the service is unavailable; so an attempt that arrives late does what the
     others would have done, or nothing. It ends with the caller's deadline, whose `DeadlineReached`
     then has the last failure as its cause: the write may have been made, or may be yet. Raises what
-    `Data.write` fails with otherwise: then no attempt that comes late is made either, unless one
+    `Backend.write` fails with otherwise: then no attempt that comes late is made either, unless one
     was made before. ``sent`` is called when an attempt is on its way.
     """
     last: BackendUnavailable | None = None

@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import coordlock
-from coordlock.backend import Put, data
+from coordlock.backend import Put
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
@@ -178,7 +178,7 @@ def test_a_work_queue_that_another_program_has_damaged_hides_no_other(cli: Cli) 
             client.work_queue(name).put(b"to: ann")
         engine = client._engine
         tail = f"{engine.data_root}/@work/damaged/state/tail"
-        data.of(engine.backend).write([Put(tail, b"{}")]).result(60)
+        engine.backend.write([Put(tail, b"{}")]).result(60)
     assert cli.run("ls", "--kept").stdout.splitlines() == [
         "NAME     KIND        STATE",
         "damaged  work queue  not as coordlock writes it",

@@ -13,13 +13,12 @@ import pytest
 from coordlock_local import LocalBackend
 from coordlock_memory import Fault, MemoryBackend
 
-from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable
 from coordlock.runtime.promise import Promise, failed
-from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.connection import Connection
 from coordlock.testing.disturbed_suite import DisturbedSuite
-from coordlock.testing.frames import Framer
+from coordlock.testing.frames import Framer, Message
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
@@ -87,7 +86,7 @@ class BehindProxies(DisturbedSuite):
             def make() -> Party:
                 proxy = stack.enter_context(FaultProxy(server.host, server.port, self.frames))
                 url = f"{scheme}://127.0.0.1:{proxy.port}{root}"
-                party = Party(self.backend.configure(configure(url)))
+                party = Party(backend_for(self.backend, url))
                 self.proxies[party] = proxy
                 return party
 
@@ -119,10 +118,19 @@ class OnZooKeeper(BehindProxies):
     frames = ZooKeeperFrames
 
     def lose_reply(self, party: Party, method: str) -> None:
-        operation = {"publish": "setData", "enqueue": "create2"}.get(method, "multi")
+        # A single entry is created by itself, and a set in a multi.
+        operations = {"publish": ["setData"], "enqueue": ["create2", "multi"]}
         # The first of a key in a new folder does nothing: it finds out that there is no folder.
         nth = 2 if method == "write" else 1
-        self.proxies[party].on_request(operation, Connection.lose_reply, nth=nth)
+        lost: list[Message] = []
+
+        def lose(connection: Connection, message: Message) -> None:
+            if not lost:
+                connection.lose_reply(message)
+                lost.append(message)
+
+        for operation in operations.get(method, ["multi"]):
+            self.proxies[party].on_request(operation, lose, nth=nth)
 
 
 DISTURBED: Final[dict[str, type[DisturbedSuite]]] = {

@@ -9,13 +9,12 @@ from functools import partial
 import pytest
 from coordlock_memory import MemoryBackend
 
-from coordlock.backend import Operation
-from coordlock.backend.config import configure
+from coordlock.backend import Operation, Written
 from coordlock.errors import VersionMismatch
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.promise import Promise, resolved
 from coordlock.testing import data_contract, observation_contract
-from coordlock.testing.backend_contract import BackendContract, Party
+from coordlock.testing.backend_contract import BackendContract, Party, backend_for
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.published_value_contract import PublishedValueContract
 from coordlock.testing.waiting import eventually
@@ -45,22 +44,24 @@ class Negligent(MemoryBackend):
         self,
         contender: Contender,
         revision: int,
-        departed: Callable[[bool], None],
+        told: Callable[[bool], None],
+        *,
         waiters: Sequence[Contender] = (),
+        changes: bool = False,
     ) -> Callable[[], None]:
         late = self.__dict__.setdefault("late", [])
 
         def keep(_: bool) -> None:
-            late.append(partial(departed, bool(waiters)))
+            late.append(partial(told, bool(waiters)))
             if len(late) == 2:
                 while late:
                     late.pop()()
 
-        return super().watch(contender, revision, keep, waiters)
+        return super().watch(contender, revision, keep, waiters=waiters, changes=changes)
 
 
 def test_a_backend_that_claims_an_order_that_it_does_not_keep_fails(root: str) -> None:
-    one, two = (Party(Negligent.configure(configure(f"memory://{root}"))) for _ in range(2))
+    one, two = (Party(backend_for(Negligent, f"memory://{root}")) for _ in range(2))
     suite = BackendContract()
     with pytest.raises(AssertionError):
         suite.test_a_departure_told_in_order_comes_after_an_earlier_one_of_the_waiter(one, two)
@@ -69,17 +70,20 @@ def test_a_backend_that_claims_an_order_that_it_does_not_keep_fails(root: str) -
 class Piecemeal(MemoryBackend):
     """Enqueues a set one by one, each queue's contender when its turn comes."""
 
-    def enqueue_all(
+    def enqueue(
         self, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> Promise[tuple[Snapshot, ...]]:
-        return resolved(tuple(self.enqueue(entry).result() for entry in entries))
+        enqueue = super().enqueue
+        return resolved(tuple(enqueue([entry]).result()[0] for entry in entries))
 
 
 class Pushing(MemoryBackend):
     """Enqueues whatever is in the way."""
 
-    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
-        return super().enqueue(entry)
+    def enqueue(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        return super().enqueue(entries)
 
 
 class Forgetful(MemoryBackend):
@@ -102,7 +106,7 @@ class Careless(MemoryBackend):
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
-    ) -> Promise[int]:
+    ) -> Promise[Written]:
         written = [super(Careless, self).write([one], guards[:1]) for one in operations]
         return next((one for one in written if one.exception()), written[-1])
 
@@ -110,10 +114,12 @@ class Careless(MemoryBackend):
 class Restarting(MemoryBackend):
     """Gives tokens again that it has given before."""
 
-    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
-        snapshot = super().enqueue(entry, unless_blocked=unless_blocked).result()
+    def enqueue(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        [snapshot] = super().enqueue(entries, unless_blocked=unless_blocked).result()
         same = tuple(replace(one, token=7) for one in snapshot.contenders)
-        return resolved(replace(snapshot, contenders=same))
+        return resolved((replace(snapshot, contenders=same),))
 
 
 @pytest.fixture
@@ -121,7 +127,7 @@ def parties(root: str) -> Iterator[Callable[[type[MemoryBackend]], Party]]:
     made: list[Party] = []
 
     def make(kind: type[MemoryBackend]) -> Party:
-        made.append(Party(kind.configure(configure(f"memory://{root}"))))
+        made.append(Party(backend_for(kind, f"memory://{root}")))
         return made[-1]
 
     yield make

@@ -18,8 +18,7 @@ from typing import Final
 import pytest
 
 import coordlock
-import coordlock.backend
-from coordlock.backend.contract import Addition
+import coordlock.backend.contract
 from tests.docs.pages import PAGES, blocks, page, rows
 
 PACKAGES: Final = (
@@ -131,18 +130,9 @@ def test_the_table_of_a_package_has_all_of_its_modules(package: str) -> None:
 
 def test_the_guide_for_backends_has_the_errors_of_the_contract() -> None:
     listed = [row[0].strip("`") for row in rows(GUIDE, "### Errors")]
-    assert listed == re.findall(r"^  \* `(\w+)`:", coordlock.backend.__doc__ or "", re.MULTILINE)
-
-
-def test_the_guide_for_backends_has_the_additions_to_the_contract() -> None:
-    heading = "### What some services can do besides"
-    listed = {
-        row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows(GUIDE, heading)
-    }
-    assert listed == {
-        addition.__name__: set(addition.__abstractmethods__)
-        for addition in Addition.__subclasses__()
-    }
+    assert listed == re.findall(
+        r"^  \* `(\w+)`:", coordlock.backend.contract.__doc__ or "", re.MULTILINE
+    )
 
 
 def test_the_glossary_has_what_clients_make() -> None:

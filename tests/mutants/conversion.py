@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from coordlock_memory import MemoryBackend
@@ -134,8 +134,15 @@ def takes_a_change_for_a_departure() -> Changes:
 @mutant("Nobody is let in by a downgrade before the release.", simulated=(ConvertingReaders,))
 def hears_of_departures_alone() -> Changes:
     def watch(
-        self: MemoryBackend, one: Contender, revision: int, changed: Callable[[], None]
+        self: MemoryBackend,
+        one: Contender,
+        revision: int,
+        told: Callable[[bool], None],
+        *,
+        waiters: Sequence[Contender] = (),
+        changes: bool = False,
     ) -> Callable[[], None]:
-        return self.watch(one, revision, lambda _: changed())
+        return whole(self, one, revision, told, waiters=() if changes else waiters)
 
-    return [(MemoryBackend, "watch_value", watch)]
+    whole = MemoryBackend.watch
+    return [(MemoryBackend, "watch", watch)]

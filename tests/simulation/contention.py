@@ -311,9 +311,6 @@ class Several(Contention):
         claims = (self.claims[(what // 7 + place) % len(self.claims)] for place in range(3))
         return dict(zip(names, claims, strict=False))
 
-    def spoilt(self, method: str) -> str:
-        return f"{method}_all" if method in ("enqueue", "withdraw") else method
-
     def check_answers(self) -> None:
         standing = {
             queue: {one.id: one for one in self.world.queue(queue)} for queue in self.queues

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from coordlock.backend import Queue
 from coordlock.errors import LockLost
 from coordlock.locks.grant import Grant
 from coordlock.model.contender import Contender, Snapshot
@@ -33,7 +34,7 @@ class Electing(Contention):
 
     def __init__(self) -> None:
         super().__init__()
-        self.followers = Followers(self.world.service, ("queue", "q"), leader_of)
+        self.followers = Followers(self.world.service, Queue("q"), leader_of)
         self.proposals = 0
         #: Who proclaims what, and the token of the newest term that was known then.
         self.proclaiming: list[tuple[Grant, bytes, int, Call[None]]] = []

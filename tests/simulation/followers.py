@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Literal, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from coordlock_memory import MemoryService
 
+from coordlock.backend import Queue
 from coordlock.recipes.shared.observer import Observer
 
 __all__ = ["Followers"]
@@ -20,12 +22,15 @@ class Followers(Generic[S]):
     def __init__(
         self,
         service: MemoryService,
-        place: tuple[Literal["queue", "data"], str],
+        place: Queue | str,
         show: Callable[[Any], S],
     ) -> None:
         """``show`` makes what an observer is to show of what the service has at ``place``."""
-        self._read = service.snapshot if place[0] == "queue" else service.read
-        self._name = place[1]
+        self._read: Callable[[], Any] = (
+            partial(service.snapshot, place.name)
+            if isinstance(place, Queue)
+            else partial(service.read, place)
+        )
         self._show = show
         self._history = [self.present]
         self._observers: list[Observer[Any]] = []
@@ -36,7 +41,7 @@ class Followers(Generic[S]):
     @property
     def present(self) -> S:
         """What is to be shown now."""
-        return self._show(self._read(self._name))
+        return self._show(self._read())
 
     @property
     def shown(self) -> list[S]:

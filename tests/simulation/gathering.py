@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from coordlock.backend import Queue
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, LockLost
 from coordlock.locks.grant import GrantState
 from coordlock.model.contender import Snapshot
@@ -36,7 +37,7 @@ class Gathering(BadDay):
 
     def __init__(self) -> None:
         super().__init__()
-        self.followers = Followers(self.world.service, ("queue", "q"), shown)
+        self.followers = Followers(self.world.service, Queue("q"), shown)
         self.joining: list[tuple[Party, Call[Any]]] = []
         self.members: list[tuple[Party, Membership]] = []
         self.updates: dict[Membership, list[Call[None]]] = {}

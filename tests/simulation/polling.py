@@ -31,22 +31,10 @@ class TwoSteps(Network):
 
     capabilities: ClassVar[Capabilities] = replace(Network.capabilities, one_step="none")
 
-    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
-        enqueue, session = super().enqueue, self._session
-
-        def look() -> Steps[Snapshot]:
-            present: Snapshot = yield self.snapshot(entry.queue)
-            if not is_blocked(present, entry):
-                self._still(session)
-                present = yield enqueue(entry)
-            return present
-
-        return run_in_background(look()) if unless_blocked else enqueue(entry)
-
-    def enqueue_all(
+    def enqueue(
         self, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> Promise[tuple[Snapshot, ...]]:
-        enqueue, session = super().enqueue_all, self._session
+        enqueue, session = super().enqueue, self._session
 
         def look() -> Steps[tuple[Snapshot, ...]]:
             present: tuple[Snapshot, ...]

@@ -78,7 +78,7 @@ class Guarded(BadDay):
                 self.calls.append(party.run(self.count_up(party, claim, pause)))
         self.world.advance(seconds)
 
-    @rule(who=indices, method=st.sampled_from(["fetch", "commit"]), fault=st.sampled_from(Fault))
+    @rule(who=indices, method=st.sampled_from(["read", "write"]), fault=st.sampled_from(Fault))
     def spoil_data(self, who: int, method: str, fault: Fault) -> None:
         self.pick(who).network.faults.inject(method, fault)
 

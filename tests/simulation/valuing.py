@@ -64,7 +64,7 @@ class Valuing(BadDayForData):
         self.counts: list[Call[Any]] = []
         #: How often each transfer was accepted.
         self.accepted: Counter[bytes] = Counter()
-        self.followers = Followers(self.world.service, ("data", "/accounts/"), shown)
+        self.followers = Followers(self.world.service, "/accounts/", shown)
         service: Any = self.world.service
         self.do_write = service.write
         service.write = self.write

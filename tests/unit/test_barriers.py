@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from coordlock_memory import Fault
 
 from coordlock import BackendUnavailable, BarrierTimeout, Client
+from coordlock.model.contender import Entry
 from coordlock.model.record import decode, encode
 from coordlock.recipes.shared.generations import Generations
 from coordlock.testing.waiting import eventually
@@ -69,11 +71,11 @@ def test_a_party_that_has_passed_when_its_time_is_up_has_passed(service: Service
         eventually(lambda: service.size("b") == 1)
         removing = service.service.withdraw
 
-        def withdraw(entry: object) -> bool:
+        def withdraw(entries: Sequence[Entry]) -> bool:
             """Before it leaves, the other comes, and the barrier opens."""
             service.service.withdraw = removing  # type: ignore[method-assign]
             fast.barrier("b", 2).wait(BOUND)
-            return removing(entry)  # type: ignore[arg-type]
+            return removing(entries)
 
         service.service.withdraw = withdraw  # type: ignore[method-assign]
         late.result(BOUND)

@@ -29,7 +29,7 @@ def client(service: Service, no_leaks: None) -> Iterator[Client]:
 
 def enter(client: Client, number: int) -> None:
     """Enqueue a contender of which nobody waits for the grant."""
-    backend(client).enqueue(Entry("q", f"{number:032x}", Mode.EX, Owner("host", 1))).result(30)
+    backend(client).enqueue([Entry("q", f"{number:032x}", Mode.EX, Owner("host", 1))]).result(30)
 
 
 def clear(client: Client, meanwhile: Callable[[], None]) -> Sequence[QueueMember]:

@@ -53,7 +53,7 @@ def test_a_delay_is_waited_for_once_though_the_answer_to_its_mark_is_lost(
     service: Service, client: Client, fault: Fault, times: int, found: bytes
 ) -> None:
     leave_behind(client, b'{"format": 1, "open": true, "delay": 0.3%s}' % found)
-    backend(client).faults.inject("commit", fault, times)
+    backend(client).faults.inject("write", fault, times)
     began = time.monotonic()
     with client.lock("a", keeps_value=True, timeout=30) as grant:
         assert time.monotonic() - began >= 0.3

@@ -48,7 +48,7 @@ class Peer:
 
     def enqueue(self, queue: str = "q") -> tuple[Entry, Contender]:
         entry = Entry(queue, uuid.uuid4().hex, Mode.EX, OWNER)
-        contender = self.backend.enqueue(entry).result(0).find(entry.id)
+        contender = self.backend.enqueue([entry]).result(0)[0].find(entry.id)
         assert contender is not None
         return entry, contender
 
@@ -204,7 +204,7 @@ def test_no_watch_is_left_of_those_that_were_told_or_cancelled(
     _, second = one.enqueue()
     two.backend.watch(first, 0, lambda _: None)
     two.backend.watch(second, 0, lambda _: None)()
-    one.backend.withdraw(entry)
+    one.backend.withdraw([entry])
     two.backend.watch(first, 0, lambda _: None)()
     assert service._state.watches == {}
 
@@ -216,7 +216,7 @@ def test_a_watch_of_a_closed_client_does_not_disturb_others(one: Peer, two: Peer
     two.backend.watch(contender, 0, lambda _: told.append("closed"))
     one.backend.watch(contender, 0, lambda _: told.append("open"))
     two.backend.close()
-    assert one.backend.withdraw(entry).result(0) is True
+    assert one.backend.withdraw([entry]).result(0) is True
     assert told == ["open"]
 
 
@@ -232,7 +232,7 @@ def test_latency_reorders_departures_and_loses_none(latencies: list[float]) -> N
     coming = iter(latencies)
     two.backend.faults.latency = lambda: next(coming)
     for entry, _ in made:
-        one.backend.withdraw(entry)
+        one.backend.withdraw([entry])
     time.advance(10)
     assert told == sorted(range(len(latencies)), key=lambda number: (latencies[number], number))
 
@@ -245,12 +245,12 @@ def test_a_lost_request_has_no_effect_and_a_lost_reply_has(
 ) -> None:
     entry = Entry("q", "1" * 32, Mode.EX, OWNER)
     one.backend.faults.inject("enqueue", Fault.LOSE_REQUEST)
-    assert isinstance(one.backend.enqueue(entry).exception(0), BackendUnavailable)
+    assert isinstance(one.backend.enqueue([entry]).exception(0), BackendUnavailable)
     assert service.queues() == []
     one.backend.faults.inject("enqueue", Fault.LOSE_REPLY)
-    assert isinstance(one.backend.enqueue(entry).exception(0), BackendUnavailable)
+    assert isinstance(one.backend.enqueue([entry]).exception(0), BackendUnavailable)
     assert service.queues() == ["q"]
-    assert one.backend.enqueue(entry).exception(0) is None
+    assert one.backend.enqueue([entry]).exception(0) is None
     assert len(service.snapshot("q").contenders) == 1
 
 
@@ -259,8 +259,8 @@ def test_a_late_request_takes_effect_when_its_client_has_given_it_up(
 ) -> None:
     entry = Entry("q", "1" * 32, Mode.EX, OWNER)
     one.backend.faults.inject("enqueue", Fault.LATE)
-    assert isinstance(one.backend.enqueue(entry).exception(0), BackendUnavailable)
-    assert one.backend.withdraw(entry).result(0) is False
+    assert isinstance(one.backend.enqueue([entry]).exception(0), BackendUnavailable)
+    assert one.backend.withdraw([entry]).result(0) is False
     time.advance(2)
     assert service.queues() == ["q"]
 
@@ -269,7 +269,7 @@ def test_a_late_request_of_a_dead_session_has_no_effect(
     service: MemoryService, time: VirtualTime, one: Peer
 ) -> None:
     one.backend.faults.inject("enqueue", Fault.LATE)
-    one.backend.enqueue(Entry("q", "1" * 32, Mode.EX, OWNER))
+    one.backend.enqueue([Entry("q", "1" * 32, Mode.EX, OWNER)])
     service.expire(one.info.id)
     time.advance(2)
     assert service.queues() == []
@@ -283,7 +283,7 @@ def test_a_partition_answers_nothing_and_then_fails_what_was_asked(
     one.backend.watch(contender, 0, lambda _: told.append("departed"))
     one.backend.faults.partition()
     asked = one.backend.heartbeat()
-    two.backend.withdraw(entry)
+    two.backend.withdraw([entry])
     time.advance(20)
     assert not asked.done()
     assert told == []
@@ -322,7 +322,7 @@ def test_tokens_grow_for_ever_and_queues_stay_in_order(moves: list[tuple[int, st
             last = contender.token
             entries[who].append(entry)
         elif move == "w" and entries[who]:
-            peers[who].backend.withdraw(entries[who].pop())
+            peers[who].backend.withdraw([entries[who].pop()])
         elif move == "x":
             world.service.expire(peers[who].info.id)
             peers[who] = Peer(world.service, world.time)

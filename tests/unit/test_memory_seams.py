@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from coordlock_memory import Fault, MemoryBackend, MemoryService, VirtualTime, VirtualTimers
 
-from coordlock.backend import Expect, Listing, Observation, Put
+from coordlock.backend import Expect, Listing, Observation, Put, Queue
 from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
@@ -57,7 +57,7 @@ def newest(observed: Observation[Snapshot]) -> State | None:
 
 
 def contender(backend: MemoryBackend, made: Entry) -> Contender:
-    found = backend.enqueue(made).result(0).find(made.id)
+    found = backend.enqueue([made]).result(0)[0].find(made.id)
     assert found is not None
     return found
 
@@ -68,10 +68,10 @@ def test_a_set_that_got_no_answer_is_complete_after_another_try(
 ) -> None:
     one, two = connect(), connect()
     entries = [entry("a"), entry("b")]
-    one.faults.inject("enqueue_all", fault)
+    one.faults.inject("enqueue", fault)
     with pytest.raises(BackendUnavailable):
-        one.enqueue_all(entries).result(0)
-    made = one.enqueue_all(entries).result(0)
+        one.enqueue(entries).result(0)
+    made = one.enqueue(entries).result(0)
     time.advance(2)  # a request that was late has arrived as well
     for snapshot, each in zip(made, entries, strict=True):
         assert [c.id for c in two.snapshot(each.queue).result(0).contenders] == [each.id]
@@ -121,24 +121,24 @@ def test_an_observer_on_a_bad_network_sees_real_states_in_order_and_the_last_one
             stale.append(observed.view.stale_since)
 
     observed: Observation[Snapshot] | None = None
-    observed = reader.observe("q", news)
+    observed = reader.follow(Queue("q"), news)
     mine: list[Entry] = []
     for step in range(80):
         match chance.choice(["enqueue", "withdraw", "publish", "fault", "cut", "heal"]):
             case "withdraw" if mine:
-                writer.withdraw(mine.pop(chance.randrange(len(mine)))).result(0)
+                writer.withdraw([mine.pop(chance.randrange(len(mine)))]).result(0)
             case "publish" if mine:
                 found = chance.choice(writer.snapshot("q").result(0).contenders)
                 writer.publish(found, b"%d" % step, found.version).result(0)
             case "fault":
-                reader.faults.inject("observe", chance.choice(list(Fault)))
+                reader.faults.inject("follow", chance.choice(list(Fault)))
             case "cut":
                 reader.faults.partition()
             case "heal":
                 reader.faults.heal()
             case _:
                 mine.append(entry())
-                writer.enqueue(mine[-1]).result(0)
+                writer.enqueue([mine[-1]]).result(0)
         history.append(shape(writer.snapshot("q").result(0)))
         if reader.faults.partitioned:
             assert observed.view.stale_since is not None
@@ -161,10 +161,10 @@ def test_a_thousand_changes_are_one_message_on_a_slow_network(
     reads = 0
     read = reader.service.read
 
-    def counted(where: str) -> Listing:
+    def counted(where: str, guard: Contender | None = None) -> Listing:
         nonlocal reads
         reads += 1
-        return read(where)
+        return read(where, guard)
 
     reader.service.read = counted  # type: ignore[method-assign]
     reader.faults.latency = lambda: 1.0
@@ -185,13 +185,13 @@ def test_what_was_cancelled_leaves_nothing_in_the_service(
     connect: Callable[[], MemoryBackend],
 ) -> None:
     one = connect()
-    queue, data = one.observe("q", lambda: None), one.follow("/a/", lambda: None)
+    queue, data = one.follow(Queue("q"), lambda: None), one.follow("/a/", lambda: None)
     assert len(one.service._state.observers) == 2
     queue.cancel()
     queue.cancel()
     one.close().result(0)
     assert one.service._state.observers == {}
     assert isinstance(data.view.ended, BackendUnavailable)
-    late = one.observe("q", lambda: None)
+    late = one.follow(Queue("q"), lambda: None)
     assert isinstance(late.view.ended, BackendUnavailable)
     assert one.service._state.observers == {}

@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from coordlock_memory import Fault, MemoryService
+from coordlock_memory import Fault, MemoryBackend, MemoryService
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
@@ -33,7 +33,7 @@ from coordlock import (
     Unsupported,
     VersionMismatch,
 )
-from coordlock.backend import Delete, Expect, Operation, Put
+from coordlock.backend import Delete, Expect, Operation, Put, Written
 from coordlock.errors import Evicted, InvalidKey
 from coordlock.locks.transaction import check_key
 from coordlock.model.contender import Contender, Entry
@@ -140,7 +140,7 @@ def test_a_grant_past_its_deadline_is_lost_without_asking(world: World, party: P
     for steps in (put(grant, b"late"), grant._read("/k")):
         with pytest.raises(LockLost):
             run(steps)
-    assert requests(party, "commit", "fetch") == 0
+    assert requests(party, "write", "read") == 0
 
 
 def test_an_evicted_grant_is_lost_at_once_and_a_heartbeat_asks_for_the_session(
@@ -159,16 +159,16 @@ def test_an_evicted_grant_is_lost_at_once_and_a_heartbeat_asks_for_the_session(
     assert stored(world) is None
 
 
-@pytest.mark.parametrize("use", ["commit", "fetch"])
+@pytest.mark.parametrize("use", ["write", "read"])
 def test_a_session_that_the_service_has_forgotten_is_over_here_too(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch, use: str
 ) -> None:
-    def forgotten(*_: object) -> Promise[Any]:
+    def forgotten(*_: object, **how: object) -> Promise[Any]:
         return failed(SessionLost("memory", "it expired"))
 
     grant = party.held()
     monkeypatch.setattr(party.network, use, forgotten)
-    call: Call[Any] = party.run(put(grant, b"late") if use == "commit" else grant._read("/k"))
+    call: Call[Any] = party.run(put(grant, b"late") if use == "write" else grant._read("/k"))
     world.settle()
     assert isinstance(call.error, LockLost)
     assert "it expired" in str(call.error)
@@ -180,14 +180,14 @@ def test_a_release_that_overtakes_a_commit_makes_it_a_released_lock(
 ) -> None:
     """The commit is sent before and arrives after."""
     grant = party.held()
-    arriving: Promise[None] = Promise()
+    arriving: Promise[Written] = Promise()
     service = party.network
-    commit_now = service.commit
-    service.commit = lambda *_: arriving  # type: ignore[method-assign]
+    write_now = service.write
+    service.write = lambda *_: arriving  # type: ignore[method-assign]
     commit = party.run(put(grant, b"late"))
     party.run(grant._release(None))
     world.settle()
-    late = commit_now(grant._ticket.contenders[0], [Put("/k", b"late")])
+    late = write_now([Put("/k", b"late")], grant._ticket.contenders)
     error = late.exception()
     assert error is not None
     arriving.fail(error)
@@ -227,22 +227,22 @@ def test_a_commit_without_an_answer_may_have_been_made_and_is_not_repeated(
     world: World, party: Party
 ) -> None:
     grant = party.held()
-    party.network.faults.inject("commit", Fault.LOSE_REPLY)
+    party.network.faults.inject("write", Fault.LOSE_REPLY)
     commit = party.run(put(grant, b"x"))
     world.settle()
     assert isinstance(commit.error, BackendUnavailable)
-    assert requests(party, "commit") == 1
+    assert requests(party, "write") == 1
     assert stored(world) == Stored(b"x", 1)
     assert grant.state is not GrantState.LOST
 
 
 def test_a_commit_that_never_arrived_is_not_repeated_either(world: World, party: Party) -> None:
     grant = party.held()
-    party.network.faults.inject("commit", Fault.LOSE_REQUEST)
+    party.network.faults.inject("write", Fault.LOSE_REQUEST)
     commit = party.run(put(grant, b"x"))
     world.advance(10)
     assert isinstance(commit.error, BackendUnavailable)
-    assert requests(party, "commit") == 1
+    assert requests(party, "write") == 1
     assert stored(world) is None
 
 
@@ -250,16 +250,16 @@ def test_a_commit_that_never_arrived_is_not_repeated_either(world: World, party:
 def test_a_read_without_an_answer_is_repeated(world: World, party: Party, fault: Fault) -> None:
     grant = party.held()
     party.run(put(grant, b"x"))
-    party.network.faults.inject("fetch", fault, times=3)
+    party.network.faults.inject("read", fault, times=3)
     read = party.run(grant._read("/k"))
     world.advance(5)
     assert read.result == Stored(b"x", 1)
-    assert requests(party, "fetch") == 4
+    assert requests(party, "read") == 4
 
 
 def test_a_read_that_is_repeated_ends_with_the_lock(world: World, party: Party) -> None:
     grant = party.held()
-    party.network.faults.inject("fetch", Fault.LOSE_REQUEST, times=1000)
+    party.network.faults.inject("read", Fault.LOSE_REQUEST, times=1000)
     read = party.run(grant._read("/k"))
     world.advance(1)
     assert not read.done
@@ -273,7 +273,7 @@ def test_a_commit_that_comes_late_is_made_exactly_if_the_lock_is_still_held(
     world: World, party: Party, still_held: bool
 ) -> None:
     grant = party.held()
-    party.network.faults.inject("commit", Fault.LATE)
+    party.network.faults.inject("write", Fault.LATE)
     commit = party.run(put(grant, b"late"))
     world.settle()
     assert isinstance(commit.error, BackendUnavailable)
@@ -299,13 +299,13 @@ def test_silence_ends_at_the_deadline_and_says_what_is_unknown(world: World, par
     assert not grant.lost.is_set()
 
 
-@pytest.mark.parametrize("use", ["commit", "read"])
+@pytest.mark.parametrize("use", ["write", "read"])
 def test_the_request_timeout_bounds_every_use(service: Service, use: str) -> None:
     with service.client(request_timeout=0.3) as client, client.lock("q") as grant:
         backend(client).faults.partition()
         started = time.monotonic()
         with pytest.raises(BackendUnavailable):
-            grant.transaction().commit() if use == "commit" else grant.read("/k")
+            grant.transaction().commit() if use == "write" else grant.read("/k")
         assert 0.3 <= time.monotonic() - started < 10
         backend(client).faults.heal()
 
@@ -343,15 +343,15 @@ def test_a_transaction_under_way_does_not_see_what_is_added_to_it(client: Client
     with client.lock("q") as grant:
         transaction = grant.transaction().put("/a", b"1")
         kept: list[Any] = []
-        commit = backend(client).service.commit
+        write = backend(client).service.write
 
-        def spy(guards: Sequence[Contender], operations: Any) -> None:
+        def spy(operations: Any, guards: Sequence[Contender] = ()) -> Written:
             kept.append(operations)
             transaction.put("/b", b"2")
             seen.append(list(operations))
-            commit(guards, operations)
+            return write(operations, guards)
 
-        backend(client).service.commit = spy  # type: ignore[method-assign]
+        backend(client).service.write = spy  # type: ignore[method-assign]
         transaction.commit()
         assert grant.read("/b") is None
     assert seen == [[Put("/a", b"1")]]
@@ -360,10 +360,8 @@ def test_a_transaction_under_way_does_not_see_what_is_added_to_it(client: Client
 def test_a_backend_without_data_says_so_before_anything_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class OfAnother:
-        """What the backend does not have."""
-
-    monkeypatch.setattr("coordlock.locks.grant.data", SimpleNamespace(Transactions=OfAnother))
+    dataless = replace(MemoryBackend.capabilities, data=False)
+    monkeypatch.setattr(MemoryBackend, "capabilities", dataless)
     with coordlock.connect("memory://nodata") as client:
         grant = client.lock("q").acquire()
         grant.release()
@@ -425,7 +423,7 @@ class Data(RuleBasedStateMachine):
 
     def enqueue(self) -> Contender:
         entry = Entry("q", os.urandom(16).hex(), Mode.EX, Owner("host", 1))
-        contender = self.service.enqueue(self.session, entry).find(entry.id)
+        contender = self.service.enqueue(self.session, [entry])[0].find(entry.id)
         assert contender is not None
         return contender
 
@@ -459,9 +457,9 @@ class Data(RuleBasedStateMachine):
         met = all(self.model.get(key, nothing).version == version for key, version in expected)
         if self.gone or not met:
             with pytest.raises(Evicted if self.gone else VersionMismatch):
-                self.service.commit((self.contender,), operations)
+                self.service.write(operations, (self.contender,))
         else:
-            self.service.commit((self.contender,), operations)
+            self.service.write(operations, (self.contender,))
             for key, data in puts.items():
                 self.model[key] = Stored(data, self.model.get(key, nothing).version + 1)
             for key in deletes - puts.keys():
@@ -472,9 +470,9 @@ class Data(RuleBasedStateMachine):
     def fetch(self, key: str) -> None:
         if self.gone:
             with pytest.raises(Evicted):
-                self.service.fetch(self.contender, key)
+                self.service.read(key, self.contender)
         else:
-            assert self.service.fetch(self.contender, key) == self.model.get(key)
+            assert self.service.read(key, self.contender).values.get(key) == self.model.get(key)
 
     def teardown(self) -> None:
         self.service.close(self.session)

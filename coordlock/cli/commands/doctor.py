@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from coordlock.backend import Data, Delete, Expect, Put, data
+from coordlock.backend import Backend, Delete, Expect, Put
 from coordlock.backend.config import NOT_CONFIGURED
 from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import Service, connected
@@ -227,14 +227,14 @@ def _data(client: Client) -> Iterator[Finding]:
     """Whether values can be kept, on a key that is not in use; and what is stuck of what is."""
     engine = client._engine
     try:
-        service = data.of(engine.backend)
+        engine.backend.require("data")
     except Unsupported as error:
         yield Finding("data", "note", str(error))
         return
     key = f"{engine.data_root}/@doctor-{uuid.uuid4().hex}"
     started = time.perf_counter()
     try:
-        wrong = run(engine.bounded(_trial(service, key)))
+        wrong = run(engine.bounded(_trial(engine.backend, key)))
     except AuthenticationFailed as error:
         advice = "values, counters, barriers and work queues need the right to write there"
         yield Finding("data", "warning", str(error), advice)
@@ -247,7 +247,7 @@ def _data(client: Client) -> Iterator[Finding]:
     yield from _dead_items(client)
 
 
-def _trial(service: Data, key: str) -> Steps[str]:
+def _trial(service: Backend, key: str) -> Steps[str]:
     """What goes wrong with ``key``; empty where nothing does."""
     try:
         yield service.write([Expect(key, 0), Put(key, b"one")])

@@ -23,13 +23,12 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, Final
 
-from coordlock.backend import Backend, ObservableQueues, Observation, data, values
+from coordlock.backend import Capability, Observation, Queue
 from coordlock.errors import (
     BackendUnavailable,
     BarrierTimeout,
     Evicted,
     SessionLost,
-    Unsupported,
 )
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.announcement import Announcement
@@ -53,15 +52,8 @@ __all__ = ["NEEDS", "Participant"]
 _HELP: Final = 1.0
 
 
-def queues_of(backend: Backend) -> ObservableQueues:
-    """The backend, as far as it observes queues. Raises `Unsupported` where it can't."""
-    if isinstance(backend, ObservableQueues):
-        return backend
-    raise Unsupported(f"the {backend.scheme} backend cannot tell who comes to a barrier")
-
-
-#: What participants need of a backend.
-NEEDS: Final = (data.of, values.of, queues_of)
+#: What participants need of the service.
+NEEDS: Final[tuple[Capability, ...]] = ("data", "publishing")
 
 
 class Participant:
@@ -70,7 +62,7 @@ class Participant:
     def __init__(self, engine: Engine, rendezvous: Rendezvous) -> None:
         self._engine: Final = engine
         self._rendezvous: Final = rendezvous
-        self._queues: Final = queues_of(engine.backend)
+        self._service: Final = engine.backend
         self._record: Final = StoredRecord(engine, BARRIERS, rendezvous.name, Generations.parse)
         self._ticket: Ticket | None = None
         #: How many were there when it was last seen, this one too.
@@ -135,7 +127,7 @@ class Participant:
 
         yield from wait_until(
             engine,
-            lambda news: self._queues.observe(name, news),
+            lambda news: self._service.follow(Queue(name), news),
             lambda snapshot: not still(snapshot),
             seconds,
             lambda last, waited: self._in_vain(waited, "was not left by {}", still(last)),
@@ -153,7 +145,7 @@ class Participant:
         observations: list[Observation[Any]] = []
         me = ticket.contenders[0]
         try:
-            observations.append(queue := self._queues.observe(barrier.name, news.notify))
+            observations.append(queue := self._service.follow(Queue(barrier.name), news.notify))
             observations.append(record := self._record.follow(news.notify))
             while True:
                 notified = news.notified

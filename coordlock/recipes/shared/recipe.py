@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from coordlock.backend import Backend, ObservableQueues, Observation, data, values
-from coordlock.errors import Unsupported
+from coordlock.backend import Capability, Observation, Queue
 from coordlock.kernel.access import Access
 from coordlock.model.contender import Snapshot
 from coordlock.model.names import check_name
@@ -20,8 +19,8 @@ class Recipe(Resident):
     """What recipes with a name share."""
 
     _instead = "pass its name on, and make it anew with a client there"
-    #: What the backend must offer.
-    _needs: ClassVar[tuple[Callable[[Backend], object], ...]] = (data.of,)
+    #: What the service must be capable of.
+    _needs: ClassVar[tuple[Capability, ...]] = ("data",)
     #: What its ``repr`` says behind the name.
     _size = ""
 
@@ -29,7 +28,7 @@ class Recipe(Resident):
         self.name: Final = check_name(name)
         self._access: Final = access
         for need in self._needs:
-            need(access.engine.backend)
+            access.engine.backend.require(need)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}{self._size} at {self._access.settings}>"
@@ -38,14 +37,11 @@ class Recipe(Resident):
 class QueueRecipe(Recipe):
     """What recipes share that read who is in the queue of their name."""
 
-    _needs = (values.of,)
+    _needs = ("publishing",)
 
     def _snapshot(self) -> Steps[Snapshot]:
         engine = self._access.engine
         return (yield from engine.ask(lambda: engine.backend.snapshot(self.name, owners=True)))
 
     def _begin(self, news: Callable[[], None]) -> Observation[Snapshot]:
-        backend = self._access.engine.backend
-        if isinstance(backend, ObservableQueues):
-            return backend.observe(self.name, news)
-        raise Unsupported(f"the {backend.scheme} backend cannot tell who comes and goes")
+        return self._access.engine.backend.follow(Queue(self.name), news)

@@ -126,7 +126,9 @@ def test_a_contender_that_is_gone_when_the_queue_is_read_was_evicted(
     monkeypatch.setattr(
         party.engine.backend,
         "enqueue",
-        lambda entry, **how: resolved(replace(real(entry, **how).result(0), contenders=())),
+        lambda entries, **how: resolved(
+            tuple(replace(one, contenders=()) for one in real(entries, **how).result(0))
+        ),
     )
     call = party.acquire()
     world.settle()
@@ -221,7 +223,7 @@ def test_a_late_twin_that_the_whole_queue_shows_is_not_taken_for_an_evicted_cont
         other.acquire(claim=Mode.EX)
         world.service.remove(mine)
         [ticket] = (one for one in party.engine._tickets.values() if one.entries[0].queue == "q")
-        world.service.enqueue(mine.session, ticket.entries[0])
+        world.service.enqueue(mine.session, ticket.entries)
         return real(queue, upto, **how)
 
     monkeypatch.setattr(party.network, "snapshot", snapshot)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -55,15 +55,17 @@ class Given(MemoryBackend):
         super().heartbeat().add_done_callback(answered)
         return granted
 
-    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
-        answer = super().enqueue(entry, unless_blocked=unless_blocked)
+    def enqueue(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        answer = super().enqueue(entries, unless_blocked=unless_blocked)
         self.was_asked = True
         return answer
 
-    def withdraw(self, entry: Entry) -> Promise[bool]:
+    def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         if not self.is_open or self.closed:
             return failed(BackendUnavailable("memory", "no session is open"))
-        return super().withdraw(entry)
+        return super().withdraw(entries)
 
     def close(self) -> Promise[None]:
         self.closed = True
@@ -159,7 +161,7 @@ def test_what_is_withdrawn_after_closing_takes_a_new_session_where_the_old_one_w
 def test_a_request_that_takes_effect_after_closing_leaves_nobody(
     given: Given, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[Snapshot] = []
+    done: list[tuple[Snapshot, ...]] = []
     enqueue = given.service.enqueue
     late = lambda *what, **how: done.append(enqueue(*what, **how))  # noqa: E731
     monkeypatch.setattr(given.service, "enqueue", late)

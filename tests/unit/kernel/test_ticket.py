@@ -318,8 +318,8 @@ def test_a_ticket_withdrawn_while_it_changes_its_watches_keeps_none(
     ticket, snapshot = behind_three
     watch = party.network.watch
 
-    def withdrawing(*arguments: Any) -> Callable[[], None]:
-        cancel = watch(*arguments)
+    def withdrawing(*arguments: Any, **how: Any) -> Callable[[], None]:
+        cancel = watch(*arguments, **how)
 
         def cancelled() -> None:
             cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -80,15 +81,12 @@ def circle(world: World) -> tuple[Call[None], Call[Ticket]]:
     return conversion, waiting
 
 
-class Plain:
-    """What no backend has."""
-
-
 def test_where_contenders_have_no_values_the_label_has_the_record(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordlock.kernel.watchdog.PublishedValues", Plain)
     _, waiting = circle(world)
+    plain = replace(MemoryBackend.capabilities, publishing=False)
+    monkeypatch.setattr(MemoryBackend, "capabilities", plain)
     world.advance(30.0)
     assert isinstance(waiting.error, DeadlockDetected)
     [left] = world.service.snapshot(WAITS).contenders  # that of the conversion
@@ -103,11 +101,11 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
     enqueue = MemoryBackend.enqueue
 
     def refuse(
-        self: MemoryBackend, entry: Entry, *, unless_blocked: bool = False
-    ) -> Promise[Snapshot]:
-        if entry.queue == WAITS:
+        self: MemoryBackend, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        if entries[0].queue == WAITS:
             return failed(TooLarge("memory", "the record is too long"))
-        return enqueue(self, entry, unless_blocked=unless_blocked)
+        return enqueue(self, entries, unless_blocked=unless_blocked)
 
     monkeypatch.setattr(MemoryBackend, "enqueue", refuse)
 
@@ -211,7 +209,7 @@ def test_what_was_released_is_not_kept_though_an_old_request_makes_it_anew(world
     converting = acquired(two, "a", Convertible(Mode.PR))
     acquired(two, "b", Mode.EX)
     # The fault: the request was not lost, and is done now.
-    world.service.enqueue(ghost.session.id, ghost.entries[0])
+    world.service.enqueue(ghost.session.id, ghost.entries)
     conversion = two.run(converting._convert(Mode.EX, None))
     waiting = one.run(acquisition(one.engine, {"b": Mode.EX}, None, caller(one)))
     world.advance(2.5)  # the looks for a deadlock begin after a second

@@ -81,7 +81,7 @@ def test_a_worker_that_is_lost_before_it_has_read_its_item_takes_it_as_another_o
     backend = backend_of(client)
     read = backend.read
 
-    def lose_first(where: str) -> Any:
+    def lose_first(where: str, guard: Contender | None = None) -> Any:
         if "/items/" in where:
             del backend.read
             engine = client._access.engine
