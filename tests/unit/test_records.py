@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from coordlock_memory import Fault
 
@@ -29,14 +31,14 @@ def test_the_answer_is_that_of_the_own_addition_though_others_have_added_since(
     backend(client).faults.inject("write", Fault.LOSE_REPLY)
     reading = backend(client).read
 
-    def read_late(where: str) -> object:
+    def read_late(where: str, **how: Any) -> object:
         """Others are faster, once."""
-        listing = reading(where)
+        listing = reading(where, **how)
         if listing.result(0).values:
             for other in others:
                 other.counter("n").add(100)
             others.clear()
-            listing = reading(where)
+            listing = reading(where, **how)
         return listing
 
     with pytest.MonkeyPatch.context() as patch:
@@ -55,12 +57,12 @@ def test_what_cannot_be_found_out_any_more_is_said(
     backend(client).faults.inject("write", fault)
     reading, calls = backend(client).read, []
 
-    def read_late(where: str) -> object:
+    def read_late(where: str, **how: Any) -> object:
         calls.append(where)
         if len(calls) == 2:
             for other in others:
                 other.counter("n").add()
-        return reading(where)
+        return reading(where, **how)
 
     before, made = 1000, fault is Fault.LOSE_REPLY
     with pytest.MonkeyPatch.context() as patch:
