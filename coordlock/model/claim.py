@@ -6,7 +6,6 @@ lock managers since have kept (Snaman and Thiel, "The VAX/VMS Distributed Lock M
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -138,18 +137,22 @@ class Convertible:
 
     def encode(self) -> bytes:
         """The value to publish."""
+        from coordlock.model.record import encode  # few programs convert
+
         fields: dict[str, object] = {"mode": self.mode.name}
         if self.target is not None:
             fields |= {"target": self.target.name, "yields_to": self.yields_to}
         if self.update:
             fields["update"] = True
-        return json.dumps(fields).encode()
+        return encode(fields)
 
     @classmethod
     def decode(cls, value: bytes | None) -> Convertible:
         """What ``value`` says; an exclusive lock where that is not known."""
+        from coordlock.model.record import NewerFormat, decode
+
         try:
-            fields = json.loads(value or b"")
+            fields = decode(value or b"")
             target, ranges = fields.get("target"), fields.get("yields_to")
             return cls(
                 Mode[fields["mode"]],
@@ -157,7 +160,7 @@ class Convertible:
                 None if ranges is None else tuple((int(one), int(two)) for one, two in ranges),
                 fields.get("update") is True,
             )
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        except (NewerFormat, ValueError, TypeError, KeyError, OverflowError):
             return cls(Mode.EX)
 
     def __str__(self) -> str:

@@ -7,11 +7,14 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from coordlock.model.claim import AnyClaim, Convertible
 
 __all__ = ["Contender", "Entry", "Owner", "Snapshot", "are_known", "are_same", "is_known"]
+
+#: The format of what contenders say of their owners, as in `coordlock.model.record`.
+_FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,15 @@ class Owner:
 
     @staticmethod
     def published(data: bytes) -> bytes:
-        """The value in ``data``, which `encode` has given; other programs' data is one."""
+        """The value in ``data``, which `encode` has given; other programs' data is one.
+
+        Nothing, where a newer release has written it in a format that this one does not know.
+        """
         if (fields := _fields(data)) is None:
             return data
         try:
-            return a2b_base64(fields["value"], strict_mode=True)
+            known = fields.get("format", _FORMAT) <= _FORMAT
+            return a2b_base64(fields["value"], strict_mode=True) if known else b""
         except (ValueError, TypeError, KeyError):
             return b""
 
@@ -78,7 +85,7 @@ def _fields(data: bytes) -> dict[str, Any] | None:
 @lru_cache(maxsize=16)
 def _beginning(host: str, pid: int, label: str) -> str:
     """What is the same for all contenders of a client: encoding it takes as long as a file lock."""
-    return json.dumps({"host": host, "pid": pid, "label": label})[:-1]
+    return json.dumps({"format": _FORMAT, "host": host, "pid": pid, "label": label})[:-1]
 
 
 @dataclass(frozen=True, slots=True)

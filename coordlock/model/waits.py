@@ -10,7 +10,6 @@ as long as one of them is, and keeps whoever is behind another.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from coordlock.model.admission import holders, obstacles
 from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.conversion import waited_for
+from coordlock.model.record import NewerFormat, decode, encode
 
 __all__ = ["Deadlock", "DeadlockStep", "Wait", "deadlocks", "needed"]
 
@@ -45,17 +45,16 @@ class Wait:
 
     def encode(self) -> bytes:
         """The record to publish."""
-        fields = {"actor": self.actor, "waits": self.waits, "holds": sorted(self.holds)}
-        return json.dumps(fields).encode()
+        return encode({"actor": self.actor, "waits": self.waits, "holds": sorted(self.holds)})
 
     @classmethod
     def decode(cls, record: bytes) -> Wait | None:
         """What ``record`` says; None for what another release may have written."""
         try:
-            fields = json.loads(record)
+            fields = decode(record)
             waits = tuple((str(queue), str(id)) for queue, id in fields["waits"])
             wait = cls(str(fields["actor"]), waits, frozenset(map(str, fields["holds"])))
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (NewerFormat, ValueError, TypeError, KeyError):
             return None
         return wait if waits else None
 

@@ -41,6 +41,12 @@ def test_an_owner_is_read_back_as_it_was_written(owner: Owner, value: bytes) -> 
     assert Owner.published(owner.encode(value)) == value
 
 
+def test_an_owner_in_a_newer_format_is_read_and_what_it_publishes_is_not() -> None:
+    data = Owner("host", 7).encode(b"value").replace(b'"format": 1', b'"later": 3, "format": 2')
+    assert Owner.decode(data) == Owner("host", 7)
+    assert Owner.published(data) == b""
+
+
 @given(st.text().filter(str.strip))
 def test_what_is_published_without_an_owner_stands_alone(proposal: str) -> None:
     value = proposal.encode("utf-8", "replace")
