@@ -10,7 +10,7 @@ import math
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import pytest
 
@@ -24,6 +24,8 @@ from coordlock.runtime.clock import SystemTimers
 from coordlock.testing.waiting import eventually
 
 __all__ = ["BackendContract"]
+
+B = TypeVar("B", bound=Backend)
 
 #: No answer takes longer on a healthy service, however loaded the machine is.
 BOUND = 30.0
@@ -85,7 +87,7 @@ class Party:
         return [one.id for one in seen.contenders]
 
 
-def backend_for(kind: type[Backend], url: str) -> Backend:
+def backend_for(kind: type[B], url: str) -> B:
     """A backend as a client has it, with timers of its own."""
     return kind.configure(configure(url), timers=SystemTimers("coordlock-contract"))
 
