@@ -2,26 +2,24 @@
 
 ::
 
-    backend       the contract, put together from the parts below
-    entry_sets    contenders in several queues, in one transaction
-    published     values that contenders publish
-    transactions  data that a contender guards
-    data          reads and writes that need no lock
-    writes        writes that contenders guard
-    watcher       departures, over one stream for all
+    backend       the contract: queues, data, observations
+    session       the lease, from when it is granted until it has ended
+    sets          contenders in several queues, in one transaction
+    data          what is read and written beside the queues
+    watcher       departures, over one stream
     watch         one watch: its contender, and its callbacks
-    progress      in which order departures are told; pure
-    observing     what is observed, over one stream for all
-    following     one place that is observed, and those who are told
+    progress      in which order departures come; pure
+    observing     what is observed, over one stream
+    following     one place that is observed, and its observers
     places        its complete state, put together from readings and events; pure
-    looks         how long ago the stream has certainly told all
+    probes        until when a stream has certainly delivered everything
     status        the members, and their versions
     versions      known bugs of servers; pure
     transport     how requests reach the cluster, and answers the caller
-    requests      what is asked of etcd, and what its answers mean; pure
-    keys          where contenders live; pure
+    requests      what the client asks of etcd; pure
+    keys          contenders as keys, and what their keys tell; pure
     errors        etcd's errors as coordlock's; pure
-    rpc           the methods of etcd's API that are called here
+    rpc           the methods of etcd's API that the client calls
     messages_pb2  their messages, generated from messages.proto
     quiet         gRPC's own log
 

@@ -1,68 +1,45 @@
-"""The backend contract on etcd: requests in, what they mean out."""
+"""The backend contract on etcd: the contenders of its queues, and data.
+
+Keys alone tell which contenders a queue has and, of most, what they claim. So queues are read
+without values, and once more with them where a convertible contender is listed.
+"""
 
 from __future__ import annotations
 
-import math
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
-from coordlock.backend import (
-    Backend,
-    Capabilities,
-    Data,
-    EntrySets,
-    Listing,
-    ObservableQueues,
-    Observation,
-    Operation,
-    PublishedValues,
-    ServiceInfo,
-    SessionInfo,
-    SessionListener,
-    Stored,
-    Transactions,
-)
-from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.backend import Capabilities, ServiceInfo
+from coordlock.errors import BackendUnavailable, Evicted, SessionLost, VersionMismatch
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Permit
-from coordlock.model.contender import Contender, Entry, Snapshot, are_known
-from coordlock.runtime.clock import SystemTimers
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_known
+from coordlock.runtime.clock import Timers
 from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
+from coordlock_etcd import keys, requests
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd import requests, rpc
-from coordlock_etcd.data import PlainData
-from coordlock_etcd.entry_sets import Sets
-from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
+from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.keys import Layout
-from coordlock_etcd.observing import Observations
-from coordlock_etcd.places import DataPlace, QueuePlace
-from coordlock_etcd.published import published
-from coordlock_etcd.status import status
-from coordlock_etcd.transactions import GuardedData
-from coordlock_etcd.transport import (
-    Batches,
-    Connection,
-    GeventRoom,
-    Limiter,
-    can_start_threads,
-)
-from coordlock_etcd.watcher import Watcher
+from coordlock_etcd.rpc import DELETE_RANGE, RANGE, TXN
+from coordlock_etcd.session import EtcdSession, no_session
+from coordlock_etcd.transport import Batches, Connection, Limiter
+
+if TYPE_CHECKING:
+    from coordlock.backend import Listing, Observation, Operation, Queue, Written
 
 __all__ = ["EtcdBackend"]
 
-log = Log("coordlock")
+Snapshots = tuple[Snapshot, ...]
 
 #: How many contenders a reading of a part of a queue lists at least. So counting the others rarely
 #: takes another request.
-_LISTED = 16
+_LISTED: Final = 16
 #: How many contenders may be on their way to a queue at once. More would not join it any sooner:
 #: etcd takes one after another.
-_COMING = 16
+_COMING: Final = 16
 
 
 def _learning(value: object) -> bool | str:
@@ -75,12 +52,20 @@ def _learning(value: object) -> bool | str:
         raise ValueError("auto, true or false") from None
 
 
-class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQueues, Data):
+class EtcdBackend(EtcdSession):
     """Locks in an etcd cluster, version 3.4 or later: see `coordlock_etcd`."""
 
     scheme: ClassVar[str] = "etcd"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        reach="cluster", leased=True, durable=True, ordered=True, fenced=True, one_step="mode"
+        reach="cluster",
+        leased=True,
+        durable=True,
+        ordered=True,
+        fenced=True,
+        sets=True,
+        publishing=True,
+        data=True,
+        one_step="mode",
     )
     options: ClassVar[Sequence[Option]] = (
         *TLS_OPTIONS,
@@ -105,81 +90,121 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         "processes with spawn or forkserver"
     )
 
-    def __init__(self, layout: Layout, connection: Connection, ttl: float) -> None:
-        self._layout = layout
-        self._connection = connection
-        # etcd counts in whole seconds.
-        self._ttl = math.ceil(ttl)
-        self._guarded = GuardedData(connection)
-        self._data = PlainData(layout, connection)
-        self._room = GeventRoom(len(connection.cluster.endpoints))
-        self._limiter: Limiter[Snapshot] = Limiter(_COMING)
-        self._set_limiter: Limiter[tuple[Snapshot, ...]] = Limiter(_COMING)
-        self._sets = Sets(layout, connection, self.snapshot, self.withdraw)
-        self._enqueues: Batches[Snapshot] = Batches(connection, rpc.TXN)
-        self._withdrawals: Batches[bool] = Batches(connection, rpc.DELETE_RANGE)
-        self._watcher = Watcher(connection, self)
-        # As often as a session's heartbeats: an observation is in doubt when a session would be.
-        self._timers = SystemTimers("coordlock-etcd-look")
-        self._observations = Observations(connection, self._timers, self._ttl / 3)
-        connection.cluster.moved = self._moved
-        # Re-entrant, because a call may be answered before `call` returns.
-        self._lock = threading.RLock()
-        self._lease = 0
-        self._listener: SessionListener | None = None
-        self._opening: Promise[SessionInfo] | None = None
-        self._closing: Promise[None] | None = None
+    def __init__(self, layout: Layout, connection: Connection, ttl: float, timers: Timers) -> None:
+        super().__init__(layout, connection, ttl, timers)
+        self._limiter: Limiter[Snapshots] = Limiter(_COMING)
+        self._enqueues: Batches[Snapshots] = Batches(connection, TXN)
+        self._withdrawals: Batches[bool] = Batches(connection, DELETE_RANGE)
 
     @classmethod
-    def configure(cls, settings: Settings, client: object | None = None) -> Self:
+    def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
         """A backend for ``settings``.
 
         ``client`` is an ``etcd3.Etcd3Client``: its channel is used and its token, unless the
         settings name a user. Neither is closed.
         """
-        slash = settings.options["leading_slash"]
-        layout = Layout.below(settings.root, leading_slash=slash)
+        layout = Layout.below(settings.root, leading_slash=settings.options["leading_slash"])
         connection = Connection.configure(settings, layout.prefix, client)
-        return cls(layout, connection, settings.ttl)
+        return cls(layout, connection, settings.ttl, timers)
 
-    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
-        with self._lock:
-            if self._closing is not None:
-                return failed(_closed())
-            self._watcher.reset()
-            # A cluster that was restored from a backup starts from there.
-            self._connection.cluster.revision = 0
-            # Contenders of the session before would stand in queues until it expires.
-            forsaken, self._lease = self._lease, 0
-            self._listener = None
-            if forsaken:
-                self._revoke(forsaken)
-            request = pb.LeaseGrantRequest(TTL=self._ttl)
-            opened = partial(self._opened, listener)
-            self._opening = self._connection.call(rpc.LEASE_GRANT, request, opened)
-            return self._opening
+    def describe(self) -> Promise[ServiceInfo]:
+        from coordlock_etcd.status import status
 
-    def heartbeat(self) -> Promise[float]:
+        return status(self._connection)
+
+    # Queues
+
+    def enqueue(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[Snapshots]:
         if not (lease := self._session):
-            return failed(_no_session())
-        self._watcher.recheck_when_due()
-        self._connection.members.learn_when_due()
-        request = pb.LeaseKeepAliveRequest(ID=lease)
-        # A member that hangs is left in time to ask another.
-        timeout = min(self._connection.timeout, self._ttl / 3)
-        beaten = partial(self._beaten, lease)
-        return self._connection.call(rpc.LEASE_KEEP_ALIVE, request, beaten, timeout=timeout)
-
-    def enqueue(self, entry: Entry, *, unless_blocked: bool = False) -> Promise[Snapshot]:
-        if not (lease := self._session):
-            return failed(_no_session())
-        send = self._enqueue
+            return failed(no_session())
+        send = self._add
         if unless_blocked:
             # A transaction compares keys, and can't count permits.
-            send = self._look if isinstance(entry.claim, Permit) else self._try
-        answer = self._limiter.submit(entry.queue, partial(send, entry, lease))
+            can_compare = len(entries) == 1 and not isinstance(entries[0].claim, Permit)
+            send = self._try if can_compare else self._look
+        answer = self._limiter.submit(entries[0].queue, partial(send, entries, lease))
         answer.add_done_callback(partial(self._notice_loss, lease))
         return answer
+
+    def _add(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
+        if self._session != lease:  # it was lost while the request waited for its turn
+            return failed(no_session())
+        if len(entries) > 1:
+            from coordlock_etcd import sets
+
+            return run_in_background(
+                sets.enqueue(self._layout, self._connection, self.snapshot, entries, lease)
+            )
+        [entry] = entries
+        request = requests.enqueue(self._layout, entry, lease)
+        return self._enqueues.call(entry.queue, request, partial(self._added, entry, lease))
+
+    def _try(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
+        """Enqueue where nothing may be in the way, else read.
+
+        In a transaction of its own: beside another one of the same queue, both would find nothing
+        in their way, and a batch fails as a whole.
+        """
+        if self._session != lease:  # it was lost while the request waited for its turn
+            return failed(no_session())
+        request = requests.enqueue_unless_blocked(self._layout, entries[0], lease)
+        return self._connection.call(TXN, request, partial(self._tried, entries[0], lease))
+
+    def _look(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
+        """Read, then enqueue where nothing is in the way."""
+
+        def steps() -> Steps[Snapshots]:
+            found: Snapshots = yield all_of(map(self._present, entries))
+            if not any(map(is_blocked, found, entries)):
+                found = yield self._add(entries, lease)
+            return found
+
+        return run_in_background(steps())
+
+    def _present(self, entry: Entry) -> Promise[Snapshot]:
+        """What may be in the way of ``entry``; of permits, as many as can be."""
+        if not isinstance(entry.claim, Permit):
+            return self.snapshot(entry.queue)
+        request = requests.nearest(
+            self._layout.queue(entry.queue), max(entry.claim.window, _LISTED)
+        )
+
+        def read(reply: pb.RangeResponse) -> Snapshot:
+            omitted = reply.count - len(reply.kvs)
+            revision = reply.header.revision
+            return keys.snapshot(self._layout, entry.queue, reply.kvs, revision, omitted)
+
+        return self._connection.call(RANGE, request, read)
+
+    def _added(
+        self, entry: Entry, lease: int, reply: pb.TxnResponse
+    ) -> Snapshots | Promise[Snapshots]:
+        revision = reply.header.revision
+        if reply.succeeded:
+            found = reply.responses[1].response_range
+            snapshot = keys.enqueued(self._layout, entry, found, revision)
+            if are_known(snapshot.contenders):
+                return (snapshot,)
+            return all_of([self.snapshot(entry.queue, snapshot.contenders[-1], owners=True)])
+        mine = reply.responses[0].response_range.kvs[0]
+        if mine.lease != lease:
+            # An attempt of an earlier session dies with that session, so it can't be adopted.
+            removal = requests.delete_created(mine.key, mine.create_revision)
+            return self._connection.call(TXN, removal, _refuse_other_lease)
+        # Others may stand behind it by now, so the end of the queue may not show it.
+        me = keys.snapshot(self._layout, entry.queue, [mine], revision).contenders[0]
+        return all_of([self.snapshot(entry.queue, me)])
+
+    def _tried(
+        self, entry: Entry, lease: int, reply: pb.TxnResponse
+    ) -> Snapshots | Promise[Snapshots]:
+        if reply.succeeded or reply.responses[0].response_range.kvs:
+            return self._added(entry, lease, reply)
+        present = keys.refused(self._layout, entry.queue, reply)
+        # A contender that converts tells its mode by its value: it may share, after all.
+        return (present,) if is_blocked(present, entry) else self._add([entry], lease)
 
     def snapshot(
         self,
@@ -189,251 +214,22 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         owners: bool = False,
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
-        # Every read is linearizable, and tokens come with the keys.
         prefix = self._layout.queue(queue)
         if conflicting and upto is not None:
             looks = requests.in_the_way(prefix, upto, owners=owners)
-            found = partial(self._in_the_way, upto, queue, owners)
-            return self._connection.call(rpc.TXN, looks, found)
-        if upto is None:
-            request = requests.nearest(prefix, owners=owners)
-        else:
-            limit = max(upto.claim.window + 1, _LISTED)
-            request = requests.nearest(prefix, limit, upto.order, owners=owners)
-        return self._connection.call(rpc.RANGE, request, partial(self._read, queue, upto, owners))
-
-    def watch(
-        self,
-        contender: Contender,
-        revision: int,
-        departed: Callable[[bool], None],
-        waiters: Sequence[Contender] = (),
-    ) -> Callable[[], None]:
-        own = contender.session == requests.session(self._lease)
-        return self._watcher.watch(contender, revision, departed, waiters, own=own)
-
-    def enqueue_all(
-        self, entries: Sequence[Entry], *, unless_blocked: bool = False
-    ) -> Promise[tuple[Snapshot, ...]]:
-        if not (lease := self._session):
-            return failed(_no_session())
-        send = self._look_all if unless_blocked else self._enqueue_all
-        answer = self._set_limiter.submit(entries[0].queue, partial(send, entries, lease))
-        answer.add_done_callback(partial(self._notice_loss, lease))
-        return answer
-
-    def withdraw_all(self, entries: Sequence[Entry]) -> Promise[bool]:
-        return self._sets.withdraw(entries)
-
-    def withdraw(self, entry: Entry) -> Promise[bool]:
-        request = pb.DeleteRangeRequest(key=self._layout.key(entry))
-        return self._withdrawals.call(entry.queue, request, _has_deleted)
-
-    def queues(self) -> Promise[list[str]]:
-        request = requests.keys_under(self._layout.prefix)
-        return self._connection.call(rpc.RANGE, request, self._names)
-
-    def evict(self, contender: Contender) -> Promise[bool]:
-        key = contender.key.encode("utf-8", "surrogateescape")
-        request = requests.delete_created(key, contender.order)
-        return self._connection.call(rpc.TXN, request, lambda reply: reply.succeeded)
-
-    def fetch(self, contender: Contender, key: str) -> Promise[Stored | None]:
-        return self._guarded.fetch(contender, key)
-
-    def commit(
-        self,
-        contender: Contender,
-        operations: Sequence[Operation],
-        others: Sequence[Contender] = (),
-    ) -> Promise[None]:
-        return self._guarded.commit((contender, *others), operations)
-
-    def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
-        request = requests.publish(contender, value, version)
-        told = partial(published, contender, value, version)
-        return self._connection.call(rpc.TXN, request, told)
-
-    def watch_value(
-        self, contender: Contender, revision: int, changed: Callable[[], None]
-    ) -> Callable[[], None]:
-        return self._watcher.watch(contender, revision, lambda _: changed(), changes=True)
-
-    def read(self, where: str) -> Promise[Listing]:
-        return self._data.read(where)
-
-    def write(
-        self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
-    ) -> Promise[int]:
-        return self._data.write(operations, guards)
-
-    def follow(self, where: str, news: Callable[[], None]) -> Observation[Listing]:
-        return self._observations.observe(DataPlace(self._layout, where), news)
-
-    def observe(self, queue: str, news: Callable[[], None]) -> Observation[Snapshot]:
-        return self._observations.observe(QueuePlace(self._layout, queue), news)
-
-    def verify(self, contender: Contender) -> Promise[None]:
-        return self.commit(contender, ())
-
-    def describe(self) -> Promise[ServiceInfo]:
-        return status(self._connection)
-
-    def close(self) -> Promise[None]:
-        with self._lock:
-            if self._closing is not None:
-                return self._closing
-            closing = self._closing = Promise()
-            self._listener = None
-        self._watcher.close()
-        self._observations.close()
-        if can_start_threads():
-            threading.Thread(
-                target=self._shut_down, name="coordlock-etcd-close", daemon=True
-            ).start()
-        else:
-            self._leave()
-        return closing
-
-    @property
-    def _session(self) -> int:
-        """The lease, while it is to be used."""
-        return 0 if self._closing is not None else self._lease
-
-    def _moved(self) -> None:
-        """Another endpoint or connection is in use."""
-        self._room.fit(len(self._connection.cluster.endpoints))
-        self._connection.members.moved()
-        self._watcher.restart()
-        self._observations.restart()
-
-    def _enqueue(self, entry: Entry, lease: int) -> Promise[Snapshot]:
-        if self._session != lease:  # it was lost while the request waited for its turn
-            return failed(_no_session())
-        request = requests.enqueue(self._layout, entry, lease)
-        return self._enqueues.call(entry.queue, request, partial(self._enqueued, entry, lease))
-
-    def _try(self, entry: Entry, lease: int) -> Promise[Snapshot]:
-        """Enqueue where nothing may be in the way, else read.
-
-        In a transaction of its own: beside another one of the same queue, both would find nothing
-        in their way, and a batch fails as a whole.
-        """
-        if self._session != lease:  # it was lost while the request waited for its turn
-            return failed(_no_session())
-        request = requests.enqueue_unless_blocked(self._layout, entry, lease)
-        return self._connection.call(rpc.TXN, request, partial(self._tried, entry, lease))
-
-    def _look(self, entry: Entry, lease: int) -> Promise[Snapshot]:
-        """Read, then enqueue where nothing is in the way."""
-        limit = max(entry.claim.window, _LISTED)
-        request = requests.nearest(self._layout.queue(entry.queue), limit)
-        return self._connection.call(rpc.RANGE, request, partial(self._looked, entry, lease))
-
-    def _look_all(self, entries: Sequence[Entry], lease: int) -> Promise[tuple[Snapshot, ...]]:
-        def look() -> Steps[tuple[Snapshot, ...]]:
-            queues: tuple[Snapshot, ...]
-            queues = yield all_of(self.snapshot(entry.queue) for entry in entries)
-            if not any(map(is_blocked, queues, entries)):
-                queues = yield self._enqueue_all(entries, lease)
-            return queues
-
-        return run_in_background(look())
-
-    def _enqueue_all(self, entries: Sequence[Entry], lease: int) -> Promise[tuple[Snapshot, ...]]:
-        if self._session != lease:  # it was lost while the request waited for its turn
-            return failed(_no_session())
-        return self._sets.enqueue(entries, lease)
-
-    # What the watcher tells.
-
-    def suspect(self, reason: str) -> None:
-        """The watch stream is broken."""
-        if (listener := self._listener) is not None:
-            listener.suspect(reason)
-
-    def recovered(self) -> None:
-        """The watch stream is back."""
-        if (listener := self._listener) is not None:
-            listener.recovered()
-
-    # What answers mean; called by gRPC's threads.
-
-    def _opened(self, listener: SessionListener, reply: pb.LeaseGrantResponse) -> SessionInfo:
-        with self._lock:
-            self._lease = reply.ID
-            if self._closing is not None:
-                raise _closed()
-            self._listener = listener
-        return SessionInfo(id=requests.session(reply.ID), ttl=float(reply.TTL))
-
-    def _beaten(self, lease: int, reply: pb.LeaseKeepAliveResponse) -> float:
-        if reply.TTL <= 0:
-            raise self._lost(lease, "its lease has expired or was revoked")
-        return float(reply.TTL)
-
-    def _notice_loss(self, lease: int, answer: Promise[Any]) -> None:
-        error = answer.exception()
-        if isinstance(error, SessionLost) and error.reason == UNKNOWN_LEASE:
-            self._lost(lease, error.reason)
-
-    def _lost(self, lease: int, reason: str) -> SessionLost:
-        listener = None
-        with self._lock:
-            if self._lease == lease:
-                # Under the lock, so that the watches of a next session are not dropped.
-                self._watcher.reset()
-                listener, self._lease, self._listener = self._listener, 0, None
-        if listener is not None:
-            listener.lost(reason)
-        return SessionLost(SERVICE, reason)
-
-    def _enqueued(
-        self, entry: Entry, lease: int, reply: pb.TxnResponse
-    ) -> Snapshot | Promise[Snapshot]:
-        revision = reply.header.revision
-        if reply.succeeded:
-            found = reply.responses[1].response_range
-            snapshot = requests.enqueued(self._layout, entry, found, revision)
-            if are_known(snapshot.contenders):
-                return snapshot
-            return self.snapshot(entry.queue, snapshot.contenders[-1], owners=True)
-        mine = reply.responses[0].response_range.kvs[0]
-        if mine.lease != lease:
-            # An attempt of an earlier session dies with that session, so it can't be adopted.
-            removal = requests.delete_created(mine.key, mine.create_revision)
-            return self._connection.call(rpc.TXN, removal, _refuse_other_lease)
-        # Others may stand behind it by now, so the end of the queue may not show it.
-        me = requests.snapshot(self._layout, entry.queue, [mine], revision).contenders[0]
-        return self.snapshot(entry.queue, me)
-
-    def _tried(
-        self, entry: Entry, lease: int, reply: pb.TxnResponse
-    ) -> Snapshot | Promise[Snapshot]:
-        if reply.succeeded or reply.responses[0].response_range.kvs:
-            return self._enqueued(entry, lease, reply)
-        present = requests.refused(self._layout, entry.queue, reply)
-        # A contender that converts tells its mode by its value: it may share, after all.
-        return present if is_blocked(present, entry) else self._enqueue(entry, lease)
-
-    def _looked(
-        self, entry: Entry, lease: int, reply: pb.RangeResponse
-    ) -> Snapshot | Promise[Snapshot]:
-        omitted = reply.count - len(reply.kvs)
-        present = requests.snapshot(
-            self._layout, entry.queue, reply.kvs, reply.header.revision, omitted
-        )
-        return present if is_blocked(present, entry) else self._enqueue(entry, lease)
+            found = partial(self._read_conflicting, queue, upto, owners)
+            return self._connection.call(TXN, looks, found)
+        limit, order = (0, 0) if upto is None else (max(upto.claim.window + 1, _LISTED), upto.order)
+        request = requests.nearest(prefix, limit, order, owners=owners)
+        return self._connection.call(RANGE, request, partial(self._read, queue, upto, owners))
 
     def _read(
         self, queue: str, upto: Contender | None, owners: bool, reply: pb.RangeResponse
     ) -> Snapshot | Promise[Snapshot]:
         revision = reply.header.revision
-        if upto is not None and revision < upto.order:
-            # Servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause.
-            raise BackendUnavailable(SERVICE, "the answer is older than the contender")
+        _check(revision, upto)
         known = None if owners else upto
-        described = partial(requests.snapshot, self._layout, queue, reply.kvs, revision, me=known)
+        described = partial(keys.snapshot, self._layout, queue, reply.kvs, revision, me=known)
         listed = described()
         if not are_known(listed.contenders):
             return self.snapshot(queue, upto, owners=True)
@@ -442,76 +238,116 @@ class EtcdBackend(Backend, Transactions, EntrySets, PublishedValues, ObservableQ
         # The count has no upper bound, so it includes the contenders that stand behind.
         request = requests.behind(self._layout.queue(queue), upto.order, revision)
         return self._connection.call(
-            rpc.RANGE,
+            RANGE,
             request,
             lambda others: described(reply.count - len(reply.kvs) - len(others.kvs)),
         )
 
-    def _in_the_way(
-        self, me: Contender, queue: str, owners: bool, reply: pb.TxnResponse
+    def _read_conflicting(
+        self, queue: str, me: Contender, owners: bool, reply: pb.TxnResponse
     ) -> Snapshot | Promise[Snapshot]:
         revision = reply.header.revision
-        if revision < me.order:
-            raise BackendUnavailable(SERVICE, "the answer is older than the contender")
+        _check(revision, me)
         kvs = [kv for one in reply.responses for kv in one.response_range.kvs]
         kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
         known = None if owners else me
-        snapshot = requests.snapshot(self._layout, queue, kvs, revision, me=known)
+        snapshot = keys.snapshot(self._layout, queue, kvs, revision, me=known)
         if are_known(snapshot.contenders):
             return snapshot
         return self.snapshot(queue, me, owners=True, conflicting=True)
 
-    def _names(self, reply: pb.RangeResponse) -> list[str]:
-        names = {self._layout.name(kv.key) for kv in reply.kvs}
-        return [name for name in names if name is not None]
+    def queues(self) -> Promise[list[str]]:
 
-    def _revoke(self, lease: int) -> Promise[None]:
-        request = pb.LeaseRevokeRequest(ID=lease)
-        return self._connection.call(rpc.LEASE_REVOKE, request, lambda _: None)
+        def read(reply: pb.RangeResponse) -> list[str]:
+            names = {self._layout.name(kv.key) for kv in reply.kvs}
+            return [name for name in names if name is not None]
 
-    def _leave(self) -> None:
-        """End the session at the interpreter's end. The channels end with the process."""
-        try:
-            if self._lease:
-                request = pb.LeaseRevokeRequest(ID=self._lease)
-                self._connection.call_now(rpc.LEASE_REVOKE, request)
-        except Exception as error:
-            log.warning("etcd: a lease was not revoked and will expire: %r", error)
-        finally:
-            self._connection.cluster.cancel()
-            assert self._closing is not None
-            self._closing.resolve(None)
+        return self._connection.call(RANGE, requests.keys_under(self._layout.prefix), read)
 
-    def _shut_down(self) -> None:
-        try:
-            if self._opening is not None:
-                self._opening.exception()  # a lease that is granted meanwhile is revoked as well
-            error = self._revoke(lease).exception() if (lease := self._lease) else None
-            if error is not None and not isinstance(error, SessionLost):  # which has ended already
-                log.warning("etcd: lease %x was not revoked and will expire: %s", lease, error)
-            self._connection.close()
-            self._watcher.join(self._connection.timeout)
-            self._observations.join(self._connection.timeout)
-            self._timers.close()
-        except Exception:
-            log.exception("etcd: closing failed")
-        finally:
-            self._room.leave()
-            assert self._closing is not None
-            self._closing.resolve(None)
+    def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
+
+        def read(reply: pb.TxnResponse) -> None:
+            if reply.succeeded:
+                return
+            kvs = reply.responses[0].response_range.kvs
+            if not kvs or kvs[0].create_revision != contender.order:
+                raise Evicted(contender.key)
+            if kvs[0].version == version + 1 and Owner.published(kvs[0].value) == value:
+                return  # a request before this one was made, and its answer lost
+            raise VersionMismatch(contender.key, version)
+
+        return self._connection.call(TXN, requests.publish(contender, value, version), read)
+
+    def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
+        if len(entries) == 1:
+            return self._withdraw(entries[0])
+        from coordlock_etcd import sets
+
+        return run_in_background(
+            sets.withdraw(self._layout, self._connection, self._withdraw, entries)
+        )
+
+    def _withdraw(self, entry: Entry) -> Promise[bool]:
+        request = pb.DeleteRangeRequest(key=self._layout.key(entry))
+        return self._withdrawals.call(entry.queue, request, lambda reply: reply.deleted > 0)
+
+    def evict(self, contender: Contender) -> Promise[bool]:
+        request = requests.delete_created(keys.key_of(contender), contender.order)
+        return self._connection.call(TXN, request, lambda reply: reply.succeeded)
+
+    def watch(
+        self,
+        contender: Contender,
+        revision: int,
+        told: Callable[[bool], None],
+        *,
+        waiters: Sequence[Contender] = (),
+        changes: bool = False,
+    ) -> Callable[[], None]:
+        own = contender.session == keys.session(self._lease)
+        return self._watcher.watch(contender, revision, told, waiters, own=own, changes=changes)
+
+    # Data and observations
+
+    def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
+        from coordlock_etcd import data
+
+        return data.read(self._layout, self._connection, where, guard)
+
+    def write(
+        self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
+    ) -> Promise[Written]:
+        from coordlock_etcd import data
+
+        return data.write(self._layout, self._connection, operations, guards)
+
+    @overload
+    def follow(self, place: Queue, news: Callable[[], None]) -> Observation[Snapshot]: ...
+    @overload
+    def follow(self, place: str, news: Callable[[], None]) -> Observation[Listing]: ...
+    def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
+        from coordlock_etcd.observing import Observations
+        from coordlock_etcd.places import DataPlace, QueuePlace
+
+        with self._lock:
+            if self._observations is None:
+                # As often as a session's heartbeats: an observation is in doubt when a session
+                # would be.
+                self._observations = Observations(
+                    self._connection, self._timers, interval=self._ttl / 3
+                )
+                if self._closing is not None:
+                    self._observations.close()
+        if isinstance(place, str):
+            return self._observations.observe(DataPlace(self._layout, place), news)
+        return self._observations.observe(QueuePlace(self._layout, place.name), news)
 
 
-def _closed() -> BackendUnavailable:
-    return BackendUnavailable(SERVICE, "the client is closed")
+def _check(revision: int, upto: Contender | None) -> None:
+    if upto is not None and revision < upto.order:
+        # Servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause.
+        raise BackendUnavailable(SERVICE, "the answer is older than the contender")
 
 
-def _no_session() -> SessionLost:
-    return SessionLost(SERVICE, "there is no session")
-
-
-def _has_deleted(reply: pb.DeleteRangeResponse) -> bool:
-    return reply.deleted > 0
-
-
-def _refuse_other_lease(_: pb.TxnResponse) -> Snapshot:
+def _refuse_other_lease(_: pb.TxnResponse) -> Snapshots:
     raise SessionLost(SERVICE, "the contender was made in an earlier session")

@@ -1,56 +1,107 @@
-"""Data that needs no lock: a range for a reading, a transaction for a write.
+"""Data: a range for a reading, a transaction for a write, and for what a contender guards.
 
-A reading is linearizable, so it shows all that was acknowledged before. Servers before 3.4.42,
-3.5.28 and 3.6.9 may show the past after a pause (etcd #20418): an answer that is older than what
-this client has seen is refused.
+Why a reading shows all that was written before. etcd's readings are linearizable, which says as
+much, but servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause (etcd #20418). So
+the client refuses an answer that is older than what it has seen. That suffices for a guarded read:
+the client has seen every conflicting grant before its own end, by an event or an answer of some
+revision. The writes of those grants have smaller revisions, because each was made while its
+contender was there.
+
+A write is never sent twice, unless the first attempt certainly reached no etcd.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from functools import partial
 
-from coordlock.backend import Listing, Operation
-from coordlock.errors import BackendUnavailable
+from coordlock.backend import Expect, Listing, Operation, Written
+from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.contender import Contender
+from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import SERVICE
+from coordlock_etcd import requests
+from coordlock_etcd.errors import SERVICE, NoSpace
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.places import DataPlace
-from coordlock_etcd.rpc import RANGE
+from coordlock_etcd.rpc import RANGE, TXN
 from coordlock_etcd.transport import Connection
-from coordlock_etcd.writes import write
 
-__all__ = ["PlainData"]
-
-
-class PlainData:
-    """What a backend adds for `coordlock.backend.Data`, but for following."""
-
-    def __init__(self, layout: Layout, connection: Connection) -> None:
-        self._layout = layout
-        self._connection = connection
-
-    def read(self, where: str) -> Promise[Listing]:
-        """See `Data.read`."""
-        place = DataPlace(self._layout, where)
-        seen = self._connection.cluster.revision
-        return self._connection.call(RANGE, place.reading(), partial(_read, place, seen))
-
-    def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> Promise[int]:
-        """See `Data.write`."""
-        placed = operations
-        if not self._layout.has_slash:
-            placed = [replace(one, key=one.key[1:]) for one in operations]
-        return write(self._connection, guards, operations, lambda revision: revision, placed)
+__all__ = ["read", "write"]
 
 
-def _read(place: DataPlace, seen: int, reply: pb.RangeResponse) -> Listing:
-    revision = reply.header.revision
-    if revision < seen:
-        raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
-    place.read(place.parts(reply.kvs), revision)
+def read(
+    layout: Layout, connection: Connection, where: str, guard: Contender | None
+) -> Promise[Listing]:
+    """See `Backend.read`."""
+    place = DataPlace(layout, where)
+    seen = connection.cluster.revision
+    if guard is None:
+        return connection.call(RANGE, place.reading(), partial(_listed, place, seen))
+    request = requests.guarded_read(guard, place.reading())
+    return connection.call(TXN, request, partial(_listed_under, guard, place, seen))
+
+
+def write(
+    layout: Layout,
+    connection: Connection,
+    operations: Sequence[Operation],
+    guards: Sequence[Contender],
+) -> Promise[Written]:
+    """See `Backend.write`."""
+    request = requests.guarded_writes(guards, operations, layout)
+    read = partial(_written, operations, guards, connection.cluster.revision)
+
+    def steps() -> Steps[Written]:
+        written: Written
+        try:
+            written = yield connection.call(TXN, request, read)
+        except NoSpace as error:
+            raise BackendUnavailable(SERVICE, f"{error.reason}; it may have been made") from None
+        return written
+
+    return run_in_background(steps())
+
+
+def _listed(place: DataPlace, seen: int, reply: pb.RangeResponse) -> Listing:
+    return _listing(place, seen, reply.header.revision, reply.kvs)
+
+
+def _listed_under(guard: Contender, place: DataPlace, seen: int, reply: pb.TxnResponse) -> Listing:
+    _check(reply.header.revision, seen)  # the past does not show either whether the guard has left
+    if not reply.succeeded:
+        raise Evicted(guard.key)
+    return _listing(place, seen, reply.header.revision, reply.responses[0].response_range.kvs)
+
+
+def _listing(place: DataPlace, seen: int, revision: int, kvs: Iterable[pb.KeyValue]) -> Listing:
+    _check(revision, seen)
+    place.read(place.parts(kvs), revision)
     assert place.state is not None
     return place.state
+
+
+def _check(revision: int, seen: int) -> None:
+    if revision < seen:
+        raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
+
+
+def _written(
+    operations: Sequence[Operation],
+    guards: Sequence[Contender],
+    seen: int,
+    reply: pb.TxnResponse,
+) -> Written:
+    _check(reply.header.revision, seen)  # a transaction that only compares is answered like a read
+    if reply.succeeded:
+        return Written(reply.header.revision)
+    found = [one.response_range.kvs for one in reply.responses]
+    for contender, mine in zip(guards, found, strict=False):
+        if not mine or mine[0].create_revision != contender.order:
+            raise Evicted(contender.key)
+    expected = (one for one in operations if isinstance(one, Expect))
+    for one, kvs in zip(expected, found[len(guards) :], strict=True):
+        if one.version != (kvs[0].version if kvs else 0):
+            raise VersionMismatch(one.key, one.version)
+    raise BackendError(SERVICE, "a transaction failed though all of its conditions hold")

@@ -20,6 +20,7 @@ __all__ = [
     "NoSpace",
     "NotPermitted",
     "WatchRefused",
+    "client_closed",
     "had_no_effect",
     "is_elsewhere",
     "needs_login",
@@ -105,6 +106,11 @@ class NotPermitted(AuthenticationFailed):
 
 class WatchRefused(BackendUnavailable):
     """etcd has refused a watch: the stream's token has ended, or the right to read is missing."""
+
+
+def client_closed() -> BackendUnavailable:
+    """Why a request is not sent any more."""
+    return BackendUnavailable(SERVICE, "the client is closed")
 
 
 def translate(

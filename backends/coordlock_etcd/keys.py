@@ -1,4 +1,4 @@
-"""Where contenders live: ``<root>/<escaped name>/<marker>-<guid>``.
+"""Contenders as keys: ``<root>/<escaped name>/<marker>-<guid>``, and what their keys tell.
 
 The slash that begins the root may be left out.
 
@@ -10,15 +10,25 @@ exclude coordlock and are excluded by it; their keys count as exclusive locks.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Self
 
 from coordlock.model.claim import AnyClaim, Mode, parse_marker
-from coordlock.model.contender import Entry
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.model.names import escape, unescape
+from coordlock_etcd import messages_pb2 as pb
 
-__all__ = ["Layout", "prefix_end"]
+__all__ = [
+    "Layout",
+    "enqueued",
+    "key_of",
+    "prefix_end",
+    "refused",
+    "session",
+    "snapshot",
+]
 
 _OWN: Final = re.compile(r"([a-z]+[0-9]*)-([0-9a-f]{32})")
 
@@ -92,3 +102,81 @@ class Layout:
         if match := _OWN.fullmatch(rest):
             return match[2], parse_marker(match[1], value)
         return rest, Mode.EX
+
+
+def key_of(contender: Contender) -> bytes:
+    """The key of ``contender``, of whichever program it is."""
+    return contender.key.encode("utf-8", "surrogateescape")
+
+
+def snapshot(
+    layout: Layout,
+    queue: str,
+    kvs: Iterable[pb.KeyValue],
+    revision: int,
+    omitted: int = 0,
+    *,
+    me: Contender | None = None,
+) -> Snapshot:
+    """The queue in ``kvs``, which are in descending order of creation; with ``me`` as it is known.
+
+    Keys that were read without their values name no owners.
+    """
+    contenders = [_contender(layout, queue, kv) for kv in kvs]
+    contenders.reverse()
+    if me is not None and contenders and are_same(contenders[-1], me):
+        contenders[-1] = me
+    return Snapshot(queue, tuple(contenders), revision, omitted)
+
+
+def enqueued(layout: Layout, entry: Entry, found: pb.RangeResponse, revision: int) -> Snapshot:
+    """The queue's end in ``found``, just after ``entry`` was put there: it is the newest.
+
+    What is known of it is neither parsed nor kept again.
+    """
+    mine, *before = found.kvs
+    order = mine.create_revision
+    me = Contender(
+        id=entry.id,
+        key=mine.key.decode(),
+        claim=entry.claim,
+        order=order,
+        token=order,
+        session=session(mine.lease),
+        owner=entry.owner,
+        value=entry.value,
+        version=1,
+    )
+    contenders = (*(_contender(layout, entry.queue, kv) for kv in reversed(before)), me)
+    return Snapshot(entry.queue, contenders, revision, found.count - len(contenders))
+
+
+@lru_cache(maxsize=256)  # kept once for all contenders of a client
+def session(lease: int) -> str:
+    """The id of the session that a lease is; empty where there is none."""
+    return f"{lease:016x}" if lease else ""
+
+
+def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
+    value = Owner.published(kv.value) if kv.value else None
+    id, claim = layout.contender(queue, kv.key, value)
+    order = kv.create_revision
+    return Contender(
+        id=id,
+        key=kv.key.decode("utf-8", "surrogateescape"),
+        claim=claim,
+        order=order,
+        token=order,
+        session=session(kv.lease),
+        owner=Owner.decode(kv.value) if kv.value else None,
+        value=value,
+        version=kv.version,
+    )
+
+
+def refused(layout: Layout, queue: str, reply: pb.TxnResponse) -> Snapshot:
+    """The queue's nearest that may be in the way of what `enqueue_unless_blocked` did not add."""
+    _, count, *ranges = (one.response_range for one in reply.responses)
+    kvs = [kv for one in ranges for kv in one.kvs]
+    kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
+    return snapshot(layout, queue, kvs, reply.header.revision, count.count - len(kvs))

@@ -28,10 +28,10 @@ from coordlock.errors import (
     CoordlockError,
 )
 from coordlock.model.contender import Snapshot
-from coordlock.runtime.clock import Timers
+from coordlock.runtime.clock import Timer, Timers
 from coordlock.runtime.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.errors import SERVICE, client_closed
 from coordlock_etcd.following import Following
 from coordlock_etcd.places import Place
 from coordlock_etcd.probes import Probes
@@ -69,15 +69,17 @@ class Observations:
         self._connection = connection
         self._timers = timers
         self._interval = interval
-        self._host: StreamHost[Following] = StreamHost(connection, "coordlock-etcd-observe", self)
-        self._lock = self._host.lock
-        self._probes = Probes(connection, self._host, timers.clock, interval)
+        self.host: StreamHost[Following] = StreamHost(connection, "coordlock-etcd-observe", self)
+        self._lock = self.host.lock
+        self._probes = Probes(connection, self.host, timers.clock, interval)
         self._limiter: Limiter[None] = Limiter(_READINGS)
         #: By place; the first is the one whose last reading is the oldest.
         self._followings: dict[tuple[str, str], Following] = {}
         #: Whether a stream is open, and all places are read for it, or being read.
         self._is_up = False
         self._is_ticking = False
+        #: Timers that have not fired.
+        self._due: set[Timer] = set()
 
     def observe(self, place: Place[Any, State], news: Callable[[], None]) -> Observation[State]:
         """Observe ``place``, or what is followed already of that name: see `Observation`."""
@@ -88,35 +90,31 @@ class Observations:
         with self._lock:
             following = self._followings.get(place.name) or Following(place, self._lock, now)
             is_shared, is_up = bool(following.observers), self._is_up
-            is_closed = self._host.closed
+            is_closed = self.host.closed
             if not is_closed:
                 if not is_shared:
                     following.begin()
                 following.observers.append(observation)
                 self._followings[place.name] = following
                 self._tick()
-                self._host.start()
+                self.host.start()
         if is_closed:
-            observation.end(_closed(), now)
+            observation.end(client_closed(), now)
         elif is_shared:
             following.tell([observation])
         elif is_up:
             self._read(following)
         return observation
 
-    def restart(self) -> None:
-        """Open a new stream, on the endpoint that is now in use. Never blocks."""
-        self._host.restart()
-
     def close(self) -> None:
         """End all observations and let the thread end. Never blocks."""
-        self._host.close()
+        self.host.close()
+        with self._lock:
+            due, self._due = self._due, set()
+        for timer in due:
+            timer.cancel()
         for following in self._all():
-            self._end(following, _closed())
-
-    def join(self, timeout: float) -> None:
-        """Wait for the thread's end, up to ``timeout`` seconds."""
-        self._host.join(timeout)
+            self._end(following, client_closed())
 
     def _leave(self, name: tuple[str, str], observation: Observation[Any]) -> None:
         with self._lock:
@@ -147,7 +145,7 @@ class Observations:
             self._later(_LINGERS, partial(self._part, following))
 
     def _stop(self, following: Following) -> None:
-        self._host.unwatch(following.id)
+        self.host.unwatch(following.id)
         following.stop(self._probes.delivered_until)
 
     # Reading, by calls whose answers come on gRPC's threads
@@ -181,8 +179,8 @@ class Observations:
             is_read = revision >= seen and following.read(parts, revision, read_at)  # see `data`
             if not (is_read or following.is_live):
                 raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
-            if not following.id and self._host.is_open:
-                following.id = self._host.watch(following, place.watching)
+            if not following.id and self.host.is_open:
+                following.id = self.host.watch(following, place.watching)
         if following.is_live:
             following.tell()
 
@@ -235,7 +233,7 @@ class Observations:
             self._probes.progressed(response.header.revision)
             return
         with self._lock:
-            following = self._host.target(response.watch_id)
+            following = self.host.target(response.watch_id)
             if following is None:
                 return  # cancelled meanwhile
             is_new = following.take(response)
@@ -249,8 +247,14 @@ class Observations:
     # The timers' thread
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
-        with suppress(ClientClosed):
-            self._timers.call_at(self._timers.clock.now() + seconds, action)
+        def act() -> None:
+            with self._lock:
+                self._due.discard(timer)
+            action()
+
+        with self._lock, suppress(ClientClosed):
+            timer = self._timers.call_at(self._timers.clock.now() + seconds, act)
+            self._due.add(timer)
 
     def _part(self, following: Following) -> None:
         """Drop a place that has had no observer for long enough."""
@@ -279,7 +283,7 @@ class Observations:
     def _probe(self) -> None:
         with self._lock:
             self._is_ticking = False
-            if self._host.closed or not self._followings:
+            if self.host.closed or not self._followings:
                 return
             self._tick()
             # A place that was read may be read.
@@ -301,7 +305,3 @@ class Observations:
                 self._followings[name] = self._followings.pop(name)
         for following in again:
             self._read(following)
-
-
-def _closed() -> BackendUnavailable:
-    return BackendUnavailable(SERVICE, "the client is closed")

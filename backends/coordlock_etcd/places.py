@@ -17,7 +17,7 @@ from coordlock.backend import Listing, Stored
 from coordlock.model.contender import Contender, Snapshot
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
-from coordlock_etcd.keys import Layout, prefix_end
+from coordlock_etcd.keys import Layout, prefix_end, snapshot
 
 __all__ = ["DataPlace", "Place", "QueuePlace"]
 
@@ -157,7 +157,7 @@ class QueuePlace(Place[Contender, Snapshot]):
         return key.decode("utf-8", "surrogateescape")
 
     def _part(self, kv: pb.KeyValue) -> Contender:
-        return requests.snapshot(self._layout, self._queue, [kv], 0).contenders[0]
+        return snapshot(self._layout, self._queue, [kv], 0).contenders[0]
 
     def _ordered(self, parts: dict[str, Contender]) -> dict[str, Contender]:
         return parts

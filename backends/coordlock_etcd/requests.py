@@ -1,16 +1,15 @@
-"""What is asked of etcd, and what its answers mean. No I/O."""
+"""Requests to etcd. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Final
 
 from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.model.claim import AnyClaim, Mode, in_force
-from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
+from coordlock.model.contender import Contender, Entry, Owner
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.keys import Layout, prefix_end
+from coordlock_etcd.keys import Layout, key_of, prefix_end
 
 __all__ = [
     "MAX_OPERATIONS",
@@ -23,7 +22,6 @@ __all__ = [
     "enqueue",
     "enqueue_all",
     "enqueue_unless_blocked",
-    "enqueued",
     "guarded_read",
     "guarded_writes",
     "in_the_way",
@@ -31,9 +29,6 @@ __all__ = [
     "nearest",
     "presence",
     "publish",
-    "refused",
-    "session",
-    "snapshot",
     "term",
     "together",
     "unwatch",
@@ -81,14 +76,6 @@ def enqueue_unless_blocked(layout: Layout, entry: Entry, lease: int) -> pb.TxnRe
     return request
 
 
-def refused(layout: Layout, queue: str, reply: pb.TxnResponse) -> Snapshot:
-    """The queue's nearest that may be in the way of what `enqueue_unless_blocked` did not add."""
-    _, count, *ranges = (one.response_range for one in reply.responses)
-    kvs = [kv for one in ranges for kv in one.kvs]
-    kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
-    return snapshot(layout, queue, kvs, reply.header.revision, count.count - len(kvs))
-
-
 def enqueue_all(layout: Layout, entries: Sequence[Entry], lease: int) -> pb.TxnRequest:
     """Create all contenders and read their queues' ends; if one is there already, read only them.
 
@@ -102,14 +89,11 @@ def enqueue_all(layout: Layout, entries: Sequence[Entry], lease: int) -> pb.TxnR
 
 def publish(me: Contender, value: bytes, version: int) -> pb.TxnRequest:
     """Set what the contender ``me`` publishes, if it is at ``version``; else read its key."""
-    key = me.key.encode("utf-8", "surrogateescape")
+    key = key_of(me)
     data = (me.owner or Owner("", 0)).encode(value)
     put = pb.PutRequest(key=key, value=data, lease=int(me.session, 16))
-    at_version = pb.Compare(
-        target=pb.Compare.VERSION, result=pb.Compare.EQUAL, key=key, version=version
-    )
     return pb.TxnRequest(
-        compare=[_created(key, me.order), at_version],
+        compare=[_created(key, me.order), _at_version(key, version)],
         success=[pb.RequestOp(request_put=put)],
         failure=[pb.RequestOp(request_range=pb.RangeRequest(key=key))],
     )
@@ -155,7 +139,7 @@ def in_the_way(prefix: bytes, me: Contender, *, owners: bool = False) -> pb.TxnR
         )
         for start, end in _in_the_way(prefix, me.claim)
     ]
-    itself = pb.RangeRequest(key=me.key.encode("utf-8", "surrogateescape"), keys_only=not owners)
+    itself = pb.RangeRequest(key=key_of(me), keys_only=not owners)
     return pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in (itself, *ranges)])
 
 
@@ -224,10 +208,7 @@ def apart(
 
 def delete_created(key: bytes, order: int) -> pb.TxnRequest:
     """Delete ``key`` if it was created at ``order``, and not anew since."""
-    delete = pb.DeleteRangeRequest(key=key)
-    return pb.TxnRequest(
-        compare=[_created(key, order)], success=[pb.RequestOp(request_delete_range=delete)]
-    )
+    return pb.TxnRequest(compare=[_created(key, order)], success=[_delete(key)])
 
 
 def term(prefix: bytes) -> pb.RangeRequest:
@@ -261,99 +242,36 @@ def unwatch(id: int) -> pb.WatchRequest:
     return pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=id))
 
 
-def guarded_read(me: bytes, order: int, key: str) -> pb.TxnRequest:
-    """Read ``key`` if the contender ``me``, created at ``order``, is in its queue."""
+def guarded_read(me: Contender, reading: pb.RangeRequest) -> pb.TxnRequest:
+    """Do ``reading`` if the contender ``me`` is in its queue."""
     return pb.TxnRequest(
-        compare=[_created(me, order)],
-        success=[pb.RequestOp(request_range=pb.RangeRequest(key=key.encode()))],
+        compare=[_created(key_of(me), me.order)], success=[pb.RequestOp(request_range=reading)]
     )
 
 
 def guarded_writes(
-    guards: Sequence[tuple[bytes, int]], operations: Sequence[Operation]
+    guards: Sequence[Contender], operations: Sequence[Operation], layout: Layout
 ) -> pb.TxnRequest:
-    """Do ``operations`` if the contenders ``guards`` are in their queues: keys, and when created.
+    """Do ``operations`` if the contenders ``guards`` are in their queues.
 
-    Else read the keys of the conditions: those, and each key with an expected version, in their
-    order, without values.
+    Else read the keys of the conditions, in their order and without values: those of the guards,
+    and each key with an expected version.
     """
     expected = [one for one in operations if isinstance(one, Expect)]
-    writes = [_write(one) for one in operations if not isinstance(one, Expect)]
+    writes = [_write(one, layout) for one in operations if not isinstance(one, Expect)]
     if guards and not writes:
         # A transaction that only reads is no entry of the log, and would be answered like a read.
         # This key does not exist.
-        writes = [_delete(guards[0][0] + b"\0")]
-    looked_at = (*(key for key, _ in guards), *map(_key, expected))
+        writes = [_delete(key_of(guards[0]) + b"\0")]
+    looked_at = (*map(key_of, guards), *(layout.at(one.key) for one in expected))
     looks = (pb.RangeRequest(key=key, keys_only=True) for key in looked_at)
     return pb.TxnRequest(
-        compare=[*(_created(*guard) for guard in guards), *map(_at_version, expected)],
+        compare=[
+            *(_created(key_of(one), one.order) for one in guards),
+            *(_at_version(layout.at(one.key), one.version) for one in expected),
+        ],
         success=writes,
         failure=[pb.RequestOp(request_range=one) for one in looks],
-    )
-
-
-def snapshot(
-    layout: Layout,
-    queue: str,
-    kvs: Iterable[pb.KeyValue],
-    revision: int,
-    omitted: int = 0,
-    *,
-    me: Contender | None = None,
-) -> Snapshot:
-    """The queue in ``kvs``, which are in descending order of creation; with ``me`` as it is known.
-
-    Keys that were read without their values name no owners.
-    """
-    contenders = [_contender(layout, queue, kv) for kv in kvs]
-    contenders.reverse()
-    if me is not None and contenders and are_same(contenders[-1], me):
-        contenders[-1] = me
-    return Snapshot(queue, tuple(contenders), revision, omitted)
-
-
-def enqueued(layout: Layout, entry: Entry, found: pb.RangeResponse, revision: int) -> Snapshot:
-    """The queue's end in ``found``, just after ``entry`` was put there: it is the newest.
-
-    What is known of it is neither parsed nor kept again.
-    """
-    mine, *before = found.kvs
-    order = mine.create_revision
-    me = Contender(
-        id=entry.id,
-        key=mine.key.decode(),
-        claim=entry.claim,
-        order=order,
-        token=order,
-        session=session(mine.lease),
-        owner=entry.owner,
-        value=entry.value,
-        version=1,
-    )
-    contenders = (*(_contender(layout, entry.queue, kv) for kv in reversed(before)), me)
-    return Snapshot(entry.queue, contenders, revision, found.count - len(contenders))
-
-
-@lru_cache(maxsize=256)  # kept once for all contenders of a client
-def session(lease: int) -> str:
-    """The id of the session that a lease is; empty where there is none."""
-    return f"{lease:016x}" if lease else ""
-
-
-def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
-    value = Owner.published(kv.value) if kv.value else None
-    id, claim = layout.contender(queue, kv.key, value)
-    order = kv.create_revision
-    return Contender(
-        id=id,
-        key=kv.key.decode("utf-8", "surrogateescape"),
-        claim=claim,
-        order=order,
-        token=order,
-        session=session(kv.lease),
-        owner=Owner.decode(kv.value) if kv.value else None,
-        value=value,
-        version=kv.version,
     )
 
 
@@ -367,13 +285,8 @@ def _created(key: bytes, revision: int, range_end: bytes = b"") -> pb.Compare:
     )
 
 
-def _at_version(expected: Expect) -> pb.Compare:
-    return pb.Compare(
-        target=pb.Compare.VERSION,
-        result=pb.Compare.EQUAL,
-        key=_key(expected),
-        version=expected.version,
-    )
+def _at_version(key: bytes, version: int) -> pb.Compare:
+    return pb.Compare(target=pb.Compare.VERSION, result=pb.Compare.EQUAL, key=key, version=version)
 
 
 def _conditions(request: Request) -> Iterable[pb.Compare]:
@@ -386,16 +299,12 @@ def _operations(request: Request) -> Iterable[pb.RequestOp]:
     return [pb.RequestOp(request_delete_range=request)]
 
 
-def _write(operation: Put | Delete) -> pb.RequestOp:
+def _write(operation: Put | Delete, layout: Layout) -> pb.RequestOp:
+    key = layout.at(operation.key)
     if isinstance(operation, Delete):
-        return _delete(_key(operation))
-    put = pb.PutRequest(key=_key(operation), value=operation.data)
-    return pb.RequestOp(request_put=put)
+        return _delete(key)
+    return pb.RequestOp(request_put=pb.PutRequest(key=key, value=operation.data))
 
 
 def _delete(key: bytes) -> pb.RequestOp:
     return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
-
-
-def _key(operation: Operation) -> bytes:
-    return operation.key.encode("utf-8", "surrogateescape")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from coordlock.model.contender import Contender
 from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.keys import key_of
 
 __all__ = ["Callback", "Watch"]
 
@@ -53,7 +54,7 @@ class Watch:
     @property
     def key(self) -> bytes:
         """The contender's key."""
-        return self.contender.key.encode("utf-8", "surrogateescape")
+        return key_of(self.contender)
 
     @property
     def order(self) -> int:

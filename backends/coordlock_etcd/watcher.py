@@ -21,13 +21,13 @@ rarely finds anything, so it is not done always.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.contender import Contender
+from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
@@ -63,17 +63,18 @@ class ConnectionListener(Protocol):
 class Watcher:
     """The watches of one client."""
 
-    def __init__(self, connection: Connection, listener: ConnectionListener) -> None:
+    def __init__(self, connection: Connection, clock: Clock, listener: ConnectionListener) -> None:
         self._connection = connection
+        self._clock = clock
         self._listener = listener
-        self._host: StreamHost[Watch] = StreamHost(connection, "coordlock-etcd-watch", self)
-        self._lock = self._host.lock
+        self.host: StreamHost[Watch] = StreamHost(connection, "coordlock-etcd-watch", self)
+        self._lock = self.host.lock
         self._watches: dict[tuple[str, int, int], Watch] = {}
         self._progress = Progress()
         #: Own watches that are to be replayed, in order, and watches that are being replayed.
         self._late: dict[Watch, None] = {}
         self._replayed: set[Watch] = set()
-        #: Until when watches begin in the present, by the monotonic clock.
+        #: Until when watches begin in the present, by the clock.
         self._hurries_until = 0.0
         #: Before this revision, history is known to be gone.
         self._compacted = 0
@@ -81,7 +82,7 @@ class Watcher:
         self._broken = False
         #: Whether watches are on a stream again, and their keys are to be read for that.
         self._is_resent = False
-        self._checked = time.monotonic()
+        self._checked = self._clock.now()
 
     def watch(
         self,
@@ -97,7 +98,7 @@ class Watcher:
         version = contender.version if changes else 0
         wanted = Watch(contender, own and not changes, revision + 1, version=version)
         with self._lock:
-            if self._host.closed:
+            if self.host.closed:
                 return lambda: None
             watch = self._watches.get(wanted.identity)
             if watch is None:
@@ -109,7 +110,7 @@ class Watcher:
                 self._witness()
             callback = Callback(told, () if changes else waiters, watch, self._cancelled)
             watch.callbacks.append(callback)
-            self._host.start()
+            self.host.start()
         return callback
 
     def told_in_order(self, contender: Contender) -> bool:
@@ -121,13 +122,9 @@ class Watcher:
     def recheck_when_due(self) -> None:
         """Read the watched keys if that was long ago. Never blocks."""
         with self._lock:
-            if time.monotonic() - self._checked < _RECHECK:
+            if self._clock.now() - self._checked < _RECHECK:
                 return
         self._recheck_all()
-
-    def restart(self) -> None:
-        """Open a new stream, on the endpoint that is now in use. Never blocks."""
-        self._host.restart()
 
     def reset(self) -> None:
         """Drop all watches: their session has ended. Never blocks."""
@@ -138,17 +135,13 @@ class Watcher:
             self._replayed.clear()
             self._compacted = 0
             self._broken = False
-            self._host.forget()
-            self._host.restart()
+            self.host.forget()
+            self.host.restart()
 
     def close(self) -> None:
         """Drop all watches and let the thread end. Never blocks."""
-        self._host.close()
+        self.host.close()
         self.reset()
-
-    def join(self, timeout: float) -> None:
-        """Wait for the thread's end, up to ``timeout`` seconds."""
-        self._host.join(timeout)
 
     def _cancel(self, callback: Callback) -> None:
         watch = callback.watch
@@ -157,19 +150,19 @@ class Watcher:
                 watch.callbacks.remove(callback)
             if not watch.callbacks:
                 self._remove(watch)
-                self._host.unwatch(watch.id)
+                self.host.unwatch(watch.id)
 
     # With the lock held
 
     def _send(self, watch: Watch) -> None:
-        if self._host.is_open and not watch.id:
-            is_hurried = not watch.own and time.monotonic() < self._hurries_until
+        if self.host.is_open and not watch.id:
+            is_hurried = not watch.own and self._clock.now() < self._hurries_until
             watch.sent = watch.start
             watch.began = requests.NOW if is_hurried else watch.start
             self._begin(watch, watch.began, puts=watch.version > 0)
 
     def _begin(self, watch: Watch, start: int, *, puts: bool) -> None:
-        watch.id = self._host.watch(
+        watch.id = self.host.watch(
             watch, lambda id: requests.watch(id, watch.key, start, puts=puts)
         )
         self._progress.sent(watch)
@@ -184,9 +177,9 @@ class Watcher:
         while self._late and len(self._replayed) < _REPLAYS:
             watch = next(iter(self._late))
             del self._late[watch]
-            if self._host.is_open and watch.id and watch.order >= self._compacted:
+            if self.host.is_open and watch.id and watch.order >= self._compacted:
                 self._replayed.add(watch)
-                self._host.unwatch(watch.id)
+                self.host.unwatch(watch.id)
                 watch.sent = watch.order
                 self._begin(watch, watch.order, puts=True)
 
@@ -198,15 +191,15 @@ class Watcher:
 
     def _witness(self) -> None:
         """Show whether an own watch was sent in time, where no other watch will."""
-        if (watch := self._progress.alone()) is not None and self._host.is_open:
+        if (watch := self._progress.alone()) is not None and self.host.is_open:
             key, start = watch.key, watch.start
-            id = self._host.watch(None, lambda id: requests.watch(id, key, start))
+            id = self.host.watch(None, lambda id: requests.watch(id, key, start))
             self._progress.witness(id)
-            self._host.send(requests.unwatch(id))
+            self.host.send(requests.unwatch(id))
 
     def _unsent(self, watch: Watch) -> None:
         self._replays_no_more(watch)
-        self._host.unwatch(watch.id)
+        self.host.unwatch(watch.id)
         if self._is_live(watch):
             self._progress.unsent(watch)
         watch.id = 0
@@ -258,7 +251,7 @@ class Watcher:
             if response.created:
                 self._replay(self._progress.created(response.watch_id, revision))
                 self._witness()
-            watch = self._host.target(response.watch_id)
+            watch = self.host.target(response.watch_id)
             if watch is None:
                 return  # cancelled meanwhile
             if response.created and watch.began == requests.NOW:
@@ -270,7 +263,7 @@ class Watcher:
                 self._replays_no_more(watch)
             # A watch that has caught up hears of each revision by itself.
             if ends and not watch.own and ends[-1].kv.mod_revision < revision:
-                self._hurries_until = time.monotonic() + _HURRIES
+                self._hurries_until = self._clock.now() + _HURRIES
             if response.canceled:
                 self._compacted = max(self._compacted, response.compact_revision)
                 # etcd 3.4 keeps a watch that a compaction has cancelled until the client ends it,
@@ -306,13 +299,13 @@ class Watcher:
                 log.exception("etcd: the callback of a watch failed")
         # Only now: gRPC's thread for requests would compete with the callbacks for the interpreter.
         with self._lock:
-            self._host.unwatch(watch.id)
+            self.host.unwatch(watch.id)
 
     # Reading the keys, by calls whose answers come on gRPC's threads
 
     def _recheck_all(self) -> None:
         with self._lock:
-            self._checked = time.monotonic()
+            self._checked = self._clock.now()
             watches = list(self._watches.values())
         self._recheck(watches)
 
@@ -340,7 +333,7 @@ class Watcher:
                 live = filter(self._is_live, batch)
                 are_unsure = any(not watch.id or watch.has_gap for watch in live)
             if are_unsure:
-                self.restart()  # which sends them again, after a while
+                self.host.restart()  # which sends them again, after a while
 
     def _stays(self, watch: Watch, revision: int) -> None:
         with self._lock:

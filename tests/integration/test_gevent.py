@@ -22,11 +22,12 @@ import grpc, types
 from coordlock_etcd import EtcdBackend
 from coordlock.backend.config import configure
 from coordlock.errors import ConfigurationError
+from coordlock.runtime.clock import SystemTimers
 from coordlock.testing.backend_contract import Listener
 settings = configure(sys.argv[1])
 client = types.SimpleNamespace(channel=grpc.insecure_channel(settings.hosts[0]))
 try:
-    backend = EtcdBackend.configure(settings, client)
+    backend = EtcdBackend.configure(settings, client, timers=SystemTimers())
 except ConfigurationError as refused:
     print(str(refused).rpartition(": ")[2])
 else:

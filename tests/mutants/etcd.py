@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from coordlock_etcd import requests
+from coordlock_etcd import keys, requests
 
 from coordlock.model.contender import Snapshot
 from coordlock.testing.faults.liveness import Unanswered
@@ -28,7 +28,7 @@ def watches_from_now_on() -> Changes:
     Play(scenarios.the_answer_to_a_create_is_lost, ForeignToken, ("etcd",)),
 )
 def takes_the_revision_of_the_answer_for_the_token() -> Changes:
-    snapshot = requests.snapshot
+    snapshot = keys.snapshot
 
     def with_revision(
         layout: Any, queue: str, kvs: Any, revision: int, *more: Any, **options: Any
@@ -37,4 +37,4 @@ def takes_the_revision_of_the_answer_for_the_token() -> Changes:
         contenders = tuple(replace(one, token=revision) for one in found.contenders)
         return replace(found, contenders=contenders)
 
-    return [(requests, "snapshot", with_revision)]
+    return [(keys, "snapshot", with_revision)]

@@ -15,7 +15,14 @@ from google.protobuf.message import Message
 
 from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
 from coordlock.runtime.promise import Promise
-from coordlock_etcd.errors import SERVICE, had_no_effect, is_elsewhere, needs_login, translate
+from coordlock_etcd.errors import (
+    SERVICE,
+    client_closed,
+    had_no_effect,
+    is_elsewhere,
+    needs_login,
+    translate,
+)
 from coordlock_etcd.rpc import Method
 from coordlock_etcd.transport.cluster import Cluster, Endpoint
 from coordlock_etcd.transport.login import Login
@@ -236,7 +243,7 @@ class Call(Generic[Request, Reply, Result]):
                 self._log_in()
                 return
         if self._cluster.closed:
-            self._promise.fail(BackendUnavailable(SERVICE, "the client is closed"))
+            self._promise.fail(client_closed())
             return
         error = self._error(code, details)
         if self._unreached and isinstance(error, BackendUnavailable):

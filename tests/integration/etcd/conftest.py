@@ -7,8 +7,7 @@ import grpc
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.backend.config import configure
-from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from testbed.servers.etcd import Etcd
@@ -33,7 +32,7 @@ def join(no_leaks: None) -> Iterator[Join]:
     parties: list[Party] = []
 
     def make(url: str) -> Party:
-        parties.append(Party(EtcdBackend.configure(configure(url))))
+        parties.append(Party(backend_for(EtcdBackend, url)))
         return parties[-1]
 
     yield make

@@ -15,12 +15,13 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.rpc import AUTHENTICATE
 
 from coordlock import connect
-from coordlock.backend import Listing, Put, View
+from coordlock.backend import Listing, Observation, Put, Queue, View
 from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
 from coordlock.model.claim import Mode, Permit
+from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.log import flush
-from coordlock.testing.backend_contract import BOUND, Listener, Party
+from coordlock.testing.backend_contract import BOUND, Listener, Party, backend_for
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -43,7 +44,7 @@ def url(server: EtcdServer, root: str) -> str:
 
 
 def refusal(url: str) -> CoordlockError:
-    backend = EtcdBackend.configure(configure(url))
+    backend = backend_for(EtcdBackend, url)
     try:
         error = backend.open(Listener()).exception(BOUND)
     finally:
@@ -76,7 +77,7 @@ def test_a_user_may_lock_below_the_root_that_is_granted(join: Join, url: str) ->
     assert party.backend.heartbeat().result(BOUND) == 60
     assert party.backend.describe().result(BOUND).version
     assert party.backend.queues().result(BOUND) == ["q"]
-    assert party.backend.withdraw(entry).result(BOUND)
+    assert party.backend.withdraw([entry]).result(BOUND)
     assert told.wait(BOUND)
 
 
@@ -99,7 +100,7 @@ def test_a_wrong_password_is_refused_and_not_shown(server: EtcdServer, no_leaks:
 
 def test_a_user_who_is_not_named_is_refused(server: EtcdServer, no_leaks: None) -> None:
     nobody = replace(server.endpoint, username=None, password=None)
-    backend = EtcdBackend.configure(configure(nobody.url("/coordlock/x")))
+    backend = backend_for(EtcdBackend, nobody.url("/coordlock/x"))
     opening = backend.open(Listener())
     if opening.exception(BOUND) is None:
         # etcd grants leases to anybody, until they are to hold a key.
@@ -140,9 +141,9 @@ def test_a_watch_survives_the_end_of_its_streams_token(join: Join, url: str) -> 
     other, another, seen = party.enqueue("q")
     # On the stream that was opened with the token that has ended.
     party.backend.watch(another, seen.revision, lambda _: late.set())
-    assert party.backend.withdraw(other).result(BOUND)
+    assert party.backend.withdraw([other]).result(BOUND)
     assert late.wait(BOUND)
-    assert party.backend.withdraw(entry).result(BOUND)
+    assert party.backend.withdraw([entry]).result(BOUND)
     assert early.wait(BOUND)
     assert party.listener.events == []  # nobody needs to know that a token has ended
 
@@ -198,10 +199,10 @@ def test_observations_survive_the_end_of_their_streams_token(
     early = one.follow(folder, lambda: None)
     eventually(lambda: early.view.stale_since is None)
     let_tokens_end()
-    revision = two.write([Put(folder + "a", b"1")]).result(BOUND)
+    revision = two.write([Put(folder + "a", b"1")]).result(BOUND).revision
     eventually(lambda: early.view.state is not None and early.view.state.revision >= revision)
     # On the stream that was opened with the token that has ended.
-    late = one.observe("q", lambda: None)
+    late = one.follow(Queue("q"), lambda: None)
     for observed in (early, late):
         eventually(lambda: observed.view.stale_since is None)  # noqa: B023
         assert observed.view.ended is None
@@ -221,13 +222,13 @@ def test_observers_hear_nothing_of_the_end_of_their_streams_token(join: Join, ur
     assert isinstance(two, EtcdBackend)
     where = f"{two._layout.prefix.decode()}-data/"
     views: list[View[Listing]] = []
-    early = one.follow(where, lambda: views.append(early.view))
+    early: Observation[Listing] = one.follow(where, lambda: views.append(early.view))
     eventually(lambda: early.view.stale_since is None)
     let_tokens_end()
     views.clear()
-    late = one.observe("q", lambda: None)  # on the stream whose token has ended
+    late = one.follow(Queue("q"), lambda: None)  # on the stream whose token has ended
     eventually(lambda: late.view.stale_since is None)
-    revision = two.write([Put(where + "a", b"1")]).result(BOUND)
+    revision = two.write([Put(where + "a", b"1")]).result(BOUND).revision
     eventually(lambda: early.view.state is not None and early.view.state.revision >= revision)
     assert [view for view in views if view.stale_since is not None] == []
 
@@ -251,7 +252,7 @@ def test_a_client_certificate_does_not_replace_the_login_when_authentication_is_
     entry, contender, snapshot = party.enqueue("q")
     told = threading.Event()
     backend.watch(contender, snapshot.revision, lambda _: told.set())
-    seen = backend.observe("q", lambda: None)
+    seen = backend.follow(Queue("q"), lambda: None)
     eventually(lambda: seen.view.stale_since is None)
     for _ in range(2):
         mutual.turn_auth(on=True)
@@ -260,11 +261,11 @@ def test_a_client_certificate_does_not_replace_the_login_when_authentication_is_
         another, its, now = party.enqueue("r")
         gone = threading.Event()
         backend.watch(its, now.revision, lambda _, gone=gone: gone.set())  # type: ignore[misc]
-        assert other.backend.withdraw(another).result(BOUND)
+        assert other.backend.withdraw([another]).result(BOUND)
         assert gone.wait(BOUND)
         mutual.turn_auth(on=False)
         party.enqueue("s")
-    assert other.backend.withdraw(entry).result(BOUND)
+    assert other.backend.withdraw([entry]).result(BOUND)
     assert told.wait(BOUND)
     eventually(lambda: "q" not in backend.queues().result(BOUND))
     eventually(lambda: seen.view.state is not None and seen.view.state.contenders == ())
@@ -274,7 +275,7 @@ def test_a_client_certificate_does_not_replace_the_login_when_authentication_is_
 def test_an_observation_without_the_right_to_it_ends_alone(join: Join, url: str) -> None:
     backend = join(url).backend
     assert isinstance(backend, EtcdBackend)
-    allowed = backend.observe("q", lambda: None)
+    allowed = backend.follow(Queue("q"), lambda: None)
     refused = backend.follow("/elsewhere/", lambda: None)
     eventually(lambda: refused.view.ended is not None)
     assert isinstance(refused.view.ended, AuthenticationFailed)
@@ -286,8 +287,8 @@ def test_an_observation_with_a_wrong_password_ends(
     server: EtcdServer, root: str, no_leaks: None
 ) -> None:
     wrong = replace(server.endpoint, password="s3cret")
-    backend = EtcdBackend.configure(configure(wrong.url(f"/coordlock{root}")))
-    refused = backend.observe("q", lambda: None)
+    backend = backend_for(EtcdBackend, wrong.url(f"/coordlock{root}"))
+    refused = backend.follow(Queue("q"), lambda: None)
     eventually(lambda: refused.view.ended is not None)
     assert isinstance(refused.view.ended, AuthenticationFailed)
     backend.close().result(BOUND)
@@ -306,7 +307,7 @@ def test_a_restarted_server_that_forgot_all_tokens_is_logged_in_to_again(
         return party.backend.heartbeat().exception(BOUND) is None
 
     eventually(beats)
-    assert party.backend.withdraw(entry).result(BOUND)
+    assert party.backend.withdraw([entry]).result(BOUND)
     assert told.wait(BOUND)
 
 
@@ -352,7 +353,11 @@ def test_a_given_clients_token_is_sent_as_it_is_at_the_time(
         client.metadata = (("token", method(request, timeout=BOUND).token),)
 
     log_in()
-    party = Party(EtcdBackend.configure(configure(f"etcd://ignored/coordlock{root}"), client))
+    party = Party(
+        EtcdBackend.configure(
+            configure(f"etcd://ignored/coordlock{root}"), client, timers=SystemTimers()
+        )
+    )
     _, contender, snapshot = party.enqueue("q")
     # A restart ends all tokens, and it is for the client to log in again.
     server.restart()

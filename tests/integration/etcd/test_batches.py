@@ -44,8 +44,8 @@ def at_once(party: Party) -> Iterator[None]:
 def enqueue(party: Party, *entries: Entry) -> list[Snapshot]:
     """What is answered to them, asked at once."""
     with at_once(party):
-        coming = [party.backend.enqueue(entry) for entry in entries]
-    return [one.result(BOUND) for one in coming]
+        coming = [party.backend.enqueue([entry]) for entry in entries]
+    return [one.result(BOUND)[0] for one in coming]
 
 
 def sent(proxy: FaultProxy) -> dict[str, int]:
@@ -67,7 +67,7 @@ def test_what_is_asked_at_once_of_many_queues_is_one_request(
         assert (seen.omitted, seen.revision) == (0, me.order)
         assert party.backend.snapshot(entry.queue).result(BOUND).contenders[0].order == me.order
     with at_once(party):
-        going = [party.backend.withdraw(entry) for entry in (*entries[1:], an_entry("none"))]
+        going = [party.backend.withdraw([entry]) for entry in (*entries[1:], an_entry("none"))]
     assert [one.result(BOUND) for one in going] == [True] * 63 + [False]
     assert sent(proxy) == {"Txn": 2}
     assert party.backend.queues().result(BOUND) == ["q0"]
@@ -102,7 +102,7 @@ def test_what_is_asked_alone_goes_as_it_is(party: Party, proxy: FaultProxy) -> N
     entry = an_entry("q")
     enqueue(party, entry)
     with at_once(party):
-        going = party.backend.withdraw(entry)
+        going = party.backend.withdraw([entry])
     assert going.result(BOUND)
     assert sent(proxy) == {"Txn": 1, "DeleteRange": 1}
 
@@ -131,7 +131,7 @@ def test_a_lost_answer_is_lost_for_all_and_none_is_enqueued_twice(
     entries = [an_entry(queue) for queue in "abc"]
     trap = proxy.on_request("*Txn", Connection.lose_reply)
     with at_once(party):
-        coming = [party.backend.enqueue(entry) for entry in entries]
+        coming = [party.backend.enqueue([entry]) for entry in entries]
     assert all(isinstance(one.exception(BOUND), BackendUnavailable) for one in coming)
     assert trap.sprung
     assert len(keys(etcd, root)) == 3
@@ -147,15 +147,15 @@ def test_a_contender_of_an_earlier_session_spoils_nothing_for_others(
     entry, _, _ = party.enqueue("a")
     begin_anew(party, etcd, root)
     with at_once(party):
-        refused, welcome = party.backend.enqueue(entry), party.backend.enqueue(an_entry("b"))
+        refused, welcome = party.backend.enqueue([entry]), party.backend.enqueue([an_entry("b")])
     assert isinstance(refused.exception(BOUND), SessionLost)
-    assert len(welcome.result(BOUND).contenders) == 1
+    assert len(welcome.result(BOUND)[0].contenders) == 1
 
 
 def test_a_lease_that_ended_fails_all_and_loses_the_session_once(etcd: Etcd, party: Party) -> None:
     etcd.etcdctl("lease", "revoke", party.info.id)
     with at_once(party):
-        coming = [party.backend.enqueue(an_entry(queue)) for queue in "abc"]
+        coming = [party.backend.enqueue([an_entry(queue)]) for queue in "abc"]
     assert all(isinstance(one.exception(BOUND), SessionLost) for one in coming)
     assert party.listener.events == ["lost: etcd does not know the lease any more"]
 
@@ -168,8 +168,8 @@ def test_who_may_not_be_served_keeps_nobody_from_it(tmp_path: Path, join: Join, 
         # The user has rights below /coordlock.
         forbidden = requests.enqueue(Layout.below("/elsewhere"), an_entry("b"), backend._lease)
         with at_once(party):
-            coming = backend.enqueue(an_entry("a"))
-            refused = backend._enqueues.call("b", forbidden, lambda _: Snapshot("b", (), 0))
+            coming = backend.enqueue([an_entry("a")])
+            refused = backend._enqueues.call("b", forbidden, lambda _: (Snapshot("b", (), 0),))
         assert isinstance(refused.exception(BOUND), AuthenticationFailed)
-        assert len(coming.result(BOUND).contenders) == 1
+        assert len(coming.result(BOUND)[0].contenders) == 1
         party.backend.close().result(BOUND)

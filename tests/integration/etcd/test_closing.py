@@ -13,6 +13,7 @@ from coordlock_etcd import EtcdBackend
 
 from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable
+from coordlock.runtime.clock import SystemTimers
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.proxy import FaultProxy
 from testbed.servers.etcd import Etcd
@@ -44,7 +45,7 @@ def test_a_given_clients_channel_is_used_and_not_closed(
 ) -> None:
     settings = configure(f"etcd://ignored{root}")
     for _ in range(2):
-        party = Party(EtcdBackend.configure(settings, client))
+        party = Party(EtcdBackend.configure(settings, client, timers=SystemTimers()))
         _, contender, snapshot = party.enqueue("q")
         told = threading.Event()
         party.backend.watch(contender, snapshot.revision, lambda _, told=told: told.set())  # type: ignore[misc]
@@ -60,7 +61,7 @@ def test_a_call_on_a_given_channel_to_a_silent_server_does_not_hold_up_closing(
     settings = configure(f"etcd://ignored{root}?request_timeout=60s")
     with FaultProxy(etcd.host, etcd.port) as proxy:
         client = EtcdClient(etcd.host, proxy.port)
-        backend = EtcdBackend.configure(settings, client)
+        backend = EtcdBackend.configure(settings, client, timers=SystemTimers())
         Party(backend).enqueue("q")
         proxy.black_hole()
         unanswered = backend.snapshot("q")

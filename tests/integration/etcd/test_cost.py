@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from coordlock_etcd import EtcdBackend, requests, rpc
 from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.keys import Layout
 from coordlock_etcd.watcher import _REPLAYS
 
 import coordlock
@@ -25,7 +26,7 @@ def busy(join: Join, etcd: Etcd, root: str) -> Iterator[None]:
     """Somebody writes to etcd all the time."""
     party = join(etcd.url_for(root))
     _, me, _ = party.enqueue("writer")
-    write = requests.guarded_writes([(me.key.encode(), me.order)], [Put("/elsewhere", b"")])
+    write = requests.guarded_writes([me], [Put("/elsewhere", b"")], Layout.below("/"))
     assert isinstance(party.backend, EtcdBackend)
     connection, stop = party.backend._connection, threading.Event()
 

@@ -13,9 +13,8 @@ import pytest
 from coordlock_etcd import EtcdBackend
 from coordlock_etcd.transport import members
 
-from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable
-from coordlock.testing.backend_contract import BOUND, Listener, Party
+from coordlock.testing.backend_contract import BOUND, Listener, Party, backend_for
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -93,7 +92,7 @@ def test_another_host_is_used_when_the_first_is_no_good(
 @everywhere
 def test_what_is_no_etcd_is_reported_in_time(no_etcd: str, root: str, no_leaks: None) -> None:
     url = f"etcd://{no_etcd}{root}?request_timeout=2s"
-    backend = EtcdBackend.configure(configure(url))
+    backend = backend_for(EtcdBackend, url)
     try:
         with pytest.raises(BackendUnavailable) as unavailable:
             backend.open(Listener()).result(10)
@@ -105,7 +104,7 @@ def test_what_is_no_etcd_is_reported_in_time(no_etcd: str, root: str, no_leaks: 
 def test_a_zookeeper_is_no_etcd(request: pytest.FixtureRequest, root: str, no_leaks: None) -> None:
     zookeeper = request.getfixturevalue("zookeeper")
     url = f"etcd://{zookeeper.host}:{zookeeper.port}{root}?request_timeout=2s"
-    backend = EtcdBackend.configure(configure(url))
+    backend = backend_for(EtcdBackend, url)
     try:
         with pytest.raises(BackendUnavailable, match="is this an etcd endpoint"):
             backend.open(Listener()).result(10)
@@ -139,7 +138,7 @@ def test_what_keeps_a_client_from_each_host_is_told(
 ) -> None:
     stranger = Certificates(tmp_path)
     url = f"etcd://{secure.endpoint.hosts[0]},{DEAD}{root}?tls=true&ca={stranger.ca}"
-    backend = EtcdBackend.configure(configure(url))
+    backend = backend_for(EtcdBackend, url)
     try:
         for _ in range(2):  # beginning with one host, and with the other
             error = backend.open(Listener()).exception(BOUND)
@@ -161,7 +160,7 @@ def test_the_service_is_described_with_the_hosts_that_do_not_answer(
 
 
 def test_a_service_that_does_not_answer_cannot_be_described(root: str, no_leaks: None) -> None:
-    backend = EtcdBackend.configure(configure(f"etcd://{DEAD}{root}"))
+    backend = backend_for(EtcdBackend, f"etcd://{DEAD}{root}")
     assert isinstance(backend.describe().exception(BOUND), BackendUnavailable)
     backend.close().result(BOUND)
 
@@ -222,7 +221,7 @@ def test_a_session_and_its_watches_move_on_when_their_member_fails(
     try:
         getattr(member, fault)()
         eventually(repeat(lambda: party.backend.heartbeat().result(BOUND)))
-        eventually(repeat(lambda: other.backend.withdraw(entry).result(BOUND)))
+        eventually(repeat(lambda: other.backend.withdraw([entry]).result(BOUND)))
         assert told.wait(BOUND)
         seen = party.backend.snapshot("q", owners=True).result(BOUND)
         assert seen.contenders == (contender,)
@@ -268,7 +267,7 @@ def test_a_client_outlives_all_members_that_its_url_names(
         eventually(repeat(lambda: party.backend.heartbeat().result(BOUND)))
         seen = party.backend.snapshot("q", owners=True).result(BOUND)
         assert seen.contenders == (contender,)
-        assert party.backend.withdraw(entry).result(BOUND)
+        assert party.backend.withdraw([entry]).result(BOUND)
         assert told.wait(BOUND)
         assert not any(event.startswith("lost") for event in party.listener.events)
 

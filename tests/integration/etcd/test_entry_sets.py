@@ -74,9 +74,9 @@ def test_a_set_is_withdrawn_though_the_limit_has_become_lower(
         party = join(server.url_for(f"{root}?ttl=60s"))
         backend = party.backend
         assert isinstance(backend, EtcdBackend)
-        backend.enqueue_all(entries).result(BOUND)
+        backend.enqueue(entries).result(BOUND)
         server.limit = 20
         server.restart()
-        assert DisturbedSuite.repeated(lambda: backend.withdraw_all(entries)) is True
+        assert DisturbedSuite.repeated(lambda: backend.withdraw(entries)) is True
         assert keys(server, root) == []
-        assert backend.withdraw_all(entries).result(BOUND) is False
+        assert backend.withdraw(entries).result(BOUND) is False

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry
 from coordlock.runtime.promise import Promise
-from coordlock.testing.backend_contract import BOUND, OWNER, Party
+from coordlock.testing.backend_contract import BOUND, OWNER, Party, backend_for
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd, EtcdServer
 from tests.integration.etcd.conftest import Join
@@ -103,8 +102,8 @@ def test_a_paused_server_keeps_no_request_waiting_for_long(
     pause(server)
     answers: list[Promise[Any]] = [
         party.backend.heartbeat(),
-        party.backend.enqueue(other),
-        party.backend.withdraw(entry),
+        party.backend.enqueue([other]),
+        party.backend.withdraw([entry]),
         party.backend.snapshot("q"),
         party.backend.queues(),
         party.backend.evict(contender),
@@ -128,12 +127,12 @@ def test_a_restarted_server_still_knows_the_session(
         return party.backend.heartbeat().exception(BOUND) is None
 
     eventually(beats)
-    again = party.backend.enqueue(entry).result(BOUND)
+    [again] = party.backend.enqueue([entry]).result(BOUND)
     assert again.find(entry.id) == contender
 
 
 def test_a_server_that_is_not_there_is_no_reason_to_hang(root: str, no_leaks: None) -> None:
-    backend = EtcdBackend.configure(configure(f"etcd://127.0.0.1:1{root}"))
+    backend = backend_for(EtcdBackend, f"etcd://127.0.0.1:1{root}")
     with pytest.raises(BackendUnavailable, match=r"127\.0\.0\.1:1: .*Connection refused"):
         backend.open(_Nobody()).result(BOUND)
     with pytest.raises(SessionLost):
@@ -145,9 +144,7 @@ def test_closing_ends_what_is_pending_and_all_threads(
     server: EtcdServer, root: str, no_leaks: None
 ) -> None:
     # `no_leaks` looks at the threads.
-    party = Party(
-        EtcdBackend.configure(configure(server.url_for(root, ttl="60s", request_timeout="1s")))
-    )
+    party = Party(backend_for(EtcdBackend, server.url_for(root, ttl="60s", request_timeout="1s")))
     _, contender, snapshot = party.enqueue("q")
     party.backend.watch(contender, snapshot.revision, lambda _: None)
     pause(server)
@@ -163,7 +160,7 @@ def test_closing_while_a_session_is_opened_leaves_no_lease(
 ) -> None:
     before = set(leases(etcd))
     for _ in range(20):
-        backend = EtcdBackend.configure(configure(etcd.url_for(root)))
+        backend = backend_for(EtcdBackend, etcd.url_for(root))
         opening = backend.open(_Nobody())
         backend.close().result(BOUND)
         assert opening.done()

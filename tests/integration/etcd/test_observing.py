@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from coordlock_etcd import EtcdBackend
 from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.observing import Observations
 from coordlock_etcd.places import Place
 
-from coordlock.backend import Delete, Expect, Listing, Observation, Put
+from coordlock.backend import Delete, Expect, Listing, Observation, Put, Queue
 from coordlock.backend.config import configure
 from coordlock.errors import TooLarge, VersionMismatch
-from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
 from coordlock.runtime.log import flush
-from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
 from coordlock.testing.frames import Message
@@ -64,6 +65,11 @@ def folder(root: str) -> str:
 def backend_of(party: Party) -> EtcdBackend:
     assert isinstance(party.backend, EtcdBackend)
     return party.backend
+
+
+def observations_of(backend: EtcdBackend) -> Observations:
+    assert backend._observations is not None
+    return backend._observations
 
 
 def put(backend: EtcdBackend, **values: bytes | str) -> Callable[[str], None]:
@@ -179,8 +185,8 @@ def test_who_observes_again_needs_no_other_watch_and_is_shown_the_present_first(
     eventually(lambda: trap.sprung)
     put(other, a="2")(folder)
     seen: list[dict[str, bytes] | None] = []
-    first = observer.follow(folder, lambda: seen.append(values(first)))
-    second = observer.follow(folder, lambda: seen.append(values(second)))
+    first: Observation[Listing] = observer.follow(folder, lambda: seen.append(values(first)))
+    second: Observation[Listing] = observer.follow(folder, lambda: seen.append(values(second)))
     assert is_stale(first)
     assert is_stale(second), "the reading for the first one is not answered yet"
     proxy.heal()
@@ -349,7 +355,7 @@ def test_after_the_last_observation_nothing_is_asked(
     eventually(lambda: requests(proxy.counts() - before, "Range") >= 2, "looks")
     observed.cancel()
     put(other, a="1")(folder)
-    eventually(lambda: not quick._observations._is_ticking)
+    eventually(lambda: not observations_of(quick)._is_ticking)
     with proxy.counting() as sent:
         put(other, a="2")(folder)
         threading.Event().wait(2.5)
@@ -365,11 +371,13 @@ def test_nothing_is_in_doubt_while_nothing_changes(
     quick: EtcdBackend, proxy: FaultProxy, folder: str
 ) -> None:
     news = []
-    observed = quick.follow(folder, lambda: news.append(observed.view.stale_since))
+    observed: Observation[Listing] = quick.follow(
+        folder, lambda: news.append(observed.view.stale_since)
+    )
     eventually(lambda: is_fresh(observed))
     before = proxy.counts()
     eventually(lambda: requests(proxy.counts() - before, "Range") >= 5, "five looks")
-    assert quick._observations._probes.delivered_until > 0
+    assert observations_of(quick)._probes.delivered_until > 0
     assert len(news) == 1
     assert is_fresh(observed)
 
@@ -379,7 +387,7 @@ def test_a_silent_connection_is_in_doubt_since_before_it_fell_silent(
 ) -> None:
     put(other, a="1")(folder)
     observed = follow(quick, folder)
-    eventually(lambda: quick._observations._probes.delivered_until > 0, "a look is done")
+    eventually(lambda: observations_of(quick)._probes.delivered_until > 0, "a look is done")
     followed, cut = SYSTEM_CLOCK.now() - 30, SYSTEM_CLOCK.now()
     proxy.black_hole()
     put(other, a="2")(folder)
@@ -452,7 +460,7 @@ def test_observations_outlive_a_server_that_is_killed(
     one, two = (backend_of(join(server.url_for(root, ttl="60s"))) for _ in range(2))
     put(two, a="1")(folder)
     observed = follow(one, folder)
-    queue = one.observe("q", lambda: None)
+    queue = one.follow(Queue("q"), lambda: None)
     before = SYSTEM_CLOCK.now()
     server.kill()
     eventually(lambda: is_stale(observed) and is_stale(queue))
@@ -507,7 +515,7 @@ def test_a_member_that_is_cut_off_from_the_others_is_in_doubt_since_before(
     one = backend_of(join(alone.url_for(root, ttl="6s")))
     put(one, a="1")(folder)
     observed = follow(one, folder)
-    eventually(lambda: one._observations._probes.delivered_until > 0, "a look is done")
+    eventually(lambda: observations_of(one)._probes.delivered_until > 0, "a look is done")
     with ExitStack() as stack:
         for member in others:
             member.pause()
@@ -549,10 +557,10 @@ def test_conditions_alone_are_compared_and_change_nothing(other: EtcdBackend, fo
     other.write([Put(folder + "a", b"1")]).result(BOUND)
     before = other.read(folder).result(BOUND)
     met = other.write([Expect(folder + "a", 1), Expect(folder + "b", 0)]).result(BOUND)
-    assert met >= before.revision
+    assert met.revision >= before.revision
     with pytest.raises(VersionMismatch):
         other.write([Expect(folder + "a", 2)]).result(BOUND)
-    assert other.write([]).result(BOUND) >= met
+    assert other.write([]).result(BOUND).revision >= met.revision
     assert other.read(folder).result(BOUND).values == before.values
 
 
@@ -565,7 +573,7 @@ def test_a_write_that_is_too_large_is_refused_and_not_done(other: EtcdBackend, f
 
 
 def test_other_programs_contenders_are_observed(etcd: Etcd, other: EtcdBackend, root: str) -> None:
-    observed = other.observe("q", lambda: None)
+    observed = other.follow(Queue("q"), lambda: None)
     eventually(lambda: is_fresh(observed))
     etcd.etcdctl("put", f"{root}/q/5c", "somebody")
     eventually(lambda: observed.view.state is not None and observed.view.state.contenders)
@@ -601,7 +609,7 @@ def test_a_thousand_places_are_read_anew_after_a_reconnect(
 def test_an_observation_needs_no_session(
     etcd: Etcd, other: EtcdBackend, root: str, folder: str, no_leaks: None
 ) -> None:
-    backend = EtcdBackend.configure(configure(etcd.url_for(root)))
+    backend = backend_for(EtcdBackend, etcd.url_for(root))
     put(other, a="1")(folder)
     observed = follow(backend, folder)
     assert values(observed) == {"a": b"1"}
@@ -614,9 +622,9 @@ def test_an_observation_needs_no_session(
 def test_a_given_clients_channel_carries_observations_and_is_not_closed(
     etcd: Etcd, other: EtcdBackend, root: str, folder: str, no_leaks: None
 ) -> None:
-    client = EtcdClient(etcd.host, etcd.port)
+    client, settings = EtcdClient(etcd.host, etcd.port), configure(f"etcd://ignored{root}")
     for number in range(2):
-        backend = EtcdBackend.configure(configure(f"etcd://ignored{root}"), client)
+        backend = EtcdBackend.configure(settings, client, timers=SystemTimers())
         observed = follow(backend, folder)
         put(other, a=str(number))(folder)
         eventually(lambda: values(observed) == {"a": b"%d" % number})  # noqa: B023

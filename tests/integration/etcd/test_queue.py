@@ -36,7 +36,7 @@ def test_enqueueing_is_one_transaction_and_withdrawing_one_deletion(
         entry, _, _ = party.enqueue("q")
     assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["Txn"]
     with proxy.counting() as sent:
-        assert party.backend.withdraw(entry).result(BOUND)
+        assert party.backend.withdraw([entry]).result(BOUND)
     assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["DeleteRange"]
 
 
@@ -52,10 +52,10 @@ def test_a_reply_that_is_lost_does_not_make_a_second_contender(
     entry = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
     trap = proxy.on_request("*Txn", Connection.lose_reply)
     with pytest.raises(BackendUnavailable):
-        party.backend.enqueue(entry).result(BOUND)
+        party.backend.enqueue([entry]).result(BOUND)
     assert trap.sprung
     assert len(keys(etcd, root)) == 1
-    snapshot = party.backend.enqueue(entry).result(BOUND)
+    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
     assert [c.id for c in snapshot.contenders] == [entry.id]
     assert len(keys(etcd, root)) == 1
 
@@ -69,9 +69,9 @@ def test_an_answer_without_its_message_is_none(
     for unless_blocked in (False, True):
         trap = proxy.on_request("*Txn", Connection.omit_reply)
         with pytest.raises(BackendUnavailable, match="without its message"):
-            party.backend.enqueue(entry, unless_blocked=unless_blocked).result(BOUND)
+            party.backend.enqueue([entry], unless_blocked=unless_blocked).result(BOUND)
         trap.wait()
-    snapshot = party.backend.enqueue(entry).result(BOUND)
+    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
     assert [one.id for one in snapshot.contenders] == [entry.id]
     assert len(keys(etcd, f"{root}/q")) == 1
 
@@ -82,7 +82,7 @@ def test_a_contender_of_an_earlier_session_is_not_adopted_but_removed(
     entry, _, _ = party.enqueue("q")
     begin_anew(party, etcd, root)
     with pytest.raises(SessionLost, match="earlier session"):
-        party.backend.enqueue(entry).result(BOUND)
+        party.backend.enqueue([entry]).result(BOUND)
     assert keys(etcd, root) == []
     assert party.enqueue("q")[2].omitted == 0
 
@@ -106,11 +106,11 @@ def test_who_come_at_once_are_sent_a_few_at_a_time(
     entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(150)]
     # The fault: the server is busy for a while.
     proxy.replies.black_hole()
-    coming = [party.backend.enqueue(entry) for entry in entries]
+    coming = [party.backend.enqueue([entry]) for entry in entries]
     eventually(lambda: proxy.counts().requests["Txn"] == 16)
     assert not any(one.done() for one in coming)
     proxy.heal()
-    orders = [one.result(BOUND).contenders[-1].order for one in coming]
+    orders = [one.result(BOUND)[0].contenders[-1].order for one in coming]
     assert proxy.counts().requests["Txn"] == 150
     assert len({*orders}) == 150
 
@@ -118,9 +118,9 @@ def test_who_come_at_once_are_sent_a_few_at_a_time(
 def test_who_wait_to_be_sent_fail_with_their_session(
     party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[Promise[Snapshot]] = []
+    sent: list[Promise[tuple[Snapshot, ...]]] = []
 
-    def send(*_: object) -> Promise[Snapshot]:
+    def send(*_: object) -> Promise[tuple[Snapshot, ...]]:
         sent.append(Promise())
         return sent[-1]
 
@@ -129,7 +129,7 @@ def test_who_wait_to_be_sent_fail_with_their_session(
     with monkeypatch.context() as patch:
         patch.setattr(backend._enqueues, "call", send)
         entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(50)]
-        coming = [backend.enqueue(entry) for entry in entries]
+        coming = [backend.enqueue([entry]) for entry in entries]
         assert len(sent) == 16
         backend._lost(backend._lease, "it expired")
         sent[0].fail(SessionLost("etcd", "it expired"))
@@ -142,8 +142,8 @@ def test_two_thousand_contenders_are_read_at_once(join: Join, etcd: Etcd, root: 
     entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(2_000)]
     last = 0
     for start in range(0, 2_000, 100):
-        futures = [party.backend.enqueue(entry) for entry in entries[start : start + 100]]
-        last = max(future.result(60).contenders[-1].order for future in futures)
+        futures = [party.backend.enqueue([entry]) for entry in entries[start : start + 100]]
+        last = max(future.result(60)[0].contenders[-1].order for future in futures)
     seen = party.backend.snapshot("q", owners=True).result(BOUND)
     assert {c.id for c in seen.contenders} == {entry.id for entry in entries}
     assert seen.contenders[-1].order == last

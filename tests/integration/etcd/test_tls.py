@@ -14,6 +14,7 @@ from coordlock_etcd import EtcdBackend
 
 from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable
+from coordlock.runtime.clock import SystemTimers
 from coordlock.testing.backend_contract import BOUND, Listener
 from testbed.servers.certificates import Certificates
 from testbed.servers.etcd import Etcd, EtcdServer
@@ -38,7 +39,7 @@ def mutual(
 
 def reason(host: str, **options: object) -> str:
     """Why no session can be opened at ``host``."""
-    backend = EtcdBackend.configure(configure(f"etcd://{host}", options))
+    backend = EtcdBackend.configure(configure(f"etcd://{host}", options), timers=SystemTimers())
     try:
         error = backend.open(Listener()).exception(BOUND)
     finally:
@@ -53,7 +54,7 @@ def test_locks_work_over_tls(kind: str, request: pytest.FixtureRequest, join: Jo
     party = join(server.url_for("/x", ttl="60s"))
     entry, _, _ = party.enqueue("q")
     assert party.backend.heartbeat().result(BOUND) == 60
-    assert party.backend.withdraw(entry).result(BOUND)
+    assert party.backend.withdraw([entry]).result(BOUND)
 
 
 def test_a_server_that_nobody_known_has_signed_is_refused(

@@ -67,7 +67,7 @@ def test_a_transaction_without_writes_changes_nothing(
     backend = party.backend
     assert isinstance(backend, EtcdBackend)
     for _ in range(3):
-        backend.commit(contender, []).result(BOUND)
+        backend.write([], [contender]).result(BOUND)
     assert etcd.etcdctl("get", "--prefix", f"{root}/", "--keys-only").split() == [contender.key]
     assert backend.snapshot("q").result(BOUND).contenders[0].order == contender.order
 
@@ -133,13 +133,13 @@ def test_an_answer_older_than_what_was_seen_is_refused(
     _, contender, _ = party.enqueue("q")
     backend = party.backend
     assert isinstance(backend, EtcdBackend)
-    backend.commit(contender, [Put(key, b"x")]).result(BOUND)
-    assert backend.fetch(contender, key).result(BOUND) == Stored(b"x", 1)
+    backend.write([Put(key, b"x")], [contender]).result(BOUND)
+    assert backend.read(key, guard=contender).result(BOUND).values == {key: Stored(b"x", 1)}
     backend._connection.cluster.saw(backend._connection.cluster.revision + 10**6)
-    assert isinstance(backend.fetch(contender, key).exception(BOUND), BackendUnavailable)
+    assert isinstance(backend.read(key, guard=contender).exception(BOUND), BackendUnavailable)
     backend.evict(contender).result(BOUND)
     # Of the past one cannot tell either who has gone.
-    assert isinstance(backend.fetch(contender, key).exception(BOUND), BackendUnavailable)
+    assert isinstance(backend.read(key, guard=contender).exception(BOUND), BackendUnavailable)
 
 
 def test_who_hears_of_a_departure_accepts_no_answer_from_before(
@@ -159,7 +159,7 @@ def test_who_hears_of_a_departure_accepts_no_answer_from_before(
 
     two.backend.watch(snapshot.before(contender)[0], snapshot.revision, departed)
     etcd.etcdctl("put", f"{root}-data", "before")
-    assert one.backend.withdraw(entry).result(BOUND)
+    assert one.backend.withdraw([entry]).result(BOUND)
     assert told.wait(BOUND)
     assert seen[0] >= one.backend._connection.cluster.revision > snapshot.revision
 

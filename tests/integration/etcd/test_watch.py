@@ -63,11 +63,11 @@ def other(join: Join, etcd: Etcd, root: str) -> Party:
 def watched(party: Party, contender: Contender, snapshot: Snapshot, *waiters: Contender) -> Told:
     """Watches ``contender``, and returns when the stream is known to be up."""
     told = Told()
-    party.backend.watch(contender, snapshot.revision, told, waiters)
+    party.backend.watch(contender, snapshot.revision, told, waiters=waiters)
     probe = Told()
     entry, mine, seen = party.enqueue("probe")
     party.backend.watch(mine, seen.revision, probe)
-    party.backend.withdraw(entry).result(BOUND)
+    party.backend.withdraw([entry]).result(BOUND)
     assert probe.once.wait(BOUND)
     return told
 
@@ -101,13 +101,13 @@ def test_a_watch_thread_that_could_not_be_started_is_started_by_the_next_watch(
         with pytest.raises(RuntimeError):
             watcher.backend.watch(contender, snapshot.revision, Told())
     watcher.backend.watch(contender, snapshot.revision, told)
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     assert told.once.wait(BOUND)
 
 
 def test_a_deletion_before_the_watch_is_told(watcher: Party, other: Party) -> None:
     entry, contender, snapshot = other.enqueue("q")
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     told = Told()
     watcher.backend.watch(contender, snapshot.revision, told)
     assert told.once.wait(BOUND)
@@ -117,7 +117,7 @@ def test_a_deletion_whose_history_is_compacted_is_told(
     etcd: Etcd, watcher: Party, other: Party
 ) -> None:
     entry, contender, snapshot = other.enqueue("q")
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     other.enqueue("q")
     etcd.compact()
     told = Told()
@@ -132,7 +132,7 @@ def test_a_watch_behind_a_compaction_goes_on(etcd: Etcd, watcher: Party, other: 
     etcd.compact()
     told = watched(watcher, contender, snapshot)
     assert told.times == 0
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     assert told.once.wait(BOUND)
 
 
@@ -159,7 +159,7 @@ def test_a_compaction_while_the_connection_is_broken_hides_no_departure(
     proxy.refuse()
     proxy.drop_connections()
     eventually(lambda: watcher.listener.events)
-    other.backend.withdraw(gone).result(BOUND)
+    other.backend.withdraw([gone]).result(BOUND)
     other.enqueue("q")
     etcd.compact()
     proxy.heal()
@@ -178,7 +178,7 @@ def test_a_deletion_while_the_connection_is_broken_is_told_and_so_is_the_doubt(
     proxy.refuse()
     proxy.drop_connections()
     eventually(lambda: watcher.listener.events)
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     assert told.times == 0
     proxy.heal()
     assert told.once.wait(BOUND)
@@ -199,7 +199,7 @@ def test_a_connection_that_the_network_forgot_is_replaced(
     assert party.backend.heartbeat().exception(BOUND) is not None
     assert trap.sprung
     assert party.backend.heartbeat().result(BOUND) == 60
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     assert told.once.wait(BOUND)
 
 
@@ -224,7 +224,7 @@ def test_watches_outlive_a_server_that_is_killed(server: EtcdServer, join: Join,
     server.start()
     eventually(lambda: "recovered" in party.listener.events)
     assert [one.times for one in told] == [0, 0]
-    assert other.backend.withdraw(entry).result(BOUND)
+    assert other.backend.withdraw([entry]).result(BOUND)
     assert told[0].once.wait(BOUND)
     assert told[1].times == 0
 
@@ -241,10 +241,10 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
     real = requests.watch
     monkeypatch.setattr(requests, "watch", lambda id, key, start, **_: real(id, b"nothing", start))
     told = Told()
-    watcher.backend.watch(contender, snapshot.revision, told, (mine,))
+    watcher.backend.watch(contender, snapshot.revision, told, waiters=(mine,))
     monkeypatch.setattr(requests, "watch", real)
     monkeypatch.setattr("coordlock_etcd.watcher._RECHECK", 0.0)
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     assert told.times == 0
     watcher.backend.heartbeat().result(BOUND)
     assert told.once.wait(BOUND)
@@ -262,7 +262,7 @@ def test_a_departure_that_overtakes_the_own_one_is_known_to_do_so(
     own = Told()
     watcher.backend.watch(mine, snapshot.revision, own)
     assert other.backend.evict(mine).result(BOUND)
-    other.backend.withdraw(holder).result(BOUND)
+    other.backend.withdraw([holder]).result(BOUND)
     assert told.once.wait(BOUND)
     assert own.times == 0
     assert told.in_order is False
@@ -286,7 +286,7 @@ def test_a_departure_is_in_doubt_while_the_own_watch_catches_up(
     monkeypatch.setattr(requests, "watch", never)
     watcher.backend.watch(mine, snapshot.revision, Told())
     told = watched(watcher, first, snapshot, mine)
-    other.backend.withdraw(holder).result(BOUND)
+    other.backend.withdraw([holder]).result(BOUND)
     assert told.once.wait(BOUND)
     assert told.in_order is False
 
@@ -301,7 +301,7 @@ def test_no_departure_is_in_doubt_once_the_own_watch_has_caught_up(
     told = watched(watcher, first, snapshot, mine)
     eventually(lambda: is_told_in_order(watcher.backend, mine))
     # What a watch on somebody else's contender has missed does no harm.
-    other.backend.withdraw(holder).result(BOUND)
+    other.backend.withdraw([holder]).result(BOUND)
     assert told.once.wait(BOUND)
     assert told.in_order is True
 
@@ -320,7 +320,7 @@ def hurried(party: Party, other: Party) -> None:
     watched(party, *other.enqueue("r")[1:])  # its stream is up
     while not watcher_of(party)._hurries_until:
         entry, told = late_watch(party, other)
-        other.backend.withdraw(entry).result(BOUND)
+        other.backend.withdraw([entry]).result(BOUND)
         other.enqueue("elsewhere")
         assert told.once.wait(BOUND)
 
@@ -336,7 +336,7 @@ def test_a_watch_that_is_late_costs_no_reading_where_departures_take_their_time(
     with proxy.counting() as sent:
         entry, told = late_watch(watcher, other)
         watched(watcher, *other.enqueue("s")[1:])  # by now it has been filed
-        other.backend.withdraw(entry).result(BOUND)
+        other.backend.withdraw([entry]).result(BOUND)
         assert told.once.wait(BOUND)
     assert readings(sent) == 1, "the probe's enqueueing"
 
@@ -347,7 +347,7 @@ def test_after_a_departure_that_was_told_late_a_reading_tells_what_a_watch_has_m
     hurried(watcher, other)
     with proxy.counting() as sent:
         entry, contender, snapshot = other.enqueue("q")
-        other.backend.withdraw(entry).result(BOUND)
+        other.backend.withdraw([entry]).result(BOUND)
         told = Told()
         watcher.backend.watch(contender, snapshot.revision, told)
         assert told.once.wait(BOUND)
@@ -363,7 +363,7 @@ def test_after_a_departure_that_was_told_late_a_watch_that_has_missed_nothing_go
     entry, told = late_watch(watcher, other)
     eventually(lambda: (proxy.counts() - before).replies["Txn"] == 1, "the key is read")
     assert told.times == 0
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     assert told.once.wait(BOUND)
     assert told.times == 1
 
@@ -377,7 +377,7 @@ def test_after_a_departure_that_was_told_late_nothing_is_read_for_a_watch_in_tim
     told = Told()
     watcher.backend.watch(contender, snapshot.revision, told)
     eventually(lambda: (proxy.counts() - before).replies["Watch"], "it is filed")
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     assert told.once.wait(BOUND)
     assert readings(proxy.counts() - before) == 0
 
@@ -391,7 +391,7 @@ def test_a_watch_from_the_present_on_is_replayed_where_its_stream_breaks(
     proxy.refuse()
     proxy.drop_connections()
     eventually(lambda: watcher.listener.events)
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     proxy.heal()
     assert told.once.wait(BOUND)
     assert told.times == 1
@@ -406,7 +406,7 @@ def test_what_a_watch_from_the_present_on_has_missed_is_found_though_the_reading
     connection = watcher_of(watcher)._connection
     request = requests.presence([contender.key.encode()])
     past = connection.call(TXN, request, lambda reply: reply).result(BOUND)
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
 
     # The fault: no answer, or one that shows the past (etcd issue 20418).
     def answer(_: object, __: object, read: Callable[[pb.TxnResponse], None]) -> Promise[None]:
@@ -430,8 +430,8 @@ def test_the_departure_of_an_earlier_contender_of_the_same_key_is_not_told(
 ) -> None:
     hurried(watcher, other)
     entry, earlier, _ = other.enqueue("q")
-    other.backend.withdraw(entry).result(BOUND)
-    snapshot = other.backend.enqueue(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
+    [snapshot] = other.backend.enqueue([entry]).result(BOUND)
     other.enqueue("elsewhere")
     # The fault: the member lags, and its present is before the contender came.
     real = requests.watch
@@ -448,7 +448,7 @@ def test_the_departure_of_an_earlier_contender_of_the_same_key_is_not_told(
     eventually(lambda: is_told_in_order(watcher.backend, mine), "etcd lets watches catch up")
     watched(watcher, *other.enqueue("s")[1:])
     assert told.times == 0
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     assert told.once.wait(BOUND)
     assert told.times == 1
 
@@ -462,11 +462,11 @@ def test_departures_that_are_told_as_they_happen_are_in_order(
     _, mine, snapshot = watcher.enqueue("q")
     told = Told()
     watcher.backend.watch(mine, snapshot.revision, Told())
-    watcher.backend.watch(first, snapshot.revision, told, (mine,))
+    watcher.backend.watch(first, snapshot.revision, told, waiters=(mine,))
     eventually(lambda: (proxy.counts() - before).replies["Watch"] >= 2, "both are created")
     # At once, unless somebody else writes to this etcd meanwhile.
     eventually(lambda: is_told_in_order(watcher.backend, mine))
-    other.backend.withdraw(holder).result(BOUND)
+    other.backend.withdraw([holder]).result(BOUND)
     assert told.once.wait(BOUND)
     assert told.in_order is True
 
@@ -626,7 +626,7 @@ def test_watches_end_with_their_session(watcher: Party, other: Party) -> None:
     entry, contender, snapshot = other.enqueue("q")
     told = watched(watcher, contender, snapshot)
     watcher.backend.open(watcher.listener).result(BOUND)
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     _, mine, seen = watcher.enqueue("q")
     watched(watcher, mine, seen)
     assert told.times == 0
@@ -675,12 +675,12 @@ def test_a_callback_that_raises_does_not_stop_the_others(
     watcher.backend.watch(contender, snapshot.revision, fail)
     after = Told()
     watcher.backend.watch(contender, snapshot.revision, after)
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     assert told.once.wait(BOUND)
     assert after.once.wait(BOUND)
     assert flush(30)
     assert "a bug in a callback" in caplog.text
     entry, contender, snapshot = other.enqueue("q")
     again = watched(watcher, contender, snapshot)
-    other.backend.withdraw(entry).result(BOUND)
+    other.backend.withdraw([entry]).result(BOUND)
     assert again.once.wait(BOUND)

@@ -9,17 +9,19 @@ from coordlock_etcd import EtcdBackend
 
 from coordlock.backend.config import configure
 from coordlock.errors import ConfigurationError
+from coordlock.runtime.clock import SystemTimers
+from coordlock.testing.backend_contract import backend_for
 from testbed.servers.certificates import Certificates
 
 
 def refusal(**options: object) -> str:
     with pytest.raises(ConfigurationError) as refused:
-        EtcdBackend.configure(configure("etcd://h", options))
+        EtcdBackend.configure(configure("etcd://h", options), timers=SystemTimers())
     return str(refused.value)
 
 
 def test_nothing_is_connected_before_open() -> None:
-    EtcdBackend.configure(configure("etcd://nowhere.invalid:2379")).close().result(30)
+    backend_for(EtcdBackend, "etcd://nowhere.invalid:2379").close().result(30)
 
 
 @pytest.mark.parametrize("name", ["ca", "cert", "key"])
@@ -60,7 +62,7 @@ def test_a_key_must_be_the_certificates(certificates: Certificates) -> None:
 
 def test_a_client_must_have_a_channel() -> None:
     with pytest.raises(ConfigurationError, match="Etcd3Client"):
-        EtcdBackend.configure(configure("etcd://h"), client=object())
+        EtcdBackend.configure(configure("etcd://h"), client=object(), timers=SystemTimers())
 
 
 @pytest.mark.parametrize("missing", ["grpc", "google.protobuf"])

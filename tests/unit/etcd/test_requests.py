@@ -2,15 +2,16 @@ from __future__ import annotations
 
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
-from coordlock_etcd.keys import Layout
+from coordlock_etcd.keys import Layout, enqueued, snapshot
 
 from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.model.claim import Mode, Permit
-from coordlock.model.contender import Entry, Owner
+from coordlock.model.contender import Contender, Entry, Owner
 
 GUID = "0123456789abcdef0123456789abcdef"
 LAYOUT = Layout.below("/r")
 OWNER = Owner("host", 7, "label", 1.5)
+ME = Contender("me", "/r/q/me", Mode.EX, 9)
 
 
 def test_to_acquire_is_one_transaction_that_puts_only_a_key_that_is_not_there() -> None:
@@ -49,7 +50,7 @@ def test_a_snapshot_is_in_ascending_order_with_creation_revisions_as_tokens() ->
             lease=0x1234,
         ),
     ]
-    seen = requests.snapshot(LAYOUT, "q", kvs, 20, omitted=3)
+    seen = snapshot(LAYOUT, "q", kvs, 20, omitted=3)
     assert (seen.queue, seen.revision, seen.omitted) == ("q", 20, 3)
     first, second = seen.contenders
     assert (first.id, first.claim, first.owner) == (GUID, Mode.PR, OWNER)
@@ -65,11 +66,11 @@ def test_who_has_just_come_is_the_newest_and_known_already() -> None:
         pb.KeyValue(key=b"/r/q/5c", create_revision=4),
     ]
     entry = Entry("q", GUID, Permit(3), OWNER)
-    seen = requests.enqueued(LAYOUT, entry, pb.RangeResponse(kvs=kvs, count=7), 9)
+    seen = enqueued(LAYOUT, entry, pb.RangeResponse(kvs=kvs, count=7), 9)
     assert (seen.queue, seen.revision, seen.omitted) == ("q", 9, 4)
     assert [one.id for one in seen.contenders] == ["5c", "5d", GUID]
     kvs[0].value = OWNER.encode()
-    assert seen == requests.snapshot(LAYOUT, "q", kvs, 9, omitted=4)
+    assert seen == snapshot(LAYOUT, "q", kvs, 9, omitted=4)
 
 
 def test_watches_are_for_deletions_from_a_revision_on() -> None:
@@ -85,7 +86,7 @@ def test_the_message_package_is_our_own() -> None:
 
 
 def test_a_guarded_read_compares_the_contenders_creation() -> None:
-    txn = requests.guarded_read(b"/r/q/me", 9, "/k")
+    txn = requests.guarded_read(ME, pb.RangeRequest(key=b"/k"))
     [compare] = txn.compare
     assert (compare.key, compare.target) == (b"/r/q/me", pb.Compare.CREATE)
     assert compare.create_revision == 9
@@ -95,7 +96,7 @@ def test_a_guarded_read_compares_the_contenders_creation() -> None:
 
 def test_guarded_writes_compare_versions_too_and_else_read_what_was_compared() -> None:
     operations: list[Operation] = [Put("/a", b"1"), Expect("/b", 0), Delete("/c"), Expect("/d", 2)]
-    txn = requests.guarded_writes([(b"/r/q/me", 9)], operations)
+    txn = requests.guarded_writes([ME], operations, LAYOUT)
     me, *versions = txn.compare
     assert (me.key, me.target, me.create_revision) == (b"/r/q/me", pb.Compare.CREATE, 9)
     assert [(one.key, one.target, one.version) for one in versions] == [
@@ -116,6 +117,6 @@ def test_a_transaction_without_writes_still_goes_through_the_log() -> None:
     """etcd takes one of ranges alone for a read."""
     nothing: list[Operation] = []
     for operations in (nothing, [Expect("/a", 1)]):
-        txn = requests.guarded_writes([(b"/r/q/me", 9)], operations)
+        txn = requests.guarded_writes([ME], operations, LAYOUT)
         [write] = txn.success
         assert write.request_delete_range.key == b"/r/q/me\0"

@@ -1,0 +1,193 @@
+"""One session on etcd: a lease, and the connection on which it is kept alive."""
+
+from __future__ import annotations
+
+import math
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from coordlock.backend import Backend, SessionInfo, SessionListener
+from coordlock.errors import SessionLost
+from coordlock.runtime.clock import Timers
+from coordlock.runtime.log import Log
+from coordlock.runtime.promise import Promise, failed
+from coordlock_etcd import keys, rpc
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE, client_closed
+from coordlock_etcd.keys import Layout
+from coordlock_etcd.transport import Connection, GeventRoom, StreamHost, can_start_threads
+from coordlock_etcd.watcher import Watcher
+
+if TYPE_CHECKING:
+    from coordlock_etcd.observing import Observations
+
+__all__ = ["EtcdSession", "no_session"]
+
+log = Log("coordlock")
+
+
+def no_session() -> SessionLost:
+    """Why a request for the session is not sent."""
+    return SessionLost(SERVICE, "there is no session")
+
+
+class EtcdSession(Backend):
+    """The part of the backend that opens sessions, keeps them alive, and ends them."""
+
+    def __init__(self, layout: Layout, connection: Connection, ttl: float, timers: Timers) -> None:
+        self._layout = layout
+        self._connection = connection
+        self._timers = timers
+        # etcd counts in whole seconds.
+        self._ttl = math.ceil(ttl)
+        self._room = GeventRoom(len(connection.cluster.endpoints))
+        self._watcher = Watcher(connection, timers.clock, self)
+        #: Made when something is followed for the first time.
+        self._observations: Observations | None = None
+        connection.cluster.moved = self._moved
+        # Re-entrant, because a call may be answered before `call` returns.
+        self._lock = threading.RLock()
+        self._lease = 0
+        self._listener: SessionListener | None = None
+        self._opening: Promise[SessionInfo] | None = None
+        self._closing: Promise[None] | None = None
+
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
+        with self._lock:
+            if self._closing is not None:
+                return failed(client_closed())
+            self._watcher.reset()
+            # A cluster that was restored from a backup starts from there.
+            self._connection.cluster.revision = 0
+            # Contenders of the session before would stand in queues until it expires.
+            forsaken, self._lease = self._lease, 0
+            self._listener = None
+            if forsaken:
+                self._revoke(forsaken)
+            request = pb.LeaseGrantRequest(TTL=self._ttl)
+            opened = partial(self._opened, listener)
+            self._opening = self._connection.call(rpc.LEASE_GRANT, request, opened)
+            return self._opening
+
+    def heartbeat(self) -> Promise[float]:
+        if not (lease := self._session):
+            return failed(no_session())
+        self._watcher.recheck_when_due()
+        self._connection.members.learn_when_due()
+        request = pb.LeaseKeepAliveRequest(ID=lease)
+        # A member that hangs is left in time to ask another.
+        timeout = min(self._connection.timeout, self._ttl / 3)
+        beaten = partial(self._beaten, lease)
+        return self._connection.call(rpc.LEASE_KEEP_ALIVE, request, beaten, timeout=timeout)
+
+    def close(self) -> Promise[None]:
+        with self._lock:
+            if self._closing is not None:
+                return self._closing
+            closing = self._closing = Promise()
+            self._listener = None
+        self._watcher.close()
+        if self._observations is not None:
+            self._observations.close()
+        if can_start_threads():
+            threading.Thread(
+                target=self._shut_down, name="coordlock-etcd-close", daemon=True
+            ).start()
+        else:
+            self._leave()
+        return closing
+
+    @property
+    def _session(self) -> int:
+        """The lease, while it is to be used."""
+        return 0 if self._closing is not None else self._lease
+
+    @property
+    def _hosts(self) -> list[StreamHost[Any]]:
+        users = self._watcher, self._observations
+        return [user.host for user in users if user is not None]
+
+    def _moved(self) -> None:
+        """Another endpoint or connection is in use."""
+        self._room.fit(len(self._connection.cluster.endpoints))
+        self._connection.members.moved()
+        for host in self._hosts:
+            host.restart()
+
+    # What the watcher tells
+
+    def suspect(self, reason: str) -> None:
+        """The watch stream is broken."""
+        if (listener := self._listener) is not None:
+            listener.suspect(reason)
+
+    def recovered(self) -> None:
+        """The watch stream is back."""
+        if (listener := self._listener) is not None:
+            listener.recovered()
+
+    # What answers mean; called by gRPC's threads
+
+    def _opened(self, listener: SessionListener, reply: pb.LeaseGrantResponse) -> SessionInfo:
+        with self._lock:
+            self._lease = reply.ID
+            if self._closing is not None:
+                raise client_closed()
+            self._listener = listener
+        return SessionInfo(id=keys.session(reply.ID), ttl=float(reply.TTL))
+
+    def _beaten(self, lease: int, reply: pb.LeaseKeepAliveResponse) -> float:
+        if reply.TTL <= 0:
+            raise self._lost(lease, "its lease has expired or was revoked")
+        return float(reply.TTL)
+
+    def _notice_loss(self, lease: int, answer: Promise[Any]) -> None:
+        error = answer.exception()
+        if isinstance(error, SessionLost) and error.reason == UNKNOWN_LEASE:
+            self._lost(lease, error.reason)
+
+    def _lost(self, lease: int, reason: str) -> SessionLost:
+        listener = None
+        with self._lock:
+            if self._lease == lease:
+                # Under the lock, so that the watches of a next session are not dropped.
+                self._watcher.reset()
+                listener, self._lease, self._listener = self._listener, 0, None
+        if listener is not None:
+            listener.lost(reason)
+        return SessionLost(SERVICE, reason)
+
+    def _revoke(self, lease: int) -> Promise[None]:
+        request = pb.LeaseRevokeRequest(ID=lease)
+        return self._connection.call(rpc.LEASE_REVOKE, request, lambda _: None)
+
+    def _leave(self) -> None:
+        """End the session at the interpreter's end. The channels end with the process."""
+        try:
+            if self._lease:
+                request = pb.LeaseRevokeRequest(ID=self._lease)
+                self._connection.call_now(rpc.LEASE_REVOKE, request)
+        except Exception as error:
+            log.warning("etcd: a lease was not revoked and will expire: %r", error)
+        finally:
+            self._connection.cluster.cancel()
+            assert self._closing is not None
+            self._closing.resolve(None)
+
+    def _shut_down(self) -> None:
+        try:
+            if self._opening is not None:
+                self._opening.exception()  # a lease that is granted meanwhile is revoked as well
+            error = self._revoke(lease).exception() if (lease := self._lease) else None
+            if error is not None and not isinstance(error, SessionLost):  # which has ended already
+                log.warning("etcd: lease %x was not revoked and will expire: %s", lease, error)
+            self._connection.close()
+            for host in self._hosts:
+                host.join(self._connection.timeout)
+        except Exception:
+            log.exception("etcd: closing failed")
+        finally:
+            self._room.leave()
+            assert self._closing is not None
+            self._closing.resolve(None)
