@@ -23,8 +23,7 @@ Rules for every method that returns a promise:
 
 A service that keeps no order (`Capabilities.ordered`) fulfils the abstract methods alone, and its
 `Backend.enqueue` is only ever called with ``unless_blocked``. The other methods belong to the
-capability that their docstring names. The kernel calls none of them on a backend that does not
-declare it: see `Backend.require`.
+capability under which they stand, and raise `Unsupported` where a backend does not write them.
 """
 
 from __future__ import annotations
@@ -104,7 +103,11 @@ class Backend(ABC):
     def require(cls, capability: Capability) -> None:
         """Raise `Unsupported`, with the reason, where the service lacks ``capability``."""
         if not getattr(cls.capabilities, capability):
-            raise Unsupported(f"the {cls.scheme} backend {reason_for(capability)}")
+            raise cls._without(capability)
+
+    @classmethod
+    def _without(cls, capability: Capability) -> Unsupported:
+        return Unsupported(f"the {cls.scheme} backend {reason_for(capability)}")
 
     # Every service
 
@@ -204,7 +207,7 @@ class Backend(ABC):
         With ``conflicting``, given ``upto``, every contender before it whose claim conflicts with
         its own is listed, and none counts as omitted: of thousands that share a lock, few are read.
         """
-        raise NotImplementedError
+        raise self._without("ordered")
 
     def watch(
         self,
@@ -234,18 +237,18 @@ class Backend(ABC):
         after a connection broke, and departures that are found by looking at one contender after
         another.
         """
-        raise NotImplementedError
+        raise self._without("ordered")
 
     def queues(self) -> Promise[list[str]]:
         """The names of the queues under the root that have contenders, in any order.
 
         Also of those that this client may not read.
         """
-        raise NotImplementedError
+        raise self._without("ordered")
 
     def evict(self, contender: Contender) -> Promise[bool]:
         """Remove any client's contender, for operators; whether it was there."""
-        raise NotImplementedError
+        raise self._without("ordered")
 
     # Capability "publishing"
 
@@ -266,7 +269,7 @@ class Backend(ABC):
         key is the contender's, for another version, and with `BackendError` for a value that is too
         large. Then nothing was changed. The kernel repeats it after `BackendUnavailable`.
         """
-        raise NotImplementedError
+        raise self._without("publishing")
 
     # Capability "data"
     #
@@ -286,7 +289,7 @@ class Backend(ABC):
         by a contender for whose departure the guard waited, and all of the own that were
         acknowledged.
         """
-        raise NotImplementedError
+        raise self._without("data")
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
@@ -305,10 +308,10 @@ class Backend(ABC):
         nothing: to find out is the caller's part, by what it expects and reads.
 
         Without operations it only asks whether the guards stand in their queues, and may be
-        repeated. The answer is the service's as a whole: not that of one server, which may have
-        lost its majority without knowing it.
+        repeated: every ordered service can do that. The answer is the service's as a whole: not
+        that of one server, which may have lost its majority without knowing it.
         """
-        raise NotImplementedError
+        raise self._without("data")
 
     # Capabilities "ordered" for a queue, "data" for a key or a folder
 
@@ -323,4 +326,4 @@ class Backend(ABC):
         is complete and was so at one moment: a write of several keys shows as a whole. Needs no
         session, and asks the service for nothing once it has been cancelled.
         """
-        raise NotImplementedError
+        raise self._without("data" if isinstance(place, str) else "ordered")

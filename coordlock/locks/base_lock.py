@@ -63,6 +63,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
     ) -> None:
+        access.engine.backend.require("ordered")
         self.name: Final = name
         #: Ends the waits for this lock; None for nothing that does.
         self.cancellation: Final = None if cancellation is None else _cancellation_of(cancellation)

@@ -1,11 +1,12 @@
 """Parts for the tests of backends and of applications that use coordlock.
 
-* `coordlock.testing.backend_contract`, `coordlock.testing.lock_contract`: the suites that every
-  backend passes; they need pytest.
-* `coordlock.testing.transaction_contract`: the suite of those that guard data by grants.
+* `coordlock.testing.backend_contract`, `coordlock.testing.capability_contract`: the suites that
+  every backend passes; they need pytest.
+* `coordlock.testing.queue_contract`, `coordlock.testing.lock_contract`,
+  `coordlock.testing.observation_contract`: those of services that keep an order.
 * `coordlock.testing.entry_set_contract`, `coordlock.testing.published_value_contract`,
-  `coordlock.testing.observation_contract`, `coordlock.testing.data_contract`: those of the other
-  additions to the contract.
+  `coordlock.testing.data_contract`, `coordlock.testing.transaction_contract`: those of the other
+  capabilities, and of what grants guard.
 * `coordlock.testing.fence_contract`: the suite that every fence passes.
 * `coordlock.testing.proxy`: a TCP proxy that loses, delays, cuts and counts.
 * `coordlock.testing.faults`: the history of a run with faults, and checkers that judge it.
@@ -21,12 +22,14 @@ if "pytest" in sys.modules:
             f"{__name__}.{suite}_contract"
             for suite in (
                 "backend",
+                "capability",
                 "data",
                 "entry_set",
                 "fence",
                 "lock",
                 "observation",
                 "published_value",
+                "queue",
                 "transaction",
             )
         )

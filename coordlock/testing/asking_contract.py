@@ -26,6 +26,8 @@ Start = Callable[..., Future[Any]]
 class AskingContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    needs = ("data",)
+
     def test_a_holder_hears_that_it_is_asked_and_why(
         self, client: Any, other: Any, start: Start
     ) -> None:

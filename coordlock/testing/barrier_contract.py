@@ -28,6 +28,8 @@ Start = Callable[..., Future[Any]]
 class BarrierContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    needs = ("data", "publishing")
+
     @pytest.fixture
     def name(self) -> str:
         """A name that no other test uses: records stay."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import pytest
 
 import coordlock
-from coordlock.backend import Backend
+from coordlock.backend import Backend, Capability
 from coordlock.testing.portal import Portal
 
 __all__ = ["DRIVERS", "ClientSuite"]
@@ -21,6 +21,8 @@ class ClientSuite:
     """Fixtures. Every test that takes a client runs with a sync and with an async one."""
 
     backend: ClassVar[type[Backend]]
+    #: The suite is for backends that declare these.
+    needs: ClassVar[tuple[Capability, ...]] = ("ordered",)
 
     @pytest.fixture(params=DRIVERS)
     def connect(self, request: pytest.FixtureRequest, url: str) -> Iterator[Callable[..., Any]]:

@@ -47,6 +47,8 @@ def waiters(client: Any, name: str) -> int:
 class ConversionContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    needs = ("publishing",)
+
     @pytest.mark.parametrize("target", [one for one in Mode if one is not Mode.NL])
     @pytest.mark.parametrize("mode", [one for one in Mode if one is not Mode.NL])
     def test_a_grant_alone_is_converted_to_every_mode(

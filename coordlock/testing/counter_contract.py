@@ -30,6 +30,8 @@ Start = Callable[..., Future[Any]]
 class CounterContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    needs = ("data",)
+
     @pytest.fixture
     def name(self) -> str:
         """A name that no other test uses: records stay."""

@@ -25,6 +25,8 @@ def read(party: Party, where: str) -> dict[str, Stored]:
 class DataContract(DisturbedSuite):
     """The suite."""
 
+    needs = ("ordered", "data")
+
     @pytest.fixture
     def folder(self) -> str:
         """A folder that no other test uses."""

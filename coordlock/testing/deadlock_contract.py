@@ -17,7 +17,7 @@ import pytest
 
 import coordlock
 from coordlock import Client, DeadlockDetected
-from coordlock.backend import Backend
+from coordlock.backend import Backend, Capability
 from coordlock.testing.waiting import eventually
 
 __all__ = ["DeadlockContract"]
@@ -35,6 +35,7 @@ class DeadlockContract:
     """The suite."""
 
     backend: ClassVar[type[Backend]]
+    needs: ClassVar[tuple[Capability, ...]] = ("ordered",)
 
     @pytest.fixture
     def connect(self, url: str) -> Iterator[Connect]:

@@ -87,6 +87,8 @@ class Body:
 class ElectionContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    needs = ("publishing",)
+
     # Campaigning
 
     def test_the_first_to_campaign_leads_and_the_next_follows(

@@ -42,6 +42,8 @@ def ids(party: Party, queue: str) -> list[str]:
 class EntrySetContract(DisturbedSuite):
     """The suite."""
 
+    needs = ("sets",)
+
     def test_a_set_stands_in_all_its_queues(self, one: Party, two: Party) -> None:
         entries = entry_set(["c", "a", "b/1"])
         for made, entry in zip(enqueue(one, entries), entries, strict=True):

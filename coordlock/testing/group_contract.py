@@ -32,6 +32,8 @@ def values(client: Any, name: str = "g") -> list[bytes]:
 class GroupContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    needs = ("publishing",)
+
     # Joining and leaving
 
     def test_members_are_listed_in_the_order_in_which_they_joined(

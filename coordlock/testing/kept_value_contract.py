@@ -34,6 +34,8 @@ def kept(client: Any, mode: Mode = Mode.EX, name: str = "a") -> Any:
 class KeptValueContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    needs = ("data",)
+
     def test_the_next_holder_finds_what_the_last_one_left(self, client: Any, other: Any) -> None:
         with kept(client) as grant:
             assert grant.value is None

@@ -33,6 +33,8 @@ def lengths(client: Any, names: Iterable[str]) -> list[int]:
 class MultiLockContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    needs = ("sets",)
+
     def test_all_names_are_granted_together(self, client: Any, other: Any) -> None:
         names = ("c", "a", "b/1")
         with client.multi_lock(list(names)) as grant:

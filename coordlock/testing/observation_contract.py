@@ -93,6 +93,8 @@ def is_subsequence(seen: list[State], history: list[State]) -> bool:
 class ObservationContract(DisturbedSuite):
     """The suite."""
 
+    needs = ("ordered",)
+
     def test_an_observer_sees_who_is_there(self, one: Party, two: Party) -> None:
         made = [one.enqueue("q")[1] for _ in range(20)]
         observer = Observer(two, "q")

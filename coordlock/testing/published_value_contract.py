@@ -35,6 +35,8 @@ def seen(party: Party, queue: str = "q") -> list[tuple[bytes | None, int]]:
 class PublishedValueContract(DisturbedSuite):
     """The suite."""
 
+    needs = ("publishing",)
+
     def test_a_contender_comes_with_its_value(self, one: Party, two: Party) -> None:
         for value in (b"", b"first", bytes(range(256)), b"x" * 10_000):
             enqueue(one, value, f"q{len(value)}")

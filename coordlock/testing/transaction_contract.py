@@ -75,6 +75,8 @@ def evict_all(client: Any, name: str = "orders") -> None:
 class TransactionContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    needs = ("data",)
+
     # Of a grant of several locks
 
     def test_a_grant_of_several_locks_reads_and_writes_while_it_has_all(

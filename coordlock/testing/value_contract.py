@@ -32,6 +32,8 @@ def one_more(data: bytes | None) -> bytes:
 class ValueContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    needs = ("data",)
+
     @pytest.fixture
     def folder(self) -> str:
         """A folder that no other test uses."""

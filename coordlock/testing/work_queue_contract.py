@@ -54,6 +54,8 @@ def finish(queue: Any) -> bytes:
 class WorkQueueContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
+    needs = ("data",)
+
     # Putting and taking
 
     def test_items_are_taken_in_the_order_in_which_they_were_put(

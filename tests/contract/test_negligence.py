@@ -14,14 +14,15 @@ from coordlock.errors import VersionMismatch
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.promise import Promise, resolved
 from coordlock.testing import data_contract, observation_contract
-from coordlock.testing.backend_contract import BackendContract, Party, backend_for
+from coordlock.testing.backend_contract import Party, backend_for
 from coordlock.testing.entry_set_contract import EntrySetContract
 from coordlock.testing.published_value_contract import PublishedValueContract
+from coordlock.testing.queue_contract import QueueContract
 from coordlock.testing.waiting import eventually
 from tests.contract.disturbing import InMemory
 
 
-class OnMemory(BackendContract):
+class OnMemory(QueueContract):
     backend = MemoryBackend
 
 
@@ -62,7 +63,7 @@ class Negligent(MemoryBackend):
 
 def test_a_backend_that_claims_an_order_that_it_does_not_keep_fails(root: str) -> None:
     one, two = (Party(backend_for(Negligent, f"memory://{root}")) for _ in range(2))
-    suite = BackendContract()
+    suite = QueueContract()
     with pytest.raises(AssertionError):
         suite.test_a_departure_told_in_order_comes_after_an_earlier_one_of_the_waiter(one, two)
 
@@ -141,7 +142,7 @@ Parties = Callable[[type[MemoryBackend]], Party]
 def test_a_backend_that_enqueues_what_is_blocked_fails(parties: Parties) -> None:
     one, two = parties(Pushing), parties(Pushing)
     with pytest.raises(AssertionError):
-        BackendContract().test_who_waits_blocks_like_who_holds(one, two)
+        QueueContract().test_who_waits_blocks_like_who_holds(one, two)
 
 
 def test_a_backend_that_adopts_a_part_of_a_set_fails(parties: Parties) -> None:

@@ -51,6 +51,8 @@ def on_every_backend() -> Iterator[tuple[str, type[Any]]]:
         marks = [getattr(pytest.mark, scheme)] if scheme in IS_INSTALLED else []
         where = kind.__name__.removesuffix("Backend")
         for suite in suites():
+            if not all(getattr(kind.capabilities, need) for need in suite.needs):
+                continue
             what = suite.__name__.removesuffix("Contract")
             bases = (DISTURBED[scheme], suite) if issubclass(suite, DisturbedSuite) else (suite,)
             name = f"Test{what}On{where}"
