@@ -62,15 +62,37 @@ if TYPE_CHECKING:
         WorkQueueEmpty,
         WorkQueueFull,
     )
-    from coordlock.locks.asking import AskedSignal, AsyncAskedSignal
+    from coordlock.locks.convertible import (
+        AsyncConvertibleGrant,
+        AsyncConvertibleLock,
+        ConvertibleGrant,
+        ConvertibleLock,
+    )
     from coordlock.locks.grant import AsyncGrant, Grant, GrantState
     from coordlock.locks.held import AsyncHeld, Held
     from coordlock.locks.lock import AsyncLock, Lock
-    from coordlock.locks.loss_signal import AsyncLossSignal, LossSignal
-    from coordlock.locks.multi_grant import AsyncMultiGrant, GrantPart, MultiGrant
-    from coordlock.locks.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.locks.queue_view import QueueMember
+    from coordlock.locks.reentrant import (
+        AsyncReentrantGrant,
+        AsyncReentrantLock,
+        ReentrantGrant,
+        ReentrantLock,
+    )
+    from coordlock.locks.several import (
+        AsyncMultiGrant,
+        AsyncMultiLock,
+        GrantPart,
+        MultiGrant,
+        MultiLock,
+    )
+    from coordlock.locks.signals import (
+        AskedSignal,
+        AsyncAskedSignal,
+        AsyncLossSignal,
+        LossSignal,
+    )
     from coordlock.locks.transaction import AsyncTransaction, Transaction
+    from coordlock.locks.value_lock import AsyncValueGrant, AsyncValueLock, ValueGrant, ValueLock
     from coordlock.model.claim import Claim, Convertible, Mode, Permit
     from coordlock.model.contender import Contender, Owner
     from coordlock.model.waits import Deadlock, DeadlockStep
@@ -115,12 +137,19 @@ else:
             "locks.grant": "AsyncGrant Grant GrantState",
             "locks.held": "AsyncHeld Held",
             "locks.lock": "AsyncLock Lock",
-            "locks.loss_signal": "AsyncLossSignal LossSignal",
+            "locks.convertible": (
+                "AsyncConvertibleGrant AsyncConvertibleLock ConvertibleGrant ConvertibleLock"
+            ),
+            "locks.reentrant": (
+                "AsyncReentrantGrant AsyncReentrantLock ReentrantGrant ReentrantLock"
+            ),
+            "locks.several": "AsyncMultiGrant AsyncMultiLock GrantPart MultiGrant MultiLock",
+            "locks.signals": "AskedSignal AsyncAskedSignal AsyncLossSignal LossSignal",
+            "locks.value_lock": "AsyncValueGrant AsyncValueLock ValueGrant ValueLock",
             "model.claim": "Claim Convertible Mode Permit",
             "model.contender": "Contender Owner",
             "model.waits": "Deadlock DeadlockStep",
             "locks.queue_view": "QueueMember",
-            "locks.asking": "AskedSignal AsyncAskedSignal",
             "recipes.barrier": "AsyncBarrier Barrier",
             "recipes.counter": "AsyncCounter Counter",
             "recipes.double_barrier": "AsyncDoubleBarrier DoubleBarrier",
@@ -130,8 +159,6 @@ else:
             "client.kept": "Kept",
             "recipes.latch": "AsyncLatch Latch",
             "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
-            "locks.multi_grant": "AsyncMultiGrant GrantPart MultiGrant",
-            "locks.multi_lock": "AsyncMultiLock MultiLock",
             "recipes.shared.observer": "AsyncObserver Observer",
             "recipes.term": "AsyncTerm Term",
             "work.job": "AsyncJob Job",
@@ -168,6 +195,8 @@ __all__ = [
     "AsyncAskedSignal",
     "AsyncBarrier",
     "AsyncClient",
+    "AsyncConvertibleGrant",
+    "AsyncConvertibleLock",
     "AsyncCounter",
     "AsyncDoubleBarrier",
     "AsyncElection",
@@ -184,9 +213,13 @@ __all__ = [
     "AsyncMultiLock",
     "AsyncObserver",
     "AsyncPresence",
+    "AsyncReentrantGrant",
+    "AsyncReentrantLock",
     "AsyncTerm",
     "AsyncTransaction",
     "AsyncValue",
+    "AsyncValueGrant",
+    "AsyncValueLock",
     "AsyncValues",
     "AsyncWorkQueue",
     "AuthenticationFailed",
@@ -206,6 +239,8 @@ __all__ = [
     "ConversionDeadlock",
     "ConversionTimeout",
     "Convertible",
+    "ConvertibleGrant",
+    "ConvertibleLock",
     "CoordlockError",
     "Counter",
     "Deadlock",
@@ -246,6 +281,8 @@ __all__ = [
     "Presence",
     "QueueMember",
     "QueueMismatch",
+    "ReentrantGrant",
+    "ReentrantLock",
     "ServiceInfo",
     "SessionLost",
     "Settings",
@@ -257,6 +294,8 @@ __all__ = [
     "Unfenceable",
     "Unsupported",
     "Value",
+    "ValueGrant",
+    "ValueLock",
     "Values",
     "ValuesView",
     "VersionMismatch",

@@ -23,8 +23,7 @@ from coordlock.runtime.log import PREFIX
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
-    from coordlock.locks.multi_grant import MultiGrant
-    from coordlock.locks.multi_lock import MultiLock
+    from coordlock.locks.several import MultiGrant, MultiLock
 
 __all__ = ["LockRequest"]
 

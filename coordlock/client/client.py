@@ -2,62 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from collections.abc import Generator
 from functools import cache, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from coordlock.backend import ServiceInfo
 from coordlock.backend.config import Target, configure, warn_unless_chosen
 from coordlock.backend.registry import backend_for_client, backend_for_scheme
+from coordlock.client.lock_makers import AsyncLocks, Locks
 from coordlock.client.recipe_makers import AsyncRecipes, Recipes
 from coordlock.errors import ConfigurationError
 from coordlock.kernel.access import Access, LazyAccess
 from coordlock.kernel.engine import Engine
-from coordlock.locks.lock import AsyncLock, Lock
-from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender
 from coordlock.model.names import check_name
-from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run, run_async, run_in_background
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
-from coordlock.settings import DEFAULT, Duration, Settings, Timeout
-from coordlock.settings.keywords import Options
-from coordlock.settings.settings import lock_delay_of
+from coordlock.settings import Settings
 
 if TYPE_CHECKING:
-    from coordlock.client import kept
     from coordlock.client.kept import Kept
-    from coordlock.kernel import watchdog
-    from coordlock.locks import asking, clearance, multi_lock, queue_view, reentrance, sequencer
-    from coordlock.locks import claims as multi_lock_claims
-    from coordlock.locks.multi_lock import AsyncMultiLock, MultiLock
     from coordlock.locks.queue_view import QueueMember
-    from coordlock.locks.reentrance import Reentrance
     from coordlock.model.waits import Deadlock
-else:
-    clearance = Lazily("coordlock.locks.clearance")
-    queue_view = Lazily("coordlock.locks.queue_view")
-    sequencer = Lazily("coordlock.locks.sequencer")
-    watchdog = Lazily("coordlock.kernel.watchdog")
-    asking = Lazily("coordlock.locks.asking")
-    kept = Lazily("coordlock.client.kept")
-    reentrance = Lazily("coordlock.locks.reentrance")
-    multi_lock = Lazily("coordlock.locks.multi_lock")
-    multi_lock_claims = Lazily("coordlock.locks.claims")
+    from coordlock.settings.keywords import Options
 
 __all__ = ["AsyncClient", "Client", "Connecting", "connect", "connect_async"]
 
 log = Log("coordlock")
-
-L = TypeVar("L", Lock, AsyncLock)
-M = TypeVar("M", "MultiLock", "AsyncMultiLock")
 
 
 def connect(target: Target = None, *, client: object = None, **options: Unpack[Options]) -> Client:
@@ -121,12 +98,8 @@ class Connecting(EnteredByAsyncWith):
         return AsyncClient._of(Access(self._engine))
 
 
-class _BaseClient(Resident, Generic[L, M], shown="Client"):
+class _BaseClient(Resident, shown="Client"):
     """What sync and async clients share."""
-
-    #: The lock of one name; and the name of that of several, which is loaded when it is used.
-    _lock_kind: ClassVar[Callable[..., Any]]
-    _multi_lock_kind: ClassVar[str]
 
     _instead = "pass its settings on, or a URL, and connect there"
 
@@ -158,213 +131,6 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         """The configuration in use."""
         return self._access.settings
 
-    def lock(
-        self,
-        name: str,
-        *,
-        mode: Mode = Mode.EX,
-        timeout: Timeout = DEFAULT,
-        label: str | None = None,
-        max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
-        reentrant: bool = False,
-        owner: Hashable | None = None,
-        convertible: bool = False,
-        keeps_value: bool = False,
-        lock_delay: Duration = 0.0,
-    ) -> L:
-        """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
-
-        ``timeout`` in seconds is the default of its ``acquire``: None waits forever, 0 tries once.
-        ``label`` is what queues show beside host and pid, and ``max_hold`` for how long a grant may
-        be held before it is lost (0.1 s to 30 days, None for no limit), by default the client's.
-        ``cancellation`` ends the waits for it from elsewhere: each raises `AcquireCancelled`.
-
-        A ``reentrant`` lock may be acquired again, in the same mode or a weaker one, by the thread
-        or the task that holds it, or by a caller that names the same ``owner``. Its grants share a
-        token, and the last release frees it. It is not inherited by tasks and threads that its
-        owner starts, nor by another request on a thread of a pool. To acquire what was lost and is
-        not released raises `LockLost`.
-
-        The grant of a ``convertible`` lock may be converted to other modes while it is held:
-        `Grant.convert`. Programs with an older release, or with kazoo's or Curator's recipes, take
-        it for an exclusive one. It is not reentrant, and not one of several at once.
-
-        With ``keeps_value`` a small value belongs to the lock: `Grant.value`. It takes a reading
-        and a write more to acquire, and a write more to release. All clients that hold the lock in
-        mode EX or PW must ask for it. Such a lock is neither reentrant nor convertible, and not one
-        of several at once. To acquire it raises `Unsupported` where the backend keeps no data.
-
-        After a holder with a ``lock_delay`` (seconds, up to an hour) whose session is lost, the
-        next one waits that long before it is granted, so that what was sent under the lock arrives
-        before. Such a lock keeps a value, too, with what that asks of the other clients.
-
-        Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
-        """
-        claim: AnyClaim = _mode(mode)
-        if convertible:
-            claim = _convertible(mode, reentrant)
-        delay = lock_delay_of(lock_delay)
-        if (keeps_value or delay) and (reentrant or convertible):
-            raise ValueError(
-                "a lock that keeps a value, or has a lock_delay, is neither reentrant nor "
-                "convertible"
-            )
-        return self._make(
-            *(name, claim, timeout, label, max_hold, cancellation),
-            _reentrance(reentrant, owner),
-            keeps_value=keeps_value or delay > 0,
-            lock_delay=delay,
-        )
-
-    def upgradeable_lock(
-        self,
-        name: str,
-        *,
-        timeout: Timeout = DEFAULT,
-        label: str | None = None,
-        max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
-    ) -> L:
-        """The lock ``name``, shared with readers by one holder at a time that may come to write.
-
-        Its grant's `Grant.upgrade` makes it exclusive, when the readers have gone, without letting
-        another writer in before: what was read still holds. `Grant.downgrade` goes back. It
-        excludes other upgradeable locks and writers from the beginning, so no two of them ever wait
-        for each other. The rest is as for a convertible `lock`.
-        """
-        claim = Convertible(Mode.PR, update=True)
-        return self._make(name, claim, timeout, label, max_hold, cancellation)
-
-    def read_lock(
-        self,
-        name: str,
-        *,
-        timeout: Timeout = DEFAULT,
-        label: str | None = None,
-        max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
-        reentrant: bool = False,
-        owner: Hashable | None = None,
-    ) -> L:
-        """The lock ``name``, shared with other readers: mode PR."""
-        return self._make(
-            name, Mode.PR, timeout, label, max_hold, cancellation, _reentrance(reentrant, owner)
-        )
-
-    def write_lock(
-        self,
-        name: str,
-        *,
-        timeout: Timeout = DEFAULT,
-        label: str | None = None,
-        max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
-        reentrant: bool = False,
-        owner: Hashable | None = None,
-    ) -> L:
-        """The lock ``name``, exclusive: mode EX."""
-        return self._make(
-            name, Mode.EX, timeout, label, max_hold, cancellation, _reentrance(reentrant, owner)
-        )
-
-    def semaphore(
-        self,
-        name: str,
-        permits: int,
-        *,
-        timeout: Timeout = DEFAULT,
-        label: str | None = None,
-        max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
-    ) -> L:
-        """One of ``permits`` (1 to 10,000) of the semaphore ``name``.
-
-        Every client must ask for the same number: another is a `QueueMismatch` at acquiring.
-        """
-        return self._make(name, Permit(permits), timeout, label, max_hold, cancellation)
-
-    def multi_lock(
-        self,
-        locks: Iterable[str | L | M],
-        *,
-        mode: Mode = Mode.EX,
-        timeout: Timeout = DEFAULT,
-        label: str | None = None,
-        max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
-    ) -> M:
-        """All of ``locks`` at once: names, which ``mode`` is for, and locks made by this client.
-
-        They are asked for in one step, so multi-locks never deadlock, whatever the order of their
-        names. All or none are granted. Of lock objects the name and the mode, or the permit, count.
-        A name in several modes is asked for in the weakest that contains them all. The rest is as
-        for `lock`.
-
-        Raises ValueError for no names, for a semaphore given twice, and for a name given as a lock
-        and as a semaphore; `InvalidName`; `Unsupported` where the backend can't. An acquire raises
-        `BackendError` for more names than the service takes in one step.
-        """
-        claims = multi_lock.claims_of(self._access, locks, _mode(mode))
-        return self._make_multi(claims, timeout, label, max_hold, cancellation)
-
-    def tree_lock(
-        self,
-        path: str,
-        *,
-        mode: Mode = Mode.EX,
-        timeout: Timeout = DEFAULT,
-        label: str | None = None,
-        max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
-    ) -> M:
-        """The subtree at ``path``, such as ``"eu/orders/42"``, in one of the six modes.
-
-        EX is for a writer of all that is there, PR for a reader of it. Each excludes what conflicts
-        with it above and below, and none in another branch. The nodes above are locked in the same
-        step, in the mode CR or CW, which tells that something below is held. The rest is as for
-        `lock`, which locks the node alone.
-
-        Raises `InvalidName` for what is no path: empty, or with ``//``, ``.``, ``..``, or a slash
-        at an end.
-        """
-        claims = multi_lock_claims.of_path(path, _mode(mode))
-        return self._make_multi(claims, timeout, label, max_hold, cancellation, path)
-
-    def _make(
-        self,
-        name: str,
-        claim: AnyClaim,
-        timeout: Timeout,
-        label: str | None,
-        max_hold: Timeout,
-        cancellation: Cancellation | None,
-        reentrance: Reentrance | None = None,
-        *,
-        keeps_value: bool = False,
-        lock_delay: float = 0.0,
-    ) -> L:
-        made: L = self._lock_kind(
-            self._access,
-            *(name, claim, timeout, label, max_hold, cancellation, reentrance),
-            keeps_value=keeps_value,
-            lock_delay=lock_delay,
-        )
-        return made
-
-    def _make_multi(
-        self,
-        claims: Mapping[str, AnyClaim],
-        timeout: Timeout,
-        label: str | None,
-        max_hold: Timeout,
-        cancellation: Cancellation | None,
-        node: str | None = None,
-    ) -> M:
-        kind = getattr(multi_lock, self._multi_lock_kind)
-        made: M = kind(self._access, claims, timeout, label, max_hold, cancellation, node)
-        return made
-
     def _queues(self) -> Steps[list[str]]:
         """The names that are in use under the root, sorted. Raises `BackendUnavailable`."""
         names = yield from self._engine.ask(self._engine.backend.queues)
@@ -372,7 +138,9 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
 
     def _contenders(self, name: str) -> Steps[tuple[QueueMember, ...]]:
         """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
-        return (yield from queue_view.queue_view(self._engine, check_name(name)))
+        from coordlock.locks.queue_view import queue_view
+
+        return (yield from queue_view(self._engine, check_name(name)))
 
     def _kept(self, name: str | None = None) -> Steps[tuple[Kept, ...]]:
         """What is kept under names, in use now or not, or under ``name``; sorted. For operators.
@@ -381,7 +149,9 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         which something was ever put. Raises `Unsupported` where the backend keeps no data, and
         `BackendUnavailable`.
         """
-        return (yield from kept.kept(self._engine, None if name is None else check_name(name)))
+        from coordlock.client.kept import kept
+
+        return (yield from kept(self._engine, None if name is None else check_name(name)))
 
     def _evict(self, contender: QueueMember | Contender) -> Steps[bool]:
         """Remove any client's contender from its queue; whether it was there. For operators.
@@ -389,7 +159,9 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         Its owner is told that the lock is lost, but may still be at work: evict only what is
         stuck. Raises `BackendUnavailable`.
         """
-        target = contender.contender if isinstance(contender, queue_view.QueueMember) else contender
+        from coordlock.locks.queue_view import QueueMember
+
+        target = contender.contender if isinstance(contender, QueueMember) else contender
         if not isinstance(target, Contender):
             raise TypeError(f"evict takes what contenders() gives, not {contender!r}")
         return (yield from self._engine.remove(lambda: self._engine.backend.evict(target)))
@@ -401,7 +173,9 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         left. Contenders that come meanwhile are evicted too; if they come faster than they can be
         evicted, the newest stay. Raises `BackendUnavailable`.
         """
-        return (yield from clearance.cleared(self._engine, check_name(name)))
+        from coordlock.locks.queue_view import cleared
+
+        return (yield from cleared(self._engine, check_name(name)))
 
     def _deadlocks(self) -> Steps[tuple[Deadlock, ...]]:
         """The deadlocks among all clients, of which each client's detection ends its own.
@@ -409,7 +183,9 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         Those that look for deadlocks tell what they hold and wait for, once they have waited for
         the option ``deadlock_delay``; of others nothing is known. Raises `BackendUnavailable`.
         """
-        return (yield from self._engine.bounded(watchdog.deadlocks(self._engine)))
+        from coordlock.kernel.watchdog import deadlocks
+
+        return (yield from self._engine.bounded(deadlocks(self._engine)))
 
     def _ask_to_release(
         self, name: str, reason: str = "", *, contender: QueueMember | None = None
@@ -420,7 +196,9 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         ``reason``, up to 1000 characters; what they do then is up to them. Raises `Unsupported`
         where the backend keeps no data, and `BackendUnavailable`.
         """
-        return (yield from asking.ask(self._engine, check_name(name), reason, contender))
+        from coordlock.locks.asking import ask
+
+        return (yield from ask(self._engine, check_name(name), reason, contender))
 
     def _verify_token(self, text: str) -> Steps[QueueMember]:
         """Prove by consensus that the grant is held whose `Grant.sequencer` is ``text``.
@@ -430,7 +208,9 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         its queue. Raises `LockLost` where it is not held any more, `InvalidSequencer`, and
         `BackendUnavailable`.
         """
-        return (yield from sequencer.verified(self._engine, text))
+        from coordlock.locks.sequencer import verified
+
+        return (yield from verified(self._engine, text))
 
     def _describe(self) -> Steps[ServiceInfo]:
         """The service, its version and warnings about it. Raises `BackendUnavailable`."""
@@ -451,25 +231,22 @@ class _BaseClient(Resident, Generic[L, M], shown="Client"):
         return f"<{type(self).__name__} {self.settings}{closed}>"
 
 
-class Client(EnteredByWith, _BaseClient[Lock, "MultiLock"], Recipes):
+class Client(EnteredByWith, _BaseClient, Locks, Recipes):
     """A connection with its session; locks come from here. A context manager that closes it.
 
     Threads share it. A forked child must connect anew: see `ForkedClient`.
     """
 
-    _lock_kind = Lock
-    _multi_lock_kind = "MultiLock"
-
-    queues = blocking(_BaseClient[Lock, "MultiLock"]._queues)
-    contenders = blocking(_BaseClient[Lock, "MultiLock"]._contenders)
-    kept = blocking(_BaseClient[Lock, "MultiLock"]._kept)
-    evict = blocking(_BaseClient[Lock, "MultiLock"]._evict)
-    evict_all = blocking(_BaseClient[Lock, "MultiLock"]._evict_all)
-    deadlocks = blocking(_BaseClient[Lock, "MultiLock"]._deadlocks)
-    describe = blocking(_BaseClient[Lock, "MultiLock"]._describe)
-    ask_to_release = blocking(_BaseClient[Lock, "MultiLock"]._ask_to_release)
-    verify_token = blocking(_BaseClient[Lock, "MultiLock"]._verify_token)
-    close = blocking(_BaseClient[Lock, "MultiLock"]._close)
+    queues = blocking(_BaseClient._queues)
+    contenders = blocking(_BaseClient._contenders)
+    kept = blocking(_BaseClient._kept)
+    evict = blocking(_BaseClient._evict)
+    evict_all = blocking(_BaseClient._evict_all)
+    deadlocks = blocking(_BaseClient._deadlocks)
+    describe = blocking(_BaseClient._describe)
+    ask_to_release = blocking(_BaseClient._ask_to_release)
+    verify_token = blocking(_BaseClient._verify_token)
+    close = blocking(_BaseClient._close)
 
     def __enter__(self) -> Self:
         return self
@@ -483,26 +260,23 @@ class Client(EnteredByWith, _BaseClient[Lock, "MultiLock"], Recipes):
         self.close()
 
 
-class AsyncClient(EnteredByAsyncWith, _BaseClient[AsyncLock, "AsyncMultiLock"], AsyncRecipes):
+class AsyncClient(EnteredByAsyncWith, _BaseClient, AsyncLocks, AsyncRecipes):
     """A connection with its session, for asyncio; locks come from here.
 
     An async context manager that closes it. Usable from any event loop of the process. A forked
     child must connect anew: see `ForkedClient`.
     """
 
-    _lock_kind = AsyncLock
-    _multi_lock_kind = "AsyncMultiLock"
-
-    queues = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._queues)
-    contenders = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._contenders)
-    kept = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._kept)
-    evict = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._evict)
-    evict_all = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._evict_all)
-    deadlocks = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._deadlocks)
-    describe = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._describe)
-    ask_to_release = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._ask_to_release)
-    verify_token = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._verify_token)
-    close = awaiting(_BaseClient[AsyncLock, "AsyncMultiLock"]._close)
+    queues = awaiting(_BaseClient._queues)
+    contenders = awaiting(_BaseClient._contenders)
+    kept = awaiting(_BaseClient._kept)
+    evict = awaiting(_BaseClient._evict)
+    evict_all = awaiting(_BaseClient._evict_all)
+    deadlocks = awaiting(_BaseClient._deadlocks)
+    describe = awaiting(_BaseClient._describe)
+    ask_to_release = awaiting(_BaseClient._ask_to_release)
+    verify_token = awaiting(_BaseClient._verify_token)
+    close = awaiting(_BaseClient._close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -514,28 +288,6 @@ class AsyncClient(EnteredByAsyncWith, _BaseClient[AsyncLock, "AsyncMultiLock"], 
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-def _reentrance(reentrant: bool, owner: Hashable | None) -> Reentrance | None:
-    if reentrant:
-        return reentrance.Reentrance(owner)
-    if owner is not None:
-        raise ValueError("an owner is of reentrant locks alone: say reentrant=True, too")
-    return None
-
-
-def _convertible(mode: Mode, reentrant: bool) -> Convertible:
-    if reentrant:
-        raise ValueError("a lock is reentrant or convertible, not both: its grants share one mode")
-    if mode is Mode.NL:
-        raise ValueError("a convertible lock is acquired in another mode than NL, which is no lock")
-    return Convertible(mode)
-
-
-def _mode(mode: Mode) -> Mode:
-    if not isinstance(mode, Mode):
-        raise ValueError(f"mode must be one of {', '.join(map(repr, Mode))}, not {mode!r}")
-    return mode
 
 
 def _engine_of(target: Target, client: object, options: Options) -> Engine:

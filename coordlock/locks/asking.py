@@ -16,14 +16,13 @@ from coordlock.errors import BackendError
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.stored_record import ASKED, StoredRecord
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.loss_signal import AsyncSignal, GrantEnd, Signal
 from coordlock.locks.queue_view import QueueMember, queue_view
 from coordlock.model.contender import are_same
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
-__all__ = ["AskedSignal", "AsyncAskedSignal", "Requests", "ask", "check_reason"]
+__all__ = ["Requests", "ask", "check_reason"]
 
 log = Log("coordlock")
 
@@ -95,7 +94,6 @@ class Requests:
         self._ids: Final = {one.id for one in ticket.contenders}
         #: Kept with the reason of the first request, or with None at the grant's end.
         self.asked: Final[Promise[str | None]] = Promise()
-        self.end: Final = GrantEnd(self.asked)
         self._observed: list[tuple[StoredRecord[dict[str, str]], Observation[Listing]]] = []
         if not (engine.closed or engine.inherited or ticket.end.done()):
             for entry in ticket.entries:
@@ -104,7 +102,6 @@ class Requests:
         ticket.end.add_done_callback(lambda _: self._stop())
         self._look()  # the first news may have come before
 
-    @property
     def reason(self) -> str | None:
         """Why it was asked; None while it was not."""
         return self.asked.result() if self.asked.done() else None
@@ -126,11 +123,3 @@ class Requests:
         for _, observation in self._observed:
             observation.cancel()
         self.asked.resolve(None)
-
-
-class AskedSignal(Signal):
-    """Set when another client has asked that the grant be released."""
-
-
-class AsyncAskedSignal(AsyncSignal):
-    """Set when another client has asked that the grant be released."""

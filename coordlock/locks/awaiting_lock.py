@@ -26,6 +26,7 @@ class AwaitingLock(EnteredByAsyncWith, BaseLock[G], shown="AsyncLock"):
 
     acquire = awaiting(BaseLock[G]._acquire)
     try_acquire = awaiting(BaseLock[G]._try_acquire)
+    locked = awaiting(BaseLock[G]._locked)
 
     async def __aenter__(self) -> G:
         statement = running(self)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Generic, TypeVar
 from weakref import ref
 
 from coordlock.errors import AcquireTimeout
@@ -16,22 +17,67 @@ from coordlock.model.claim import AnyClaim, Mode
 from coordlock.runtime.caller import this_caller
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import Statement, is_known
-from coordlock.settings import DEFAULT, Default, Timeout, timeout_of
+from coordlock.settings import DEFAULT, Default, Settings, Timeout, timeout_of
 from coordlock.settings.settings import label_of, max_hold_of
 
-if TYPE_CHECKING:
-    from coordlock.locks import queue_view
-else:
-    queue_view = Lazily("coordlock.locks.queue_view")
+__all__ = ["AcquireOptions", "BaseLock", "runs_too_late"]
 
-__all__ = ["BaseLock", "runs_too_late"]
-
-P = ParamSpec("P")
 G = TypeVar("G", bound=Grant | AsyncGrant)
-R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireOptions:
+    """How long to wait and to hold, under which label, and what ends the wait.
+
+    Attributes:
+        timeout: seconds to wait; None for ever, 0 tries once.
+        label: what queues show beside host and pid, in place of the client's; None for that.
+        max_hold: for how many seconds a grant may be held before it is lost; None for no limit.
+        cancellation: ends the waits; None for nothing that does.
+    """
+
+    timeout: float | None
+    label: str | None
+    max_hold: float | None
+    cancellation: Cancellation | None
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> AcquireOptions:
+        """What a lock is made with; ``settings`` have the defaults.
+
+        Raises ValueError and TypeError that say what is accepted.
+        """
+        limit = settings.max_hold if isinstance(max_hold, Default) else max_hold_of(max_hold)
+        seconds = timeout_of("acquire", settings.timeout if timeout is DEFAULT else timeout)
+        return cls(seconds, label_of(label), limit, _checked(cancellation))
+
+    def but(
+        self, timeout: Timeout, label: str | None, cancellation: Cancellation | None
+    ) -> AcquireOptions:
+        """These options, with what one acquire is given in place of them. Raises as `of` does."""
+        changes: dict[str, Any] = {}
+        if timeout is not DEFAULT:
+            changes["timeout"] = timeout_of("acquire", timeout)
+        if label is not None:
+            changes["label"] = label_of(label)
+        if cancellation is not None:
+            changes["cancellation"] = _checked(cancellation)
+        return replace(self, **changes) if changes else self
+
+
+def _checked(cancellation: object) -> Cancellation | None:
+    if cancellation is None or isinstance(cancellation, Cancellation):
+        return cancellation
+    raise TypeError(f"cancellation must be a coordlock.Cancellation, not {cancellation!r}")
 
 
 class BaseLock(Resident, Generic[G], shown="Lock"):
@@ -39,10 +85,10 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
 
     _instead = "pass its name on, and make it anew with a client there"
 
-    #: Whether its grants have a value.
-    _keeps_value = False
-    #: For how many seconds the next holder waits after one that has not ended well.
-    _lock_delay = 0.0
+    #: What `acquire` gives, made of the engine and the ticket.
+    _grant_kind: ClassVar[type[Any]]
+    #: Why it is not one of several locks that are acquired at once; None where it may be.
+    _acquired_alone: ClassVar[str | None] = None
 
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
@@ -54,53 +100,22 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
                 )
 
     def __init__(
-        self,
-        access: Access,
-        name: str,
-        claims: Mapping[str, AnyClaim],
-        timeout: Timeout = DEFAULT,
-        label: str | None = None,
-        max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
+        self, access: Access, name: str, claims: Mapping[str, AnyClaim], options: AcquireOptions
     ) -> None:
         access.engine.backend.require("ordered")
         self.name: Final = name
-        #: Ends the waits for this lock; None for nothing that does.
-        self.cancellation: Final = None if cancellation is None else _cancellation_of(cancellation)
+        #: For how many seconds `acquire` waits; None for ever, 0 tries once.
+        self.timeout: Final = options.timeout
         #: What queues show beside host and pid, in place of the client's; None for that.
-        self.label: Final = label_of(label)
+        self.label: Final = options.label
         #: For how many seconds a grant may be held before it is lost; None for no limit.
-        self.max_hold: Final = (
-            access.settings.max_hold if isinstance(max_hold, Default) else max_hold_of(max_hold)
-        )
-        self.timeout: Final = self._seconds(timeout, access.settings.timeout)
+        self.max_hold: Final = options.max_hold
+        #: Ends the waits for this lock; None for nothing that does.
+        self.cancellation: Final = options.cancellation
         self._access = access
         self._claims = claims
+        self._options = options
         self._bodies: Bodies[G] = Bodies(name)
-
-    @staticmethod
-    def _seconds(timeout: Timeout, default: float | None) -> float | None:
-        given = default if isinstance(timeout, Default) else timeout
-        return timeout_of("acquire", given)
-
-    def _acquisition(
-        self,
-        seconds: float | None,
-        label: str | None,
-        cancellation: Cancellation | None,
-        stop: Cancellation | None = None,
-    ) -> Steps[Ticket]:
-        """Acquire the queues, with what `acquire` was given or its defaults; the ticket.
-
-        ``stop`` ends the wait, too.
-        """
-        engine, caller = self._access.engine, this_caller()
-        ends = tuple([one for one in (cancellation, stop) if one is not None])
-        return acquisition(engine, self._claims, seconds, caller, label, ends)
-
-    def _make(self, ticket: Ticket) -> G:
-        """The grant of ``ticket``."""
-        raise NotImplementedError
 
     def _acquire(
         self,
@@ -121,27 +136,37 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         lost. Raises `QueueMismatch` when the name is in use as another kind of lock,
         `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """
-        cancellation = self.cancellation if cancellation is None else _cancellation_of(cancellation)
-        seconds = self._seconds(timeout, self.timeout)
-        label = self.label if label is None else label_of(label)
-        return (yield from self._granted(seconds, label, cancellation))
+        return (yield from self._granted(self._options.but(timeout, label, cancellation)))
 
-    def _granted(
-        self, seconds: float | None, label: str | None, cancellation: Cancellation | None
-    ) -> Steps[G]:
-        """The grant, with what `acquire` was given or its defaults."""
-        started = self._access.engine.clock.now()
-        ticket = yield from self._acquisition(seconds, label, cancellation)
+    def _granted(self, options: AcquireOptions) -> Steps[G]:
+        """Acquire with ``options``; the grant."""
+        ticket = yield from self._acquisition(options)
         try:
             grant = self._make(ticket)
-            if self._keeps_value:
-                yield from grant._open_value(started, seconds == 0, self._lock_delay)
-            if self.max_hold is not None:  # the caller holds it from here on
-                self._access.engine.limit(ticket, self.max_hold)
+            self._limit(ticket)
             return grant
         except BaseException:
             ticket.withdraw()  # Ctrl-C: the caller never gets the grant
             raise
+
+    def _acquisition(
+        self, options: AcquireOptions, stop: Cancellation | None = None
+    ) -> Steps[Ticket]:
+        """Acquire the queues with ``options``; the ticket. ``stop`` ends the wait, too."""
+        ends = tuple([one for one in (options.cancellation, stop) if one is not None])
+        return acquisition(
+            self._access.engine, self._claims, options.timeout, this_caller(), options.label, ends
+        )
+
+    def _make(self, ticket: Ticket) -> G:
+        """The grant of ``ticket``."""
+        grant: G = self._grant_kind(self._access.engine, ticket)
+        return grant
+
+    def _limit(self, ticket: Ticket) -> None:
+        """From now on the caller holds ``ticket``, for ``max_hold`` seconds at most."""
+        if self.max_hold is not None:
+            self._access.engine.limit(ticket, self.max_hold)
 
     def _try_acquire(
         self, *, label: str | None = None, cancellation: Cancellation | None = None
@@ -169,8 +194,10 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
 
         It may be otherwise when this returns: `try_acquire` asks and takes it in one step.
         """
+        from coordlock.locks.queue_view import queue_view
+
         for name in self._claims:
-            members = yield from queue_view.queue_view(self._access.engine, name)
+            members = yield from queue_view(self._access.engine, name)
             if any(member.holding and member.claim is not Mode.NL for member in members):
                 return True
         return False
@@ -186,13 +213,6 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     def __repr__(self) -> str:
         claims = ", ".join(dict.fromkeys(map(str, self._claims.values())))
         return f"<{type(self).__name__} {self.name!r}: {claims} at {self._access.settings}>"
-
-
-def _cancellation_of(value: object) -> Cancellation:
-    """``value``, a `Cancellation`. Raises TypeError for something else."""
-    if isinstance(value, Cancellation):
-        return value
-    raise TypeError(f"cancellation must be a coordlock.Cancellation, not {value!r}")
 
 
 def runs_too_late(function: object, kind: str) -> TypeError:

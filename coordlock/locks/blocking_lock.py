@@ -26,6 +26,7 @@ class BlockingLock(EnteredByWith, BaseLock[G], shown="Lock"):
 
     acquire = blocking(BaseLock[G]._acquire)
     try_acquire = blocking(BaseLock[G]._try_acquire)
+    locked = blocking(BaseLock[G]._locked)
 
     def __enter__(self) -> G:
         statement = running(self)

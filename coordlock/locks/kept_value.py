@@ -47,11 +47,9 @@ LONGEST: Final = 65_536
 class KeptValue:
     """The value of one lock under one grant of it."""
 
-    def __init__(self, engine: Engine, ticket: Ticket, lock_delay: float = 0.0) -> None:
-        """``lock_delay`` is for how many seconds the next holder waits if this one ends badly."""
+    def __init__(self, engine: Engine, ticket: Ticket) -> None:
         self._engine = engine
         self._ticket = ticket
-        self._lock_delay = lock_delay
         entry, me = ticket.entries[0], ticket.contenders[0]
         self._token = me.token or 0
         self._record = StoredRecord(
@@ -66,11 +64,12 @@ class KeptValue:
         #: 0 where that is over; None where there is no delay.
         self.delay: float | None = None
 
-    def begin(self, started: float, once: bool) -> Steps[None]:
+    def begin(self, started: float, once: bool, lock_delay: float) -> Steps[None]:
         """Read the value, wait where the last writer has left a delay behind, and `open` it.
 
         It is the last step of an acquire, which has ``started`` at that time and asks ``once`` or
-        waits: raises what that does.
+        waits: raises what that does. ``lock_delay`` is for how many seconds the next holder waits
+        if this one ends badly.
         """
         name, clock = self._ticket.name, self._engine.clock
         asked = clock.now()
@@ -82,7 +81,7 @@ class KeptValue:
                 log.info("lock %r: waits for its lock-delay, %g s", name, self.delay)
                 yield self._ticket.unless_lost(sleep(self._engine.timers, self.delay))
                 asked = clock.now()
-            yield from self.open()
+            yield from self.open(lock_delay)
         except Cancelled as cancelled:
             raise AcquireCancelled(name, str(cancelled)) from cancelled.__cause__
         except DeadlineReached as late:
@@ -113,13 +112,13 @@ class KeptValue:
             found = yield from self._record.read()
         return max(0.0, found.found + found.delay - time.time()) if found.delay else None
 
-    def open(self) -> Steps[None]:
+    def open(self, lock_delay: float) -> Steps[None]:
         """Note that the value is open, where this grant may write it.
 
         And where it may not, that its delay is over, lest each reader waits for it again.
         """
         if self.is_writable:
-            yield from self._write(_Fields(self._token, is_open=True, delay=self._lock_delay))
+            yield from self._write(_Fields(self._token, is_open=True, delay=lock_delay))
             self._is_open = True
         elif self.delay is not None:  # no writer shares the lock with it
             yield from self._write(_Fields(self._token, is_open=True))

@@ -87,7 +87,7 @@ class AskingContract(ClientSuite):
         self, client: Any, other: Any
     ) -> None:
         with (
-            client.lock("c", mode=Mode.PR, convertible=True) as converted,
+            client.convertible_lock("c", mode=Mode.PR) as converted,
             client.election("e", b"one").campaign() as term,
             client.group("g").join(b"one") as member,
         ):

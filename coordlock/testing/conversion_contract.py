@@ -54,7 +54,7 @@ class ConversionContract(ClientSuite):
     def test_a_grant_alone_is_converted_to_every_mode(
         self, client: Any, other: Any, mode: Mode, target: Mode
     ) -> None:
-        with client.lock("a", mode=mode, convertible=True) as grant:
+        with client.convertible_lock("a", mode=mode) as grant:
             assert grant.claim is mode
             (before,) = other.contenders("a")
             grant.convert(target)
@@ -141,7 +141,7 @@ class ConversionContract(ClientSuite):
     def test_a_downgrade_lets_in_readers_up_to_the_next_writer(
         self, client: Any, other: Any, start: Start
     ) -> None:
-        mine = client.lock("a", convertible=True).acquire()
+        mine = client.convertible_lock("a").acquire()
         reader = start(other.read_lock("a").acquire)
         eventually(lambda: waiters(other, "a") == 1)
         writer = start(other.lock("a").acquire)
@@ -183,8 +183,8 @@ class ConversionContract(ClientSuite):
     def test_of_two_that_convert_against_each_other_the_later_fails_at_once(
         self, client: Any, other: Any, start: Start
     ) -> None:
-        mine = client.lock("a", mode=Mode.PR, convertible=True).acquire()
-        theirs = other.lock("a", mode=Mode.PR, convertible=True).acquire()
+        mine = client.convertible_lock("a", mode=Mode.PR).acquire()
+        theirs = other.convertible_lock("a", mode=Mode.PR).acquire()
         first = start(mine.upgrade)
         eventually(lambda: is_converting(other, "a"))
         with pytest.raises(ConversionDeadlock, match="upgradeable_lock") as caught:
@@ -200,9 +200,7 @@ class ConversionContract(ClientSuite):
         self, client: Any, other: Any, start: Start
     ) -> None:
         for _ in range(5):
-            grants = [
-                one.lock("a", mode=Mode.PR, convertible=True).acquire() for one in (client, other)
-            ]
+            grants = [one.convertible_lock("a", mode=Mode.PR).acquire() for one in (client, other)]
             together = threading.Barrier(2)
 
             def upgrade(grant: Any, together: threading.Barrier = together) -> str:
@@ -312,14 +310,14 @@ class ConversionContract(ClientSuite):
     def test_the_token_of_a_grant_that_became_stronger_is_no_fencing_token(
         self, client: Any
     ) -> None:
-        with client.lock("a", mode=Mode.PR, convertible=True) as grant:
+        with client.convertible_lock("a", mode=Mode.PR) as grant:
             token = grant.token
             grant.upgrade()
             with pytest.raises(Unfenceable, match="transaction"):
                 _ = grant.token
             grant.downgrade()
             assert grant.token == token
-        with client.lock("a", convertible=True) as grant:
+        with client.convertible_lock("a") as grant:
             token = grant.token
             grant.downgrade()
             assert grant.token == token > 0
@@ -364,30 +362,22 @@ class ConversionContract(ClientSuite):
     # Bad input
 
     def test_what_cannot_be_converted_says_what_to_write(self, client: Any) -> None:
-        with (
-            client.lock("a", mode=Mode.PR) as plain,
-            pytest.raises(ValueError, match=r"convertible=True.*upgradeable_lock"),
-        ):
-            plain.upgrade()
-        with client.semaphore("s", 2) as permit, pytest.raises(ValueError, match="semaphore"):
-            permit.convert(Mode.EX)
-        with client.multi_lock(["a", "b"]) as both, pytest.raises(ValueError, match="several"):
-            both.downgrade()
-        with client.lock("a", convertible=True) as grant:
+        for plain in (client.lock("a", mode=Mode.PR), client.multi_lock(["a", "b"])):
+            with plain as grant:
+                assert not any(hasattr(grant, one) for one in ("convert", "upgrade", "downgrade"))
+        with client.convertible_lock("a") as grant:
             for wrong in (Mode.NL, "EX", None):
                 with pytest.raises(ValueError, match="mode must be one of"):
                     grant.convert(wrong)
         with pytest.raises(LockLost, match="released"):
             grant.convert(Mode.PR)
         with (
-            client.lock("a", mode=Mode.PR, convertible=True) as grant,
+            client.convertible_lock("a", mode=Mode.PR) as grant,
             pytest.raises(ValueError, match="convert"),
         ):
             grant.downgrade(Mode.EX)
-        with pytest.raises(ValueError, match="not both"):
-            client.lock("a", convertible=True, reentrant=True)
         with pytest.raises(ValueError, match="NL"):
-            client.lock("a", mode=Mode.NL, convertible=True)
+            client.convertible_lock("a", mode=Mode.NL)
         with pytest.raises(ValueError, match="acquire it alone"):
             client.multi_lock([client.upgradeable_lock("a"), "b"])
         assert client.contenders("a") == client.contenders("b") == ()

@@ -28,7 +28,7 @@ Start = Callable[..., Future[Any]]
 
 def kept(client: Any, mode: Mode = Mode.EX, name: str = "a") -> Any:
     """The lock, with its value."""
-    return client.lock(name, mode=mode, keeps_value=True, timeout=BOUND)
+    return client.value_lock(name, mode=mode, timeout=BOUND)
 
 
 class KeptValueContract(ClientSuite):
@@ -103,16 +103,16 @@ class KeptValueContract(ClientSuite):
     ) -> None:
         options: list[tuple[dict[str, Any], float]] = [
             ({"lock_delay": "0.3s"}, 0.3),
-            ({"keeps_value": True}, 0.0),
+            ({}, 0.0),
         ]
         for option, at_least in options:
             ending = connect()
-            unfinished = ending.lock("a", timeout=BOUND, **option).acquire()
+            unfinished = ending.value_lock("a", timeout=BOUND, **option).acquire()
             assert unfinished.value is None
             ending.close()
             began = time.monotonic()
             # The delay is the one that was left behind.
-            with client.lock("a", lock_delay="30s", timeout=BOUND):
+            with client.value_lock("a", lock_delay="30s", timeout=BOUND):
                 assert at_least <= time.monotonic() - began < 20
         assert kept(client).try_acquire().release()  # the last one did
 
@@ -120,13 +120,13 @@ class KeptValueContract(ClientSuite):
         self, client: Any, other: Any, connect: Callable[..., Any]
     ) -> None:
         ending = connect()
-        ending.lock("a", lock_delay=3600).acquire()
+        ending.value_lock("a", lock_delay=3600).acquire()
         ending.close()
         eventually(lambda: client.contenders("a") == ())
         assert kept(client).try_acquire() is None
         with pytest.raises(AcquireTimeout):
-            client.lock("a", keeps_value=True, timeout=0.1).acquire()
-        with client.lock("a", mode=Mode.CR, keeps_value=True, timeout=BOUND):
+            client.value_lock("a", timeout=0.1).acquire()
+        with client.value_lock("a", mode=Mode.CR, timeout=BOUND):
             pass  # a mode that shares with writers
         eventually(lambda: client.contenders("a") == ())
         with client.lock("a", timeout=BOUND):
@@ -136,7 +136,7 @@ class KeptValueContract(ClientSuite):
         self, client: Any, other: Any, connect: Callable[..., Any], start: Start
     ) -> None:
         ending = connect()
-        ending.lock("a", lock_delay=3600).acquire()
+        ending.value_lock("a", lock_delay=3600).acquire()
         ending.close()
         eventually(lambda: client.contenders("a") == ())
         waiting = start(kept(client).acquire)
@@ -151,11 +151,11 @@ class KeptValueContract(ClientSuite):
     ) -> None:
         for once in (True, False):
             ending = connect()
-            ending.lock("a", lock_delay="0.5s").acquire()
+            ending.value_lock("a", lock_delay="0.5s").acquire()
             ending.close()
             eventually(lambda: client.contenders("a") == ())
             began = time.monotonic()
-            locks = [one.lock("a", keeps_value=True) for one in (client, other)]
+            locks = [one.value_lock("a") for one in (client, other)]
             grant, tries = None, 0
             while grant is None:
                 tries += 1
@@ -174,7 +174,7 @@ class KeptValueContract(ClientSuite):
         self, client: Any, connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ending = connect()
-        ending.lock("a", lock_delay="0.2s").acquire()
+        ending.value_lock("a", lock_delay="0.2s").acquire()
         ending.close()
         eventually(lambda: client.contenders("a") == ())
         # The fault: the clock of a machine that has looked was a day ahead.
@@ -190,9 +190,9 @@ class KeptValueContract(ClientSuite):
 
     def test_readers_wait_for_a_delay_once(self, client: Any, connect: Callable[..., Any]) -> None:
         ending = connect()
-        ending.lock("a", lock_delay="0.1s").acquire()
+        ending.value_lock("a", lock_delay="0.1s").acquire()
         ending.close()
-        reading = client.lock("a", keeps_value=True, mode=Mode.PR, timeout=BOUND)
+        reading = client.value_lock("a", mode=Mode.PR, timeout=BOUND)
         with reading as first:
             assert first.value is None
         with reading, reading.acquire(0) as later:
@@ -203,10 +203,8 @@ class KeptValueContract(ClientSuite):
     def test_a_delay_that_is_none_is_refused(self, client: Any) -> None:
         for delay in (-1, 3601, "soon", "2h"):
             with pytest.raises(ValueError, match="lock_delay"):
-                client.lock("a", lock_delay=delay)
-        with pytest.raises(ValueError, match="lock_delay"):
-            client.lock("a", lock_delay=1, reentrant=True)
-        assert client.lock("a", lock_delay="2m").lock_delay == 120.0
+                client.value_lock("a", lock_delay=delay)
+        assert client.value_lock("a", lock_delay="2m").lock_delay == 120.0
 
     def test_an_evicted_holder_writes_nothing(self, client: Any, other: Any) -> None:
         late = kept(other).acquire()
@@ -244,10 +242,7 @@ class KeptValueContract(ClientSuite):
 
     def test_what_cannot_be_kept_says_what_to_write(self, client: Any) -> None:
         with client.lock("b") as plain:
-            with pytest.raises(ValueError, match="keeps_value=True"):
-                _ = plain.value
-            with pytest.raises(ValueError, match="keeps_value=True"):
-                plain.value = b""
+            assert not hasattr(plain, "value")
         with kept(client) as grant:
             with pytest.raises(TypeError, match="bytes"):
                 grant.value = "text"
@@ -256,13 +251,8 @@ class KeptValueContract(ClientSuite):
             assert grant.value is None
         with pytest.raises(LockLost, match="released"):
             grant.value = b"nobody would write it"
-        with pytest.raises(ValueError, match="neither reentrant nor convertible"):
-            client.lock("b", keeps_value=True, reentrant=True)
-        with pytest.raises(ValueError, match="neither reentrant nor convertible"):
-            client.lock("b", keeps_value=True, convertible=True)
         with pytest.raises(ValueError, match="acquire it alone"):
             client.multi_lock([kept(client), "b"])
-        assert kept(client).keeps_value
 
     def test_a_grant_that_was_lost_before_it_was_given_is_none(
         self, client: Any, other: Any

@@ -656,10 +656,10 @@ class LockContract(ClientSuite):
     def test_an_owner_enters_again_with_the_same_token_and_its_last_release_frees(
         self, client: Any, other: Any
     ) -> None:
-        lock = client.lock("orders", reentrant=True, owner="me")
+        lock = client.reentrant_lock("orders", owner="me")
         first = lock.acquire()
         second = lock.acquire()
-        third = client.read_lock("orders", reentrant=True, owner="me").acquire()
+        third = client.reentrant_lock("orders", mode=Mode.PR, owner="me").acquire()
         assert first.token == second.token == third.token
         assert len(other.contenders("orders")) == 1
         assert first.release()
@@ -673,18 +673,18 @@ class LockContract(ClientSuite):
         assert other.lock("orders").try_acquire().release()
 
     def test_another_owner_waits(self, client: Any, other: Any) -> None:
-        with client.lock("orders", reentrant=True, owner="me"):
+        with client.reentrant_lock("orders", owner="me"):
             for lock in (
-                client.lock("orders", reentrant=True, owner="you"),
+                client.reentrant_lock("orders", owner="you"),
                 client.lock("orders"),
-                other.lock("orders", reentrant=True, owner="me"),
+                other.reentrant_lock("orders", owner="me"),
             ):
                 assert lock.try_acquire() is None
 
     def test_what_was_lost_is_not_entered_again_until_it_is_released(
         self, client: Any, other: Any
     ) -> None:
-        lock = client.lock("orders", reentrant=True, owner="me")
+        lock = client.reentrant_lock("orders", owner="me")
         grant = lock.acquire()
         other.evict(other.contenders("orders")[0])
         eventually(grant.lost.is_set)
@@ -697,12 +697,8 @@ class LockContract(ClientSuite):
     def test_a_stronger_mode_is_refused_to_who_holds_a_weaker_one(
         self, client: Any, other: Any
     ) -> None:
-        with client.read_lock("orders", reentrant=True, owner="me"):
+        with client.reentrant_lock("orders", mode=Mode.PR, owner="me"):
             with pytest.raises(ValueError, match="acquire the stronger mode first"):
-                client.lock("orders", reentrant=True, owner="me").acquire()
+                client.reentrant_lock("orders", owner="me").acquire()
             assert len(other.contenders("orders")) == 1
         assert other.contenders("orders") == ()
-
-    def test_an_owner_is_of_reentrant_locks_alone(self, client: Any) -> None:
-        with pytest.raises(ValueError, match="say reentrant=True, too"):
-            client.lock("orders", owner="me")

@@ -226,7 +226,7 @@ class MultiLockContract(ClientSuite):
             ("abc", TypeError, r"multi_lock\(\['abc'\]\)"),
             ([3], TypeError, "names and locks"),
             ([other.lock("a")], ValueError, "another client"),
-            ([client.lock("a", reentrant=True)], ValueError, "several locks at once are not"),
+            ([client.reentrant_lock("a")], ValueError, "several locks at once are not"),
         ]
         for wanted, kind, words in refused:
             with pytest.raises(kind, match=words):

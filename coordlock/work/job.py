@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, NoReturn
+from typing import Final
 
 from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.errors import BackendUnavailable, JobEnded, LockLost, Unsupported
-from coordlock.locks.grant import AsyncGrant, BaseGrant, Grant
+from coordlock.locks.base_grant import BaseGrant
+from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import Claim, Mode
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
@@ -147,9 +148,6 @@ class _BaseJob(BaseGrant, shown="Job"):
     def _written(self, operations: Sequence[Operation]) -> Steps[Outcome]:
         desk = self._desk
         return written(desk.service, desk.engine.timers, operations, self._ticket.contenders)
-
-    def _converting(self) -> NoReturn:
-        raise ValueError(f"item {self.id} of {self.name!r} is a job: it has no modes to convert")
 
     def _release(self, timeout: Duration | None = None) -> Steps[bool]:
         """Give the item back, to be taken by another at once; whether it was still held.

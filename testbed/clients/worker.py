@@ -22,7 +22,7 @@ from coordlock.errors import (
     WorkQueueEmpty,
 )
 from coordlock.locks.lock import AsyncLock, Lock
-from coordlock.locks.multi_lock import AsyncMultiLock, MultiLock
+from coordlock.locks.several import AsyncMultiLock, MultiLock
 from coordlock.model.claim import Claim, Mode, Permit, in_force
 from coordlock.testing.faults.events import (
     Kind,
@@ -144,7 +144,7 @@ class Worker:
         wanted = (
             self.client.upgradeable_lock(lock)
             if self.dice.random() < 0.5
-            else self.client.lock(lock, mode=Mode.PR, convertible=True)
+            else self.client.convertible_lock(lock, mode=Mode.PR)
         )
         grant = yield from self.ask([attempt], _asking(wanted), patience)
         if grant is None:

@@ -43,7 +43,7 @@ def test_who_answers_by_converting_still_holds_the_lock(cli: Cli) -> None:
     mode = coordlock.Mode.PR
     with (
         coordlock.connect(cli.url) as client,
-        client.lock("x", mode=mode, convertible=True) as grant,
+        client.convertible_lock("x", mode=mode) as grant,
     ):
         grant.on_asked(lambda one: one.upgrade())
         done = cli.run("break", "x", "--ask", "--wait", "2s")

@@ -96,7 +96,7 @@ def test_a_request_never_enters_the_reentrant_lock_of_another() -> None:
         application = FastAPI()
 
         def hold() -> Iterator[coordlock.Grant]:
-            lock = client.lock("account", timeout=PATIENCE, reentrant=True)
+            lock = client.reentrant_lock("account", timeout=PATIENCE)
             with lock as grant, lock:  # the request itself may enter it again
                 yield grant
 
@@ -128,7 +128,7 @@ def test_a_task_never_enters_a_reentrant_lock_of_the_sync_client_that_another_ho
 
         @application.get("/try")
         async def book() -> bool:
-            with client.lock("account", reentrant=True).try_acquire() or ExitStack() as grant:
+            with client.reentrant_lock("account").try_acquire() or ExitStack() as grant:
                 await asyncio.sleep(0.05)
                 return isinstance(grant, coordlock.Grant)
 

@@ -24,16 +24,16 @@ HOLDER = """
 import sys, coordlock
 client = coordlock.connect(sys.argv[1])
 mode = coordlock.Mode[sys.argv[2]]
-grant = client.lock("imports", mode=mode, keeps_value=True).acquire()
+grant = client.value_lock("imports", mode=mode).acquire()
 grant.value = b"unfinished"
 print(grant.value, flush=True)
 sys.stdin.read()
 """
 
 
-def kept(client: coordlock.Client) -> coordlock.Lock:
+def kept(client: coordlock.Client) -> coordlock.ValueLock:
     """The lock, with its value."""
-    return client.lock("imports", keeps_value=True, timeout=BOUND)
+    return client.value_lock("imports", timeout=BOUND)
 
 
 @pytest.mark.parametrize("mode", ["EX", "PW"])
@@ -62,7 +62,7 @@ def proxy(request: pytest.FixtureRequest, root: str) -> Iterator[tuple[FaultProx
         yield proxy, f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s"
 
 
-def writes(grant: coordlock.Grant) -> int:
+def writes(grant: coordlock.ValueGrant) -> int:
     """How often the record of the value was written, as the service told this holder."""
     assert grant._kept is not None
     return grant._kept._record._version
@@ -114,7 +114,7 @@ def test_a_wait_for_the_value_ends_with_the_time_of_the_acquire(
         eventually(lambda: not other.contenders("imports"))
         trap = silenced(relay, url)
         with pytest.raises(AcquireUnavailable):
-            client.lock("imports", keeps_value=True).try_acquire()
+            client.value_lock("imports").try_acquire()
         assert trap.sprung
         relay.heal()
         eventually(lambda: not other.contenders("imports"))

@@ -192,7 +192,7 @@ def test_an_upgrade_asks_four_times_and_a_downgrade_once(
 def test_a_value_takes_a_read_and_a_write_at_the_beginning_and_a_write_at_the_end(
     wire: Wire, client: coordlock.Client
 ) -> None:
-    lock = client.lock("orders", keeps_value=True)
+    lock = client.value_lock("orders")
     lock.acquire().release()  # the keys above the value exist from then on
     grants: list[coordlock.Grant] = []
     acquiring = wire.requests(lambda: grants.append(lock.acquire()))

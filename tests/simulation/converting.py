@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from coordlock.errors import ConversionDeadlock, ConversionTimeout, LockLost
+from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant
 from coordlock.model.claim import AnyClaim, Convertible, Mode, in_force
 from tests.simulation.bad_day import HONEST, indices
@@ -53,7 +54,7 @@ class ConvertingReaders(Contention):
         able = [
             (party, grant)
             for party, grant in self.unreleased
-            if isinstance(grant._ticket.entries[0].claim, Convertible)
+            if isinstance(grant, ConvertibleGrant)
             and grant not in self.conversions
             and not party.paused
         ]

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from coordlock.errors import CoordlockError, DeadlockDetected
 from coordlock.kernel.acquisition import acquisition
+from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant
 from coordlock.model.admission import holders, obstacles
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
@@ -89,17 +90,17 @@ class Town:
     def act(self, actor: Actor) -> None:
         chance = self.dice.random()
         able = [
-            queue
+            (queue, grant)
             for queue, grant in actor.grants.items()
-            if isinstance(grant._ticket.entries[0].claim, Convertible)
+            if isinstance(grant, ConvertibleGrant)
         ]
         free = sorted(QUEUES.keys() - actor.grants.keys())
         if chance < 0.25 or not (free or able):
             self.release(actor)
         elif able and chance < 0.6:
-            grant = actor.grants[able[0]]
+            queue, grant = able[0]
             target = Mode.PR if grant.claim is Mode.EX else Mode.EX
-            self.begin(actor, able[0], actor.party.run(grant._convert(target, None)))
+            self.begin(actor, queue, actor.party.run(grant._convert(target, None)))
         elif free:
             queue = self.dice.choice(free)
             claims = {queue: self.dice.choice(QUEUES[queue])}

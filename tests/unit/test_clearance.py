@@ -8,8 +8,7 @@ from itertools import count
 import pytest
 
 from coordlock.client import Client
-from coordlock.locks.clearance import cleared
-from coordlock.locks.queue_view import QueueMember
+from coordlock.locks.queue_view import QueueMember, cleared
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.runtime.promise import Promise

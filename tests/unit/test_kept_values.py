@@ -8,7 +8,7 @@ import time
 import pytest
 from coordlock_memory import Fault
 
-from coordlock import Client, Grant, Mode
+from coordlock import Client, Mode, ValueGrant
 from coordlock.backend import Put
 from tests.unit.clients import Service, backend
 
@@ -42,7 +42,7 @@ def test_a_record_that_another_program_wrote_is_no_value_and_stops_nobody(
 ) -> None:
     leave_behind(client, record)
     for mode in (Mode.PR, Mode.EX):
-        with client.lock("a", mode=mode, keeps_value=True, timeout=5) as grant:
+        with client.value_lock("a", mode=mode, timeout=5) as grant:
             assert grant.value is None
 
 
@@ -55,20 +55,20 @@ def test_a_delay_is_waited_for_once_though_the_answer_to_its_mark_is_lost(
     leave_behind(client, b'{"format": 1, "open": true, "delay": 0.3%s}' % found)
     backend(client).faults.inject("write", fault, times)
     began = time.monotonic()
-    with client.lock("a", keeps_value=True, timeout=30) as grant:
+    with client.value_lock("a", timeout=30) as grant:
         assert time.monotonic() - began >= 0.3
         assert grant.value is None
         grant.value = b"one"
-    with service.client().lock("a", keeps_value=True, timeout=30) as grant:
+    with service.client().value_lock("a", timeout=30) as grant:
         assert grant.value == b"one"
 
 
 def test_readers_that_mark_a_delay_at_once_wait_for_it_together(service: Service) -> None:
     leave_behind(service.client(), b'{"format": 1, "open": true, "delay": 0.3}')
-    grants: list[tuple[float, Grant]] = []
+    grants: list[tuple[float, ValueGrant]] = []
 
     def read(client: Client) -> None:
-        lock = client.lock("a", mode=Mode.PR, keeps_value=True, timeout=30)
+        lock = client.value_lock("a", mode=Mode.PR, timeout=30)
         grant = lock.acquire()
         grants.append((time.monotonic(), grant))
 
@@ -82,5 +82,5 @@ def test_readers_that_mark_a_delay_at_once_wait_for_it_together(service: Service
     assert len(grants) == 8
     for _, grant in grants:
         grant.release()
-    with service.client().lock("a", keeps_value=True, timeout=0) as writer:
+    with service.client().value_lock("a", timeout=0) as writer:
         assert writer.value is None

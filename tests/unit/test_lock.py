@@ -14,7 +14,6 @@ from coordlock import (
     DEFAULT,
     AcquireTimeout,
     Client,
-    Lock,
     LockLost,
     Mode,
     Permit,
@@ -66,13 +65,14 @@ def test_a_mode_that_is_none_is_refused(client: Client, mode: Any) -> None:
 
 def test_the_nearest_timeout_counts(service: Service) -> None:
     engine = service.engine()
-    with_default = Engine(engine.backend, Settings("memory", timeout=7.0))
-    assert Lock(Access(with_default), "q", Mode.EX).timeout == 7.0
-    assert Lock(Access(with_default), "q", Mode.EX, DEFAULT).timeout == 7.0
-    assert Lock(Access(with_default), "q", Mode.EX, 3).timeout == 3
-    assert Lock(Access(with_default), "q", Mode.EX, None).timeout is None
-    assert Lock(Access(with_default), "q", Mode.EX, math.inf).timeout is None
-    assert Lock(Access(with_default), "q", Mode.EX, 0).timeout == 0
+    client = Client._of(Access(Engine(engine.backend, Settings("memory", timeout=7.0))))
+    assert client.lock("q").timeout == 7.0
+    assert client.lock("q", timeout=DEFAULT).timeout == 7.0
+    assert client.lock("q", timeout=3).timeout == 3
+    assert client.lock("q", timeout=None).timeout is None
+    assert client.lock("q", timeout=math.inf).timeout is None
+    assert client.lock("q", timeout=0).timeout == 0
+    client.close()
     Client._of(Access(engine)).close()
 
 

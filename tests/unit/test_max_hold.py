@@ -8,8 +8,9 @@ import math
 import pytest
 
 import coordlock
-from coordlock import GrantState, Lock, LockLost, Mode
+from coordlock import GrantState, LockLost, Mode, ValueLock
 from coordlock.kernel.engine import _NOTICE as NOTICE
+from coordlock.locks.base_lock import AcquireOptions
 from coordlock.runtime import log
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, World
@@ -104,11 +105,12 @@ def test_it_never_adds_to_the_time_to_live(world: World) -> None:
 def test_it_counts_from_the_end_of_a_lock_delay(world: World) -> None:
     """The acquire waits for 3 s after its contender is next, and then may hold for 1 s."""
     lost, party = world.party(), world.party()
-    lost.run(Lock(lost.access, "q", Mode.EX, keeps_value=True, lock_delay=3.0)._acquire())
+    lost.run(ValueLock(lost.access, "q", Mode.EX, lock_delay=3.0)._acquire())
     world.settle()
     assert lost.network._session is not None
     world.service.expire(lost.network._session)
-    call = party.run(Lock(party.access, "q", Mode.EX, keeps_value=True, max_hold=1)._acquire())
+    options = AcquireOptions.of(party.access.settings, max_hold=1)
+    call = party.run(ValueLock(party.access, "q", Mode.EX, options)._acquire())
     world.advance(2.9)
     assert not call.done
     world.advance(0.2)

@@ -25,11 +25,9 @@ T = TypeVar("T")
 
 
 def test_blocks_of_a_thread_nest(client: Client) -> None:
-    lock = client.lock("q", reentrant=True)
-    assert lock.reentrant
-    assert not client.lock("q").reentrant
+    lock = client.reentrant_lock("q")
     with lock as outer:
-        with lock as inner, client.lock("q", reentrant=True) as another:
+        with lock as inner, client.reentrant_lock("q") as another:
             assert outer.token == inner.token == another.token
         assert inner.state is GrantState.RELEASED
         outer.check()
@@ -38,7 +36,7 @@ def test_blocks_of_a_thread_nest(client: Client) -> None:
 
 
 def test_a_decorated_function_may_call_itself(client: Client) -> None:
-    @client.lock("q", reentrant=True)
+    @client.reentrant_lock("q")
     def countdown(number: int) -> int:
         return 0 if number == 0 else 1 + countdown(number - 1)
 
@@ -47,7 +45,7 @@ def test_a_decorated_function_may_call_itself(client: Client) -> None:
 
 
 def test_another_thread_waits(client: Client) -> None:
-    lock = client.lock("q", reentrant=True)
+    lock = client.reentrant_lock("q")
     with ThreadPoolExecutor(1) as pool:
         with lock:
             assert pool.submit(lock.try_acquire).result(30) is None
@@ -58,7 +56,7 @@ def test_another_thread_waits(client: Client) -> None:
 def test_blocks_of_a_task_nest_and_no_child_task_inherits_them(service: Service) -> None:
     async def main() -> None:
         async with service.async_client() as client:
-            lock = client.lock("q", reentrant=True)
+            lock = client.reentrant_lock("q")
 
             async def enter() -> None:
                 async with lock:
@@ -81,7 +79,7 @@ def test_blocks_of_a_task_nest_and_no_child_task_inherits_them(service: Service)
 def test_a_task_that_was_started_elsewhere_waits(service: Service) -> None:
     async def main() -> None:
         async with service.async_client() as client:
-            lock = client.lock("q", reentrant=True)
+            lock = client.reentrant_lock("q")
             start = asyncio.Event()
 
             async def enter() -> int:
@@ -101,7 +99,7 @@ def test_a_task_that_was_started_elsewhere_waits(service: Service) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_at_any_moment_of_an_inner_block_keeps_the_count(client: Client) -> None:
-    lock = client.lock("q", reentrant=True)
+    lock = client.reentrant_lock("q")
 
     def nested() -> None:
         with lock:
@@ -124,7 +122,7 @@ def test_a_grant_that_was_dropped_keeps_the_lock_whatever_its_owner_acquires_and
 ) -> None:
     """Also where a later grant is made at the same place in memory."""
     for number in range(200):
-        lock = client.lock(f"q{number}", reentrant=True, owner=owner)
+        lock = client.reentrant_lock(f"q{number}", owner=owner)
         token = lock.acquire().token
         again = [lock.acquire() for _ in range(3)]
         for grant in again:
@@ -136,7 +134,7 @@ def test_a_grant_that_was_dropped_keeps_the_lock_whatever_its_owner_acquires_and
 
 def test_closing_the_client_ends_all_grants_of_it(service: Service) -> None:
     client = service.client()
-    lock = client.lock("q", reentrant=True)
+    lock = client.reentrant_lock("q")
     first, second = lock.acquire(), lock.acquire()
     client.close()
     for grant in (first, second):
@@ -150,7 +148,7 @@ def test_closing_the_client_ends_all_grants_of_it(service: Service) -> None:
 
 def test_a_thread_is_another_owner_in_another_copy_of_a_context(client: Client) -> None:
     """As in anyio's pool of threads: each call for a request runs in a copy of its context."""
-    lock = client.lock("q", reentrant=True)
+    lock = client.reentrant_lock("q")
     with ThreadPoolExecutor(1) as pool:
 
         def call(function: Callable[[], T]) -> T:
@@ -172,7 +170,7 @@ def test_to_thread_enters_no_lock_that_an_earlier_call_has_left_held(service: Se
     async def main() -> None:
         with service.client() as client, ThreadPoolExecutor(1) as one_thread:
             asyncio.get_running_loop().set_default_executor(one_thread)
-            lock = client.lock("q", reentrant=True)
+            lock = client.reentrant_lock("q")
             grant = await asyncio.to_thread(lock.acquire)
             assert await asyncio.to_thread(lock.try_acquire) is None
             assert grant.release()
@@ -183,7 +181,7 @@ def test_to_thread_enters_no_lock_that_an_earlier_call_has_left_held(service: Se
 def test_tasks_of_one_loop_do_not_share_the_locks_of_a_sync_client(service: Service) -> None:
     async def main(client: Client) -> None:
         async def hold() -> bool:
-            with client.lock("q", reentrant=True).try_acquire() or threading.Lock() as grant:
+            with client.reentrant_lock("q").try_acquire() or threading.Lock() as grant:
                 await asyncio.sleep(0.01)
                 return isinstance(grant, coordlock.Grant)
 
@@ -203,10 +201,10 @@ def test_a_hold_at_one_service_does_not_concern_a_child_task_at_another(root: st
         ):
 
             async def enter(client: coordlock.AsyncClient) -> None:
-                async with client.lock("q", reentrant=True):
+                async with client.reentrant_lock("q"):
                     pass
 
-            async with one.lock("q", reentrant=True):
+            async with one.reentrant_lock("q"):
                 await asyncio.create_task(enter(other))
                 with pytest.raises(RuntimeError, match="not inherited"):
                     await asyncio.create_task(enter(again))
@@ -221,16 +219,16 @@ def test_a_forked_child_inherits_no_hold(tmp_path: os.PathLike[str]) -> None:
     async def wait() -> str:
         async with coordlock.connect_async(f"local://{os.fspath(tmp_path)}") as mine:
             try:
-                await mine.lock("q", reentrant=True).acquire(timeout=1)
+                await mine.reentrant_lock("q").acquire(timeout=1)
             except AcquireTimeout as error:
                 return str(error)
         return "acquired"
 
-    with client.lock("q", reentrant=True):
+    with client.reentrant_lock("q"):
         reading, writing = os.pipe()
         if (child := os.fork()) == 0:
             try:
-                is_free = client.lock("q", reentrant=True).try_acquire() is not None
+                is_free = client.reentrant_lock("q").try_acquire() is not None
                 held = client._engine.held_by(this_caller())
                 os.write(writing, f"{is_free} {held} {asyncio.run(wait())}".encode())
             except BaseException as error:
@@ -253,7 +251,7 @@ def test_a_forked_child_inherits_no_hold(tmp_path: os.PathLike[str]) -> None:
 def owner_waits(client: Client, pool: ThreadPoolExecutor, **options: object) -> Future[object]:
     """A call that waits in the queue for a lock of the owner "me"."""
     before = len(client.contenders("q"))
-    lock = client.lock("q", reentrant=True, owner="me")
+    lock = client.reentrant_lock("q", owner="me")
     waiting: Future[object] = pool.submit(lock.acquire, **options)  # type: ignore[arg-type]
     eventually(lambda: len(client.contenders("q")) == before + 1)
     return waiting
@@ -327,7 +325,7 @@ def test_a_waiting_call_for_a_stronger_mode_is_refused_when_its_owner_is_granted
 ) -> None:
     with ThreadPoolExecutor(4) as pool:
         with client.lock("q"):
-            reads = client.read_lock("q", reentrant=True, owner="me")
+            reads = client.reentrant_lock("q", mode=Mode.PR, owner="me")
             first = pool.submit(reads.acquire)
             eventually(lambda: len(client.contenders("q")) == 2)
             second = owner_waits(client, pool)
@@ -341,7 +339,7 @@ def test_a_waiting_call_for_a_stronger_mode_is_refused_when_its_owner_is_granted
 
 
 def test_readers_of_one_owner_that_come_at_once_share_one_ticket(client: Client) -> None:
-    lock = client.read_lock("q", reentrant=True, owner="me")
+    lock = client.reentrant_lock("q", mode=Mode.PR, owner="me")
     with ThreadPoolExecutor(8) as pool:
         for _ in range(50):
             grants = [call.result(30) for call in [pool.submit(lock.acquire) for _ in range(8)]]
@@ -355,7 +353,7 @@ def test_readers_of_one_owner_that_come_at_once_share_one_ticket(client: Client)
 def test_tasks_of_one_owner_that_wait_are_let_in_together(service: Service) -> None:
     async def main() -> None:
         async with service.async_client() as client:
-            lock = client.lock("q", reentrant=True, owner="me")
+            lock = client.reentrant_lock("q", owner="me")
             all_in = asyncio.Barrier(5)
 
             async def enter() -> None:
@@ -379,7 +377,7 @@ def test_tasks_of_one_owner_that_wait_are_let_in_together(service: Service) -> N
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_at_any_moment_of_an_owners_wait_leaves_nothing_behind(client: Client) -> None:
     """And the other call of that owner has the lock, whichever of them is granted first."""
-    lock = client.lock("q", reentrant=True, owner="me")
+    lock = client.reentrant_lock("q", owner="me")
 
     def enter() -> None:
         with lock:
@@ -402,7 +400,7 @@ def test_ctrl_c_at_any_moment_of_an_owners_wait_leaves_nothing_behind(client: Cl
 
 def test_what_an_owner_has_lost_and_dropped_is_forgotten(service: Service) -> None:
     client = service.client()
-    lock = client.lock("q", reentrant=True, owner="me")
+    lock = client.reentrant_lock("q", owner="me")
     grant = lock.acquire()
     service.evict("q")
     eventually(grant.lost.is_set)
@@ -420,7 +418,7 @@ def test_what_an_owner_has_lost_and_dropped_is_forgotten(service: Service) -> No
 def test_no_context_keeps_a_client_that_was_closed(service: Service) -> None:
     client = service.client()
     engine = weakref.ref(client._engine)
-    with client.lock("q", reentrant=True), client.lock("r", reentrant=True, owner="me"):
+    with client.reentrant_lock("q"), client.reentrant_lock("r", owner="me"):
         pass
     client.close()
     del client

@@ -9,7 +9,7 @@ from coordlock.errors import BackendUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.grant import BaseGrant
+from coordlock.locks.base_grant import BaseGrant
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
@@ -47,10 +47,6 @@ class PublishingGrant(BaseGrant, shown="Grant"):
     def value(self) -> bytes:
         """What is published, as far as the service has acknowledged it."""
         return self._ticket.contenders[0].value or b""
-
-    @value.setter
-    def value(self, value: bytes | None) -> None:
-        raise AttributeError(f"the value of {self!r} is published by a call, which takes time")
 
     def _publish(self, make: Callable[[], bytes]) -> Steps[None]:
         """Publish what ``make`` gives when all that was to be published before has been.

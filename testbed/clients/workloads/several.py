@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordlock.locks.multi_lock import AsyncMultiLock, MultiLock
+from coordlock.locks.several import AsyncMultiLock, MultiLock
 from coordlock.model.claim import Mode
 from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker

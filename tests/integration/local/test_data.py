@@ -249,10 +249,10 @@ def test_on_a_full_disk_nothing_is_written_and_nobody_tries_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with coordlock.connect(url) as client:
-        with client.lock("a", keeps_value=True) as grant:
+        with client.value_lock("a") as grant:
             grant.value = b"one"
             grant.transaction().put("/app/x", b"one").commit()
-        grant = client.lock("a", keeps_value=True).acquire()
+        grant = client.value_lock("a").acquire()
         grant.value = b"two"
         with monkeypatch.context() as patched:
             patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Full))
@@ -261,7 +261,7 @@ def test_on_a_full_disk_nothing_is_written_and_nobody_tries_again(
             assert not isinstance(caught.value, BackendUnavailable)
             with pytest.raises(BackendError, match="free some space"):
                 grant.release()
-        with client.lock("a", keeps_value=True) as grant:
+        with client.value_lock("a") as grant:
             assert grant.value is None
             found = grant.read("/app/x")
             assert found is not None

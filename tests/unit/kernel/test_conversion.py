@@ -9,6 +9,7 @@ from coordlock_memory import MemoryBackend
 
 from coordlock.errors import BackendError
 from coordlock.kernel.acquisition import acquisition
+from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.runtime.promise import Promise, failed
@@ -28,6 +29,7 @@ def test_what_could_not_be_taken_back_does_not_pass_for_another_conversion(
     world = World()
     party = world.party()
     grant = granted(party, Convertible(Mode.CR))
+    assert isinstance(grant, ConvertibleGrant)
     reader = granted(world.party(), Mode.CR)
     publish = MemoryBackend.publish
     calls: list[Any] = []

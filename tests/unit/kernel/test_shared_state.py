@@ -12,7 +12,7 @@ def test_names_that_nobody_uses_any_more_are_forgotten(service: Service) -> None
     with service.client() as client:
         for number in range(2000):
             client.work_queue(f"queue-{number}")
-            with client.lock("q", reentrant=True, owner=number):
+            with client.reentrant_lock("q", owner=number):
                 pass
         gc.collect()
         assert len(client._engine._used) <= 256
@@ -31,7 +31,7 @@ def test_what_somebody_uses_stays_shared(service: Service) -> None:
 
 
 def test_an_owner_keeps_its_lock_however_many_others_come(client: Client) -> None:
-    lock = client.lock("q", reentrant=True, owner="me")
+    lock = client.reentrant_lock("q", owner="me")
     with lock as grant:
         for number in range(2000):
             client.work_queue(f"queue-{number}")

@@ -16,6 +16,7 @@ from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.conversion import Conversions
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.watchdog import WAITS
+from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry, Snapshot
@@ -75,6 +76,7 @@ def circle(world: World) -> tuple[Call[None], Call[Ticket]]:
     acquired(one, "b", Mode.EX)
     acquired(two, "a", Mode.PR)
     converting = acquired(one, "a", Convertible(Mode.PR))
+    assert isinstance(converting, ConvertibleGrant)
     conversion = one.run(converting._convert(Mode.EX, None))
     waiting = two.run(acquisition(two.engine, {"b": Mode.EX}, None, caller(two)))
     world.settle()
@@ -207,6 +209,7 @@ def test_what_was_released_is_not_kept_though_an_old_request_makes_it_anew(world
     ghost.withdraw()
     world.advance(1.5)  # it was removed again after one second, and is to be after five
     converting = acquired(two, "a", Convertible(Mode.PR))
+    assert isinstance(converting, ConvertibleGrant)
     acquired(two, "b", Mode.EX)
     # The fault: the request was not lost, and is done now.
     world.service.enqueue(ghost.session.id, ghost.entries)

@@ -1,22 +1,35 @@
-"""Locks that their owner acquires again: counted in the client, without the service."""
+"""Locks that their owner may acquire again: counted in the client, without the service."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
 from contextvars import ContextVar
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from coordlock.errors import LockLost, NotAcquired
+from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.grant import AsyncGrant, BaseGrant, Grant, GrantState
+from coordlock.locks.awaiting_lock import AwaitingLock
+from coordlock.locks.base_grant import BaseGrant, GrantState
+from coordlock.locks.base_lock import AcquireOptions
+from coordlock.locks.blocking_lock import BlockingLock
+from coordlock.locks.grant import AsyncGrant, Grant
+from coordlock.locks.lock import NamedLock
 from coordlock.model.claim import Mode
 from coordlock.runtime.caller import Caller, described, this_caller
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
 
-__all__ = ["AsyncReentrantGrant", "Attempt", "Hold", "Reentrance", "ReentrantGrant"]
+__all__ = [
+    "AsyncReentrantGrant",
+    "AsyncReentrantLock",
+    "ReentrantGrant",
+    "ReentrantLock",
+]
 
 #: A lock's name, and who owns it: a caller, or what was named.
 _Key = tuple[str, Hashable]
@@ -27,11 +40,20 @@ class _Register:
 
     def __init__(self) -> None:
         #: Grants keep theirs, and tickets until their end: what was lost and dropped is forgotten.
-        self.holds: Final[weakref.WeakValueDictionary[_Key, Hold]] = weakref.WeakValueDictionary()
-        self.attempts: Final[dict[_Key, list[Attempt]]] = {}
+        self.holds: Final[weakref.WeakValueDictionary[_Key, _Hold]] = weakref.WeakValueDictionary()
+        self.attempts: Final[dict[_Key, list[_Attempt]]] = {}
+
+    @staticmethod
+    def of(engine: Engine) -> _Register:
+        """The one of the client that ``engine`` belongs to."""
+        with engine.lock:
+            return _registers.setdefault(engine, _Register())
 
 
-class Hold:
+_registers: Final[weakref.WeakKeyDictionary[Engine, _Register]] = weakref.WeakKeyDictionary()
+
+
+class _Hold:
     """A ticket, and the calls of one owner that share it. The last to leave withdraws it."""
 
     def __init__(
@@ -45,7 +67,7 @@ class Hold:
         #: The calls whose grants are not released, or are being made. Of a grant that was dropped,
         #: the call stays: the lock stays held. Changed under the engine's lock, so that each change
         #: may be made twice: Ctrl-C may have come after the first.
-        self._parts: set[Attempt] = set()
+        self._parts: set[_Attempt] = set()
         self.is_over = False
 
     def begin(self) -> None:
@@ -59,15 +81,15 @@ class Hold:
         """The lock's name."""
         return self._key[0]
 
-    def has(self, part: Attempt) -> bool:
+    def has(self, part: _Attempt) -> bool:
         """Whether ``part`` is of it, and has not left."""
         return part in self._parts
 
-    def enter(self, part: Attempt) -> None:
+    def enter(self, part: _Attempt) -> None:
         """Take ``part`` in, while another one is in it or its owner has just been granted."""
         self._parts.add(part)
 
-    def leave(self, part: Attempt) -> bool:
+    def leave(self, part: _Attempt) -> bool:
         """Let ``part`` go; whether none is left."""
         with self.engine.lock:
             self._parts.discard(part)
@@ -92,17 +114,17 @@ class Hold:
 
 
 #: The holds of this task or thread, and of those that it was started by.
-_inherited: Final[ContextVar[tuple[weakref.ref[Hold], ...]]] = ContextVar(
+_inherited: Final[ContextVar[tuple[weakref.ref[_Hold], ...]]] = ContextVar(
     "coordlock_holds", default=()
 )
 
 
-def _visible_holds() -> list[Hold]:
+def _visible_holds() -> list[_Hold]:
     found = [reference() for reference in _inherited.get()]
     return [hold for hold in found if hold is not None and not hold.is_over]
 
 
-class Attempt:
+class _Attempt:
     """One call that acquires a reentrant lock; then the part that its grant has in the hold.
 
     It stands in the queue for itself, so it has its place whatever becomes of others. When another
@@ -116,17 +138,17 @@ class Attempt:
         self._key: Final = (name, self._caller if owner is None else (owner,))
         self._engine: Final = engine
         self._mode: Final = mode
-        self._register: Final = engine.share(_Register, _Register)
+        self._register: Final = _Register.of(engine)
         #: Ends the wait in the queue; None for a thread or a task, which makes one call at a time.
         self._stop: Final = None if owner is None else Cancellation()
         #: What the owner holds, once it does.
-        self._hold: Hold | None = None
+        self._hold: _Hold | None = None
 
     def steps(
         self,
         acquisition: Callable[[Cancellation | None], Steps[Ticket]],
         max_hold: float | None,
-    ) -> Steps[Hold]:
+    ) -> Steps[_Hold]:
         """What the owner holds, with this call as a part: by now, or by ``acquisition``.
 
         Raises what ``acquisition`` does; `LockLost` for what was lost and is not released yet,
@@ -186,7 +208,7 @@ class Attempt:
         """``ticket`` was granted to this call: share it with the others of the same owner."""
         with self._engine.lock:
             if not self._shares:
-                hold = Hold(self._engine, ticket, self._key, self._register, self._caller)
+                hold = _Hold(self._engine, ticket, self._key, self._register, self._caller)
                 self._share(hold)
                 hold.begin()
                 for attempt in self._register.attempts.get(self._key, ()):
@@ -212,7 +234,7 @@ class Attempt:
             if not attempts:
                 self._register.attempts.pop(self._key, None)
 
-    def _share(self, hold: Hold) -> None:
+    def _share(self, hold: _Hold) -> None:
         self._hold = hold
         hold.enter(self)
         if self._stop is not None:
@@ -231,17 +253,10 @@ class Attempt:
                 )
 
 
-class Reentrance:
-    """Who counts as the owner of a reentrant lock: the thread or the task, or who is named."""
-
-    def __init__(self, owner: Hashable | None = None) -> None:
-        self.owner: Final = owner
-
-
-class _Reentrant(BaseGrant, shown="ReentrantGrant"):
+class _ReentrantGrant(BaseGrant, shown="ReentrantGrant"):
     """What sync and async grants of reentrant locks share."""
 
-    def __init__(self, engine: Engine, hold: Hold, part: Attempt) -> None:
+    def __init__(self, engine: Engine, hold: _Hold, part: _Attempt) -> None:
         super().__init__(engine, hold.ticket)
         self._hold = hold
         self._part = part
@@ -257,9 +272,68 @@ class _Reentrant(BaseGrant, shown="ReentrantGrant"):
         return self._hold.leave(self._part)
 
 
-class ReentrantGrant(_Reentrant, Grant):
+class ReentrantGrant(_ReentrantGrant, Grant):
     """A grant of a reentrant lock: it shares its token with its owner's others."""
 
 
-class AsyncReentrantGrant(_Reentrant, AsyncGrant):
+class AsyncReentrantGrant(_ReentrantGrant, AsyncGrant):
     """A grant of a reentrant lock, for asyncio: it shares its token with its owner's others."""
+
+
+G = TypeVar("G", bound=ReentrantGrant | AsyncReentrantGrant)
+
+
+class _ReentrantLock(NamedLock[G], shown="ReentrantLock"):
+    """What sync and async reentrant locks share."""
+
+    _acquired_alone = (
+        "is reentrant, and several locks at once are not: give its name, and acquire nothing of "
+        "them twice"
+    )
+
+    def __init__(
+        self,
+        access: Access,
+        name: str,
+        mode: Mode,
+        options: AcquireOptions | None = None,
+        owner: Hashable | None = None,
+    ) -> None:
+        super().__init__(access, name, mode, options)
+        self._mode = mode
+        #: Who may acquire it again; None for the thread or the task that holds it.
+        self.owner: Final = owner
+
+    def _granted(self, options: AcquireOptions) -> Steps[G]:
+        """One more grant of what the owner holds, or the first one."""
+        engine = self._access.engine
+        attempt = _Attempt(self.owner, engine, self.name, self._mode)
+        try:
+            hold = yield from attempt.steps(partial(self._acquisition, options), self.max_hold)
+            grant: G = self._grant_kind(engine, hold, attempt)
+            return grant
+        except BaseException:
+            attempt.end()
+            raise
+
+
+class ReentrantLock(_ReentrantLock[ReentrantGrant], BlockingLock[ReentrantGrant]):
+    """A lock that its owner may acquire again: the thread that holds it, or who was named.
+
+    The rest is as for `Lock`.
+    """
+
+    _grant_kind = ReentrantGrant
+
+    contenders = blocking(NamedLock[ReentrantGrant]._contenders)
+
+
+class AsyncReentrantLock(_ReentrantLock[AsyncReentrantGrant], AwaitingLock[AsyncReentrantGrant]):
+    """A lock that its owner may acquire again: the task that holds it, or who was named.
+
+    The rest is as for `AsyncLock`.
+    """
+
+    _grant_kind = AsyncReentrantGrant
+
+    contenders = awaiting(NamedLock[AsyncReentrantGrant]._contenders)

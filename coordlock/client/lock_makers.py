@@ -1,0 +1,295 @@
+"""The locks that clients make, of each kind. What is not a plain lock is loaded when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from coordlock.kernel.access import Access
+from coordlock.locks.base_lock import AcquireOptions
+from coordlock.locks.lock import AsyncLock, Lock
+from coordlock.model.claim import Convertible, Mode, Permit
+from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.resident import Resident
+from coordlock.settings import DEFAULT, Duration, Timeout
+
+if TYPE_CHECKING:
+    from coordlock.locks.convertible import AsyncConvertibleLock, ConvertibleLock
+    from coordlock.locks.reentrant import AsyncReentrantLock, ReentrantLock
+    from coordlock.locks.several import AsyncMultiLock, MultiLock
+    from coordlock.locks.value_lock import AsyncValueLock, ValueLock
+
+__all__ = ["AsyncLocks", "Locks"]
+
+L = TypeVar("L", Lock, AsyncLock)
+R = TypeVar("R", "ReentrantLock", "AsyncReentrantLock")
+C = TypeVar("C", "ConvertibleLock", "AsyncConvertibleLock")
+V = TypeVar("V", "ValueLock", "AsyncValueLock")
+M = TypeVar("M", "MultiLock", "AsyncMultiLock")
+
+
+class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
+    """The methods that make locks, of both clients. They send nothing."""
+
+    _access: Access
+
+    def _kind(self, sync: type, asynchronous: type) -> Any:
+        """The one of the two that is for this client."""
+        raise NotImplementedError
+
+    def _options(self, *given: Any) -> AcquireOptions:
+        return AcquireOptions.of(self._access.settings, *given)
+
+    def lock(
+        self,
+        name: str,
+        *,
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> L:
+        """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
+
+        ``timeout`` in seconds is the default of its ``acquire``: None waits forever, 0 tries once.
+        ``label`` is what queues show beside host and pid, and ``max_hold`` for how long a grant may
+        be held before it is lost (0.1 s to 30 days, None for no limit), by default the client's.
+        ``cancellation`` ends the waits for it from elsewhere: each raises `AcquireCancelled`.
+
+        Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
+        """
+        options = self._options(timeout, label, max_hold, cancellation)
+        lock: L = self._kind(Lock, AsyncLock)(self._access, name, _mode(mode), options)
+        return lock
+
+    def read_lock(
+        self,
+        name: str,
+        *,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> L:
+        """The lock ``name``, shared with other readers: mode PR."""
+        options = self._options(timeout, label, max_hold, cancellation)
+        lock: L = self._kind(Lock, AsyncLock)(self._access, name, Mode.PR, options)
+        return lock
+
+    def write_lock(
+        self,
+        name: str,
+        *,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> L:
+        """The lock ``name``, exclusive: mode EX."""
+        options = self._options(timeout, label, max_hold, cancellation)
+        lock: L = self._kind(Lock, AsyncLock)(self._access, name, Mode.EX, options)
+        return lock
+
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        *,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> L:
+        """One of ``permits`` (1 to 10,000) of the semaphore ``name``.
+
+        Every client must ask for the same number: another is a `QueueMismatch` at acquiring.
+        """
+        options = self._options(timeout, label, max_hold, cancellation)
+        lock: L = self._kind(Lock, AsyncLock)(self._access, name, Permit(permits), options)
+        return lock
+
+    def reentrant_lock(
+        self,
+        name: str,
+        *,
+        mode: Mode = Mode.EX,
+        owner: Hashable | None = None,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> R:
+        """The lock ``name``, which its owner may acquire again, in the same mode or a weaker one.
+
+        The owner is the thread or the task that holds it, or any caller that names the same
+        ``owner``. Its grants share a token, and the last release frees the lock. It is not
+        inherited by tasks and threads that its owner starts, nor by another request on a thread of
+        a pool. To acquire what was lost and is not released raises `LockLost`. The rest is as for
+        `lock`.
+        """
+        from coordlock.locks.reentrant import AsyncReentrantLock, ReentrantLock
+
+        options = self._options(timeout, label, max_hold, cancellation)
+        kind = self._kind(ReentrantLock, AsyncReentrantLock)
+        lock: R = kind(self._access, name, _mode(mode), options, owner)
+        return lock
+
+    def convertible_lock(
+        self,
+        name: str,
+        *,
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> C:
+        """The lock ``name``, whose grant may be converted to other modes while it is held.
+
+        See `ConvertibleGrant.convert`. It is acquired in any mode but NL. Programs with an older
+        release, or with kazoo's or Curator's recipes, take it for an exclusive one. The rest is as
+        for `lock`. Raises `Unsupported` where the backend keeps no values with contenders.
+        """
+        options = self._options(timeout, label, max_hold, cancellation)
+        return self._converting(name, Convertible(_mode(mode)), options)
+
+    def upgradeable_lock(
+        self,
+        name: str,
+        *,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> C:
+        """The lock ``name``, shared with readers by one holder at a time that may come to write.
+
+        `ConvertibleGrant.upgrade` makes it exclusive, when the readers have gone, without letting
+        another writer in before: what was read still holds. `ConvertibleGrant.downgrade` goes back.
+        It excludes other upgradeable locks and writers from the beginning, so no two of them ever
+        wait for each other. The rest is as for `convertible_lock`.
+        """
+        options = self._options(timeout, label, max_hold, cancellation)
+        return self._converting(name, Convertible(Mode.PR, update=True), options)
+
+    def _converting(self, name: str, claim: Convertible, options: AcquireOptions) -> C:
+        from coordlock.locks.convertible import AsyncConvertibleLock, ConvertibleLock
+
+        kind = self._kind(ConvertibleLock, AsyncConvertibleLock)
+        lock: C = kind(self._access, name, claim, options)
+        return lock
+
+    def value_lock(
+        self,
+        name: str,
+        *,
+        mode: Mode = Mode.EX,
+        lock_delay: Duration = 0.0,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> V:
+        """The lock ``name`` with a small value that belongs to it: `ValueGrant.value`.
+
+        All clients that hold the lock in mode EX or PW must make it by this method. It takes a
+        reading and a write more to acquire, and a write more to release.
+
+        After a holder with a ``lock_delay`` (seconds, up to an hour) whose session is lost, the
+        next one waits that long before it is granted, so that what was sent under the lock arrives
+        before. The rest is as for `lock`. Raises `Unsupported` where the backend keeps no data.
+        """
+        from coordlock.locks.value_lock import AsyncValueLock, ValueLock
+
+        options = self._options(timeout, label, max_hold, cancellation)
+        kind = self._kind(ValueLock, AsyncValueLock)
+        lock: V = kind(self._access, name, _mode(mode), options, lock_delay)
+        return lock
+
+    def multi_lock(
+        self,
+        locks: Iterable[str | L | M],
+        *,
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> M:
+        """All of ``locks`` at once: names, which ``mode`` is for, and locks made by this client.
+
+        They are asked for in one step, so multi-locks never deadlock, whatever the order of their
+        names. All or none are granted. Of lock objects the name and the mode, or the permit, count.
+        A name in several modes is asked for in the weakest that contains them all. The rest is as
+        for `lock`.
+
+        Raises ValueError for no names, for a semaphore given twice, for a name given as a lock and
+        as a semaphore, and for a lock of another kind; `InvalidName`; `Unsupported` where the
+        backend can't. An acquire raises `BackendError` for more names than the service takes in one
+        step.
+        """
+        from coordlock.locks.several import AsyncMultiLock, MultiLock, claims_of
+
+        claims = claims_of(self._access, locks, _mode(mode))
+        options = self._options(timeout, label, max_hold, cancellation)
+        lock: M = self._kind(MultiLock, AsyncMultiLock)(self._access, claims, options)
+        return lock
+
+    def tree_lock(
+        self,
+        path: str,
+        *,
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> M:
+        """The subtree at ``path``, such as ``"eu/orders/42"``, in one of the six modes.
+
+        EX is for a writer of all that is there, PR for a reader of it. Each excludes what conflicts
+        with it above and below, and none in another branch. The nodes above are locked in the same
+        step, in the mode CR or CW, which tells that something below is held. The rest is as for
+        `lock`, which locks the node alone.
+
+        Raises `InvalidName` for what is no path: empty, or with ``//``, ``.``, ``..``, or a slash
+        at an end.
+        """
+        from coordlock.locks.several import AsyncMultiLock, MultiLock, claims_of_path
+
+        claims = claims_of_path(path, _mode(mode))
+        options = self._options(timeout, label, max_hold, cancellation)
+        lock: M = self._kind(MultiLock, AsyncMultiLock)(self._access, claims, options, path)
+        return lock
+
+
+def _mode(mode: Mode) -> Mode:
+    if not isinstance(mode, Mode):
+        raise ValueError(f"mode must be one of {', '.join(map(repr, Mode))}, not {mode!r}")
+    return mode
+
+
+class Locks(
+    _Makers[Lock, "ReentrantLock", "ConvertibleLock", "ValueLock", "MultiLock"], shown="Client"
+):
+    """The locks that `Client` makes."""
+
+    def _kind(self, sync: type, asynchronous: type) -> Any:
+        return sync
+
+
+class AsyncLocks(
+    _Makers[
+        AsyncLock,
+        "AsyncReentrantLock",
+        "AsyncConvertibleLock",
+        "AsyncValueLock",
+        "AsyncMultiLock",
+    ],
+    shown="AsyncClient",
+):
+    """The locks that `AsyncClient` makes."""
+
+    def _kind(self, sync: type, asynchronous: type) -> Any:
+        return asynchronous

@@ -1,0 +1,248 @@
+"""What grants of every kind share: the token, the deadline, the state, the loss and the release."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from enum import Enum
+from typing import Final, TypeVar
+
+from coordlock.errors import ClientClosed, Evicted, LockLost, SessionLost
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Claim, in_force
+from coordlock.runtime.clock import within
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.resident import Resident
+from coordlock.settings import Duration, timeout_of
+from coordlock.settings.settings import max_hold_of
+
+__all__ = ["BaseGrant", "GrantState"]
+
+T = TypeVar("T")
+
+#: Of a grant whose withdrawal found nothing to remove.
+_HAD_LEFT: Final = "its contender had left the queue"
+
+
+class GrantState(Enum):
+    """The state of a grant. It goes from HELD to SUSPECT and back, and never back from the rest."""
+
+    HELD = "held"  #: the service acknowledged the session's last heartbeat in time
+    SUSPECT = "suspect"  #: disconnected or late, but the deadline has not been reached
+    LOST = "lost"  #: another client may hold the lock
+    RELEASED = "released"  #: `release` was called while it was held
+
+
+class BaseGrant(Resident, shown="Grant"):
+    """What grants of every kind share, sync and async: everything that needs no waiting."""
+
+    _instead = "pass its token on"
+
+    def __init__(self, engine: Engine, ticket: Ticket) -> None:
+        #: The lock's name; of several locks, their names.
+        self.name = ticket.name
+        self._engine = engine
+        self._ticket = ticket
+        #: Whether a block was entered that releases it.
+        self._is_entered = False
+        #: Whether `release` was called, and so has told its caller of a loss.
+        self._released = False
+
+    @property
+    def claim(self) -> Claim:
+        """The mode that is held, or the permit."""
+        return in_force(self._ticket.entries[0].claim)
+
+    @property
+    def token(self) -> int:
+        """The fencing token, 1 to 2**63 - 1: greater than that of all grants it waited for."""
+        return self._first_token
+
+    @property
+    def _first_token(self) -> int:
+        token = self._ticket.contenders[0].token
+        assert token is not None
+        return token
+
+    @property
+    def sequencer(self) -> str:
+        """The token as a text that names the lock and its mode, such as ``orders:lock:42``.
+
+        For other processes: give it to a server along with a request, which `Client.verify_token`
+        then checks there. Raises what ``token`` raises.
+        """
+        from coordlock.locks.sequencer import sequencer
+
+        return sequencer(self.name, self.claim, self.token)
+
+    @property
+    def label(self) -> str:
+        """What queues show of its owner beside host and pid: given to acquire, lock or client."""
+        return self._ticket.entries[0].owner.label
+
+    @property
+    def _is_inherited(self) -> bool:
+        return self._engine.inherited
+
+    def _loss(self) -> str | None:
+        """Why the lock is lost, or None: all that tells of a loss asks this. Looks at the clock."""
+        if self._engine.inherited:
+            return "it is the parent's, which forked"
+        if (lost := self._ticket.lost) is not None:
+            # The other errors' texts say which lock it was, as the text of `LockLost` does.
+            return lost.reason if isinstance(lost, Evicted | LockLost) else str(lost)
+        return _HAD_LEFT if self._ticket.was_missing else None
+
+    def _lost_error(self) -> LockLost:
+        return LockLost(self.name, self._first_token, self._loss() or _HAD_LEFT)
+
+    @property
+    def state(self) -> GrantState:
+        """The state now. Cheap: it looks at the clock and does not ask the service."""
+        if self._loss() is not None:
+            return GrantState.LOST
+        if self._ticket.is_leaving:
+            return GrantState.RELEASED
+        return GrantState.HELD if self._ticket.session.suspicion is None else GrantState.SUSPECT
+
+    def remaining(self) -> float:
+        """Seconds for which the lock is certainly held, if this process reads them at once.
+
+        Heartbeats keep it above two thirds of the time-to-live, on ZooKeeper above a third, where
+        one counts only when the leader must know of it. It runs down to 0 when they fail. Infinite
+        on backends without leases; 0 when lost or released. No more than is left of ``max_hold``.
+        """
+        if self.state not in (GrantState.HELD, GrantState.SUSPECT):
+            return 0.0
+        limit, session = self._ticket.limit, self._ticket.session.remaining
+        return session if limit is None else min(session, limit.remaining)
+
+    def extend(self, seconds: Duration | None = None) -> None:
+        """Let the lock be held for ``seconds`` from now, by default for its ``max_hold`` again.
+
+        Before or after the end that was set so far, and also where there was none. Asks no service.
+        Raises `LockLost` once the lock is lost or released, and ValueError for less than 0.1 s, and
+        where no time is given and the lock has no ``max_hold``.
+        """
+        self.check()
+        limit = self._ticket.limit
+        if seconds is None and limit is None:
+            raise ValueError(f"lock {self.name!r} has no max_hold: say for how long to extend it")
+        allowed = max_hold_of(seconds)
+        if limit is None:
+            assert allowed is not None
+            self._engine.limit(self._ticket, allowed)
+        else:
+            limit.extend(limit.seconds if allowed is None else allowed)
+        self.check()
+
+    def check(self) -> None:
+        """Raise `LockLost` unless the lock is held, before a step that must not happen otherwise.
+
+        It looks at the clock and at what the service has told so far, and asks nothing. So it sees
+        every loss at the deadline, but an eviction only when the service tells of it, which may be
+        after the successor's grant: up to half a second later for one in the first 0.2 s of a hold.
+        And a process can be paused between this check and the step. Only the resource's own check
+        of the token is proof against both. Raises `ForkedClient` in a forked child.
+        """
+        if self._engine.inherited:
+            self._engine.check()
+        match self.state:
+            case GrantState.LOST:
+                raise self._lost_error()
+            case GrantState.RELEASED:
+                raise LockLost(self.name, self._first_token, "it was released")
+
+    def _enter(self) -> None:
+        """Raise what `check` does, so that no body runs without the lock."""
+        try:
+            self.check()
+        except BaseException:
+            self._abandon()  # no body means no exit that would do it, after Ctrl-C neither
+            raise
+        if self._is_entered:
+            raise RuntimeError(
+                f"the grant of {self.name!r} is entered already, and is released when that block "
+                "ends: do not enter it again inside"
+            )
+        self._is_entered = True
+
+    def _abandon(self) -> None:
+        """Withdraw, if that was not done, without waiting for the answer."""
+        if not self._engine.inherited and self._frees():
+            self._ticket.withdraw()
+
+    def _frees(self) -> bool:
+        """Let go of the lock; whether that frees it, because no other grant shares it."""
+        return True
+
+    def _release(self, timeout: Duration | None = None) -> Steps[bool]:
+        """Release the lock; whether it was still held.
+
+        Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
+        ``request_timeout``); the removal goes on in the background until it is certain, also when
+        Ctrl-C or a cancellation ends this call. Called again, it repeats its answer. Raises
+        `ForkedClient` in a forked child.
+        """
+        if self._engine.inherited:
+            self._engine.check()
+        seconds = timeout_of("release", timeout)
+        if seconds is None:
+            seconds = self._engine.settings.request_timeout
+        if self._frees() and not self._ticket.is_leaving:
+            yield from self._leave_queue(seconds)
+        self._released = True
+        return self.state is GrantState.RELEASED
+
+    def _leave_queue(self, seconds: float) -> Steps[None]:
+        """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
+        held = self._ticket.lost is None
+        removal = self._ticket.withdraw()
+        self._released = True
+        yield within(self._engine.timers, removal, seconds if held else 0.0)
+
+    def _guarded(self, steps: Steps[T]) -> Steps[T]:
+        """The result of ``steps``, or `LockLost` when they find that the contender has gone.
+
+        Then every grant of the session, or this one, is told at once. Otherwise only a watch or a
+        heartbeat would tell.
+        """
+        try:
+            return (yield from steps)
+        except Evicted:
+            self._ticket.vanished(self.name)
+        except SessionLost as error:
+            self._ticket.session.gone_with(error)
+        except ClientClosed as error:
+            self._ticket.lose(error)
+        self.check()  # it may have been released meanwhile
+        raise self._lost_error()
+
+    def _chain(self, body: BaseException | None) -> None:
+        """The lock was lost during a block: raise that, or chain the block's exception to it."""
+        lost = self._lost_error()
+        is_told = isinstance(body, LockLost) and (body.name, body.token) == (lost.name, lost.token)
+        if not is_told:
+            from coordlock.locks.chaining import raise_or_chain
+
+            raise_or_chain(lost, body)
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_released", True):
+            return  # released, or never made
+        # No state is asked for: it may end the session, and this may be any thread, at any step.
+        engine, over = self._engine, self._ticket.end.done()
+        if not (over or engine.closed or engine.inherited or sys.is_finalizing()):
+            kind, name = type(self).__name__, self.name
+            warnings.warn(
+                f"{kind} {name!r} token={self._first_token} was dropped while it was held: the "
+                "lock stays held until the client is closed",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
+    def __repr__(self) -> str:
+        state = self.state.value
+        return f"<{type(self).__name__} {self.name!r} token={self._first_token} {state}>"

@@ -1,0 +1,292 @@
+"""Several locks that are acquired at once, those of a node in a tree, and their grants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from coordlock.errors import InvalidName, Unfenceable
+from coordlock.kernel.access import Access
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.ticket import Ticket
+from coordlock.locks.awaiting_lock import AwaitingLock
+from coordlock.locks.base_grant import BaseGrant
+from coordlock.locks.base_lock import AcquireOptions, BaseLock
+from coordlock.locks.blocking_lock import BlockingLock
+from coordlock.locks.grant import AsyncGrant, Grant
+from coordlock.locks.queue_view import QueueMember, queue_view
+from coordlock.locks.sequencer import sequencer
+from coordlock.model.claim import AnyClaim, Claim, Mode, Permit, in_force
+from coordlock.model.names import check_name, joined
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
+
+__all__ = [
+    "AsyncMultiGrant",
+    "AsyncMultiLock",
+    "GrantPart",
+    "MultiGrant",
+    "MultiLock",
+    "claims_of",
+    "claims_of_path",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class GrantPart:
+    """What a grant of several locks holds of one of them, for the fence of its resource.
+
+    Attributes:
+        name: the lock's name.
+        claim: the mode, or the permit, that was granted.
+        token: the fencing token in this lock's queue.
+        whole: the grant that it is a part of.
+    """
+
+    name: str
+    claim: Claim
+    token: int
+    whole: MultiGrant | AsyncMultiGrant
+
+    @property
+    def sequencer(self) -> str:
+        """The token as a text, for other processes: see `Grant.sequencer`."""
+        return sequencer(self.name, self.claim, self.token)
+
+    def check(self) -> None:
+        """Raise `LockLost` unless the whole grant is held."""
+        self.whole.check()
+
+
+class _MultiGrant(BaseGrant, shown="MultiGrant"):
+    """What the sync and the async grant of several locks share."""
+
+    def __init__(self, engine: Engine, ticket: Ticket, node: str | None = None) -> None:
+        """``node`` is that of the locks that the grant is meant for, in a tree."""
+        super().__init__(engine, ticket)
+        self._node = node
+        if node is not None:
+            self.name = node
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the locks, in the order in which they were asked for."""
+        return tuple([entry.queue for entry in self._ticket.entries])
+
+    @property
+    def claims(self) -> Mapping[str, Claim]:
+        """The mode, or the permit, that was granted of each name."""
+        entries = self._ticket.entries
+        return MappingProxyType({entry.queue: in_force(entry.claim) for entry in entries})
+
+    @property
+    def tokens(self) -> Mapping[str, int]:
+        """The fencing token of each name. They are equal, but with ZooKeeper's token=sequence."""
+        tokens = (one.token or 0 for one in self._ticket.contenders)
+        return MappingProxyType(dict(zip(self.names, tokens, strict=True)))
+
+    @property
+    def claim(self) -> Claim:
+        """What was granted of every name, in a tree of the node.
+
+        Raises `Unfenceable` for names with different claims.
+        """
+        if self._node is not None:
+            return self.claims[self._node]
+        first, *others = self.claims.values()
+        if any(claim != first for claim in others):
+            raise self._differing("modes")
+        return first
+
+    @property
+    def token(self) -> int:
+        """The fencing token of all names, in a tree that of the node.
+
+        Raises `Unfenceable` for names with different tokens.
+        """
+        if self._node is not None:
+            return self.tokens[self._node]
+        if len(set(self.tokens.values())) > 1:
+            raise self._differing("tokens")
+        return self._first_token
+
+    @property
+    def sequencer(self) -> str:
+        """The token as a text, of one name and in a tree of the node: see `Grant.sequencer`.
+
+        Raises `Unfenceable` for several names, whose parts have one each.
+        """
+        if self._node is None and len(self.names) > 1:
+            raise self._differing("names")
+        name = self._node or self.names[0]
+        return sequencer(name, self.claims[name], self.tokens[name])
+
+    def _differing(self, what: str) -> Unfenceable:
+        problem = f"has several {what}: use the part for a lock, such as grant[{self.names[0]!r}]"
+        return Unfenceable(self.name, self._first_token, "several locks", problem)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __getitem__(self, name: str) -> GrantPart:
+        """The part of the lock ``name``, which fences take. Raises KeyError for another name."""
+        assert isinstance(self, MultiGrant | AsyncMultiGrant)
+        return GrantPart(name, self.claims[name], self.tokens[name], self)
+
+
+class MultiGrant(_MultiGrant, Grant):
+    """Several locks that are held together. A context manager that releases all of them.
+
+    To lose one of them is to lose all: then the others are released at once.
+    """
+
+
+class AsyncMultiGrant(_MultiGrant, AsyncGrant):
+    """Several locks that are held together. An async context manager that releases all of them.
+
+    To lose one of them is to lose all: then the others are released at once.
+    """
+
+
+def claims_of(
+    access: Access, locks: Iterable[str | BaseLock[Any]], mode: Mode
+) -> dict[str, AnyClaim]:
+    """The claims of ``locks``: of names in ``mode``, of lock objects in their own.
+
+    Raises what `_merged` does, TypeError for what is neither a name nor a lock object, and
+    ValueError for a lock object of another client.
+    """
+    if isinstance(locks, str):
+        raise TypeError(f"multi_lock takes a list of names, as in multi_lock([{locks!r}])")
+    return _merged(wanted for one in locks for wanted in _wanted(access, one, mode))
+
+
+def _wanted(access: Access, lock: object, mode: Mode) -> Iterable[tuple[str, AnyClaim]]:
+    if isinstance(lock, str):
+        return [(lock, mode)]
+    if not isinstance(lock, BaseLock):
+        raise TypeError(f"multi_lock takes names and locks of client.lock(...), not {lock!r}")
+    if lock._access is not access:
+        raise ValueError(f"{lock!r} is of another client: give locks of this one, or their names")
+    if lock._acquired_alone is not None:
+        raise ValueError(f"{lock!r} {lock._acquired_alone}")
+    return lock._claims.items()
+
+
+def _merged(wanted: Iterable[tuple[str, AnyClaim]]) -> dict[str, AnyClaim]:
+    """The claim of each name, in the order of their first mention.
+
+    A name that is given in several modes is claimed in the weakest that contains them all. Raises
+    `InvalidName`, and ValueError for no names, for a semaphore that is given twice, and for one
+    that is given as a lock, too.
+    """
+    claims: dict[str, AnyClaim] = {}
+    for name, claim in wanted:
+        before = claims.get(check_name(name))
+        if before is None:
+            claims[name] = claim
+        elif isinstance(before, Mode) and isinstance(claim, Mode):
+            claims[name] = before.joined(claim)
+        elif isinstance(before, Permit) and isinstance(claim, Permit):
+            raise ValueError(
+                f"the semaphore {name!r} is given twice: give it once, since one acquire takes one "
+                "of its permits"
+            )
+        else:
+            raise ValueError(
+                f"{name!r} is given as {before} and as {claim}: a name is of one kind, so give the "
+                "other one another name"
+            )
+    if not claims:
+        raise ValueError("no names are given: give at least one, as in multi_lock(['a', 'b'])")
+    return claims
+
+
+def claims_of_path(path: str, mode: Mode) -> dict[str, AnyClaim]:
+    """The claims of a tree lock: ``mode`` on the node at ``path``, intentions on its ancestors.
+
+    Those are CR for a mode that reads below them, CW for one that writes, and NL for NL: Gray's IS
+    and IX. Raises `InvalidName` for what is no path, such as ``/a``, ``a//b`` or ``a/../b``.
+    """
+    check_name(path)
+    steps = path.split("/")
+    if "" in steps or "." in steps or ".." in steps:
+        raise InvalidName(
+            path,
+            "is no path in a tree of locks: write names with single slashes between them, as in "
+            "'eu/orders/42', without '.' and '..'",
+        )
+    intention = {Mode.NL: Mode.NL, Mode.CR: Mode.CR, Mode.PR: Mode.CR}.get(mode, Mode.CW)
+    ancestors = ("/".join(steps[:depth]) for depth in range(1, len(steps)))
+    return {**dict.fromkeys(ancestors, intention), path: mode}
+
+
+G = TypeVar("G", bound=MultiGrant | AsyncMultiGrant)
+
+
+class _MultiLock(BaseLock[G], shown="MultiLock"):
+    """What the sync and the async lock of several names share."""
+
+    def __init__(
+        self,
+        access: Access,
+        claims: Mapping[str, AnyClaim],
+        options: AcquireOptions,
+        node: str | None = None,
+    ) -> None:
+        """``node`` is that of the names that the lock is meant for, in a tree."""
+        name = joined(claims) if node is None else node
+        super().__init__(access, name, claims, options)
+        self._node = node
+        if len(claims) > 1:
+            access.engine.backend.require("sets")
+
+    def _make(self, ticket: Ticket) -> G:
+        grant: G = self._grant_kind(self._access.engine, ticket, self._node)
+        return grant
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order in which they were given."""
+        return tuple(self._claims)
+
+    @property
+    def claims(self) -> Mapping[str, AnyClaim]:
+        """The mode, or the permit, that it asks for of each name."""
+        return dict(self._claims)
+
+    def _contenders(self) -> Steps[dict[str, tuple[QueueMember, ...]]]:
+        """The queue of each name in order, holders and waiters. Raises `BackendUnavailable`.
+
+        They are read one after the other, so they need not be of one moment.
+        """
+        queues = {}
+        for name in self._claims:
+            queues[name] = yield from queue_view(self._access.engine, name)
+        return queues
+
+
+class MultiLock(_MultiLock[MultiGrant], BlockingLock[MultiGrant]):
+    """Several locks, which are acquired in one step. Made by `Client`; cheap and reusable.
+
+    All or none are granted, under one deadline. They are asked for at the same moment, so two of
+    them never wait for each other, in whatever order they name their locks.
+    """
+
+    _grant_kind = MultiGrant
+
+    contenders = blocking(_MultiLock[MultiGrant]._contenders)
+
+
+class AsyncMultiLock(_MultiLock[AsyncMultiGrant], AwaitingLock[AsyncMultiGrant]):
+    """Several locks, which are acquired in one step, for asyncio. Made by `AsyncClient`.
+
+    All or none are granted, under one deadline. They are asked for at the same moment, so two of
+    them never wait for each other, in whatever order they name their locks.
+    """
+
+    _grant_kind = AsyncMultiGrant
+
+    contenders = awaiting(_MultiLock[AsyncMultiGrant]._contenders)

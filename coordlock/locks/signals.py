@@ -1,0 +1,292 @@
+"""What tells of a loss, and of a request to release: signals and callbacks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from coordlock.errors import CoordlockError
+from coordlock.locks.base_grant import BaseGrant, GrantState
+from coordlock.runtime.driver import completion
+from coordlock.runtime.promise import Promise
+from coordlock.settings import Duration, timeout_of
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from coordlock.locks.asking import Requests
+
+__all__ = [
+    "AskedSignal",
+    "AsyncAskedSignal",
+    "AsyncLossSignal",
+    "AwaitingSignals",
+    "BlockingSignals",
+    "LossSignal",
+]
+
+T = TypeVar("T")
+
+
+class _End:
+    """What waits for the end of one grant: one thing for all threads, and one for each loop.
+
+    A promise never forgets a callback before it is kept, so each of them is made once.
+    """
+
+    def __init__(self, end: Promise[Any]) -> None:
+        self._end = end
+        self._event: threading.Event | None = None
+        self._futures: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
+
+    def event(self) -> threading.Event:
+        """Set at the end."""
+        if self._event is None:
+            event = threading.Event()
+            self._end.add_done_callback(lambda _: event.set())
+            self._event = event
+        return self._event
+
+    def future(self) -> asyncio.Future[None]:
+        """Done at the end; of the running loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        if loop not in self._futures:
+            _forget_closed(self._futures)
+            self._futures[loop] = completion(self._end)
+        return self._futures[loop]
+
+
+def _forget_closed(kept: dict[asyncio.AbstractEventLoop, T]) -> None:
+    """Drop what is kept for event loops that are closed."""
+    for loop in [one for one in kept if one.is_closed()]:
+        del kept[loop]
+
+
+class _BaseSignal:
+    def __init__(self, reason: Callable[[], str | None], end: _End) -> None:
+        self._reason = reason
+        self._end = end
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._reason() is not None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was set; None while it was not."""
+        return self._reason()
+
+
+class _Signal(_BaseSignal):
+    """Set once, while a grant is held or at its end."""
+
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Block until it is set, for ``timeout`` seconds at most; whether it is.
+
+        The end of the grant ends the wait too, with False where it is not set.
+        """
+        bound = timeout_of("wait", timeout)
+        event = self._end.event()
+        if not self.is_set():  # a forked child has lost it, and is not told
+            event.wait(None if bound is None else min(bound, threading.TIMEOUT_MAX))
+        return self.is_set()
+
+
+class _AsyncSignal(_BaseSignal):
+    """Set once, while a grant is held or at its end."""
+
+    async def wait(self) -> bool:
+        """Wait until it is set; whether it is. The end of the grant ends the wait, too.
+
+        Bound it with ``asyncio.timeout`` as any other wait.
+        """
+        import asyncio
+
+        await asyncio.wait([self._end.future()])
+        return self.is_set()
+
+
+class LossSignal(_Signal):
+    """Set when the lock is lost: at the deadline, or as soon as the service says so."""
+
+
+class AsyncLossSignal(_AsyncSignal):
+    """Set when the lock is lost: at the deadline, or as soon as the service says so."""
+
+
+class AskedSignal(_Signal):
+    """Set when another client has asked that the grant be released."""
+
+
+class AsyncAskedSignal(_AsyncSignal):
+    """Set when another client has asked that the grant be released."""
+
+
+class _Signals(BaseGrant, shown="Grant"):
+    """The signals of a grant, as far as they are the same for threads and for asyncio."""
+
+    _lost_end: _End | None = None
+    #: Followed from the first use of a signal on.
+    _requests: tuple[Requests, _End] | None = None
+
+    def on_lost(self, callback: Callable[[Self], object]) -> None:
+        """Call ``callback(grant)`` once if the lock is lost, also where it was lost before.
+
+        Not after a release. In a thread for such callbacks, and exceptions are logged; for asyncio
+        in the event loop of this call.
+        """
+        self._when_lost(self._caller_of(callback))
+
+    def on_asked(self, callback: Callable[[Self], object]) -> None:
+        """Call ``callback(grant)`` once when another client asks that the lock be released.
+
+        Also where the request came before, and not after the end of the grant. It is called as that
+        of `on_lost`. Raises `Unsupported` where the backend keeps no data.
+        """
+        call = self._caller_of(callback)
+
+        def asked(request: Promise[str | None]) -> None:
+            if request.result() is not None:
+                call()
+
+        self._asking()[0].asked.add_done_callback(asked)
+
+    def _caller_of(self, callback: Callable[[Self], object]) -> Callable[[], None]:
+        """What has ``callback(self)`` called soon, where callbacks are; from any thread."""
+        raise NotImplementedError
+
+    def _when_lost(self, tell: Callable[[], object]) -> None:
+        """Call ``tell`` at the loss, in any thread, or now if it has come; not after a release."""
+
+        def ended(end: Promise[CoordlockError | None]) -> None:
+            if end.result() is not None:
+                tell()
+
+        self._ticket.end.add_done_callback(ended)
+
+    def _losing(self) -> tuple[Callable[[], str | None], _End]:
+        """What makes a signal of the loss."""
+        if self._lost_end is None:
+            self._lost_end = _End(self._ticket.end)
+        return self._loss, self._lost_end
+
+    def _asking(self) -> tuple[Requests, _End]:
+        from coordlock.locks.asking import Requests
+
+        with self._engine.lock:
+            if self._requests is None:
+                requests = Requests(self._engine, self._ticket)
+                self._requests = requests, _End(requests.asked)
+            return self._requests
+
+    def _asked(self) -> tuple[Callable[[], str | None], _End]:
+        """What makes a signal of a request to release."""
+        requests, end = self._asking()
+        return requests.reason, end
+
+
+class BlockingSignals(_Signals, shown="Grant"):
+    """The signals of a grant, for threads."""
+
+    @property
+    def lost(self) -> LossSignal:
+        """The loss signal."""
+        return LossSignal(*self._losing())
+
+    @property
+    def asked(self) -> AskedSignal:
+        """Set when another client asks that the lock be released: `Client.ask_to_release`.
+
+        A word, and no more: the lock stays held. The first use begins to listen, so a request may
+        show a moment later. Raises `Unsupported` where the backend keeps no data.
+        """
+        return AskedSignal(*self._asked())
+
+    def _caller_of(self, callback: Callable[[Self], object]) -> Callable[[], None]:
+        engine = self._engine
+        return lambda: engine.call_back(lambda: callback(self))
+
+
+class AwaitingSignals(_Signals, shown="AsyncGrant"):
+    """The signals of a grant, for asyncio."""
+
+    #: What cancels the bodies of `cancel_on_loss`, by the loop in which they run.
+    _bodies_in: dict[asyncio.AbstractEventLoop, set[Callable[[], None]]] | None = None
+
+    @property
+    def lost(self) -> AsyncLossSignal:
+        """The loss signal."""
+        return AsyncLossSignal(*self._losing())
+
+    @property
+    def asked(self) -> AsyncAskedSignal:
+        """Set when another client asks that the lock be released: see `Grant.asked`."""
+        return AsyncAskedSignal(*self._asked())
+
+    def _caller_of(self, callback: Callable[[Self], object]) -> Callable[[], None]:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+
+        def call() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(callback, self)
+
+        return call
+
+    @asynccontextmanager
+    async def cancel_on_loss(self) -> AsyncIterator[Self]:
+        """Cancel the body when the lock is lost, and raise `LockLost` in its place.
+
+        As ``asyncio.timeout`` does it at a deadline: the body sees a ``CancelledError`` at its next
+        ``await``; a cancellation that comes from elsewhere stays one.
+        """
+        import asyncio
+
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled = False
+        before = task.cancelling()
+
+        def cancel() -> None:
+            nonlocal cancelled
+            cancelled = task.cancel()
+
+        bodies = self._bodies(asyncio.get_running_loop())
+        bodies.add(cancel)
+        try:
+            try:
+                self.check()
+                yield self
+            finally:
+                bodies.remove(cancel)
+        except BaseException as error:
+            ours = cancelled and task.uncancel() <= before
+            if ours and isinstance(error, asyncio.CancelledError):
+                raise self._lost_error() from error
+            raise
+        if cancelled:
+            task.uncancel()
+        if self.state is GrantState.LOST:
+            raise self._lost_error()
+
+    def _bodies(self, loop: asyncio.AbstractEventLoop) -> set[Callable[[], None]]:
+        """What cancels the bodies in ``loop``; a loss finds those that are in it then."""
+        if self._bodies_in is None:
+            self._bodies_in = {}
+        if (bodies := self._bodies_in.get(loop)) is None:
+            _forget_closed(self._bodies_in)
+            entered: set[Callable[[], None]] = set()
+            bodies = self._bodies_in[loop] = entered
+
+            def cancel_all(_: object) -> None:
+                for cancel in tuple(entered):
+                    cancel()
+
+            # One for all, because a promise never forgets a callback.
+            self.on_lost(cancel_all)
+        return bodies
