@@ -35,7 +35,7 @@ def pass_alone(client: Client) -> None:
 
 
 def write(client: Client) -> None:
-    with client.lock("a", keeps_value=True) as grant:
+    with client.value_lock("a") as grant:
         grant.value = b"one more" + (grant.value or b"")
 
 
