@@ -22,7 +22,7 @@ from coordlock.runtime.statement import Statement, is_known
 from coordlock.settings import DEFAULT, Default, Settings, Timeout, timeout_of
 from coordlock.settings.settings import label_of, max_hold_of
 
-__all__ = ["AcquireOptions", "BaseLock", "runs_too_late"]
+__all__ = ["AcquireOptions", "BaseLock"]
 
 G = TypeVar("G", bound=Grant | AsyncGrant)
 
@@ -213,15 +213,3 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     def __repr__(self) -> str:
         claims = ", ".join(dict.fromkeys(map(str, self._claims.values())))
         return f"<{type(self).__name__} {self.name!r}: {claims} at {self._access.settings}>"
-
-
-def runs_too_late(function: object, kind: str) -> TypeError:
-    """The error for a function to decorate that makes ``kind``, which runs after the call."""
-    what_to_do = (
-        "decorate it with a lock of connect_async()"
-        if kind == "a coroutine"
-        else "take the lock inside of it"
-    )
-    return TypeError(
-        f"{function!r} makes {kind}, whose body would run without the lock: {what_to_do}"
-    )

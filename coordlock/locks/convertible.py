@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from coordlock.errors import Unfenceable
 from coordlock.kernel.access import Access
-from coordlock.locks.awaiting_lock import AwaitingLock
 from coordlock.locks.base_grant import BaseGrant
 from coordlock.locks.base_lock import AcquireOptions
-from coordlock.locks.blocking_lock import BlockingLock
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.locks.lock import NamedLock
+from coordlock.locks.lock import AwaitingLock, BlockingLock, NamedLock
 from coordlock.model.claim import Convertible, Mode
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking

@@ -1,25 +1,176 @@
-"""The lock of one name: acquiring it gives a grant."""
+"""Locks for threads and for asyncio; the lock of one name, whose acquiring gives a grant."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from coordlock.kernel.access import Access
-from coordlock.locks.awaiting_lock import AwaitingLock
 from coordlock.locks.base_lock import AcquireOptions, BaseLock
-from coordlock.locks.blocking_lock import BlockingLock
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import AnyClaim, Claim, in_force
 from coordlock.model.names import check_name
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.statement import (
+    EnteredByAsyncWith,
+    EnteredByWith,
+    Statement,
+    known_by_statement,
+    running,
+)
 
 if TYPE_CHECKING:
     from coordlock.locks.queue_view import QueueMember
 
-__all__ = ["AsyncLock", "Lock", "NamedLock"]
+__all__ = ["AsyncLock", "AwaitingLock", "BlockingLock", "Lock", "NamedLock"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
 G = TypeVar("G", bound=Grant | AsyncGrant)
+SyncG = TypeVar("SyncG", bound=Grant)
+AsyncG = TypeVar("AsyncG", bound=AsyncGrant)
+
+
+class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
+    """A lock of whatever kind, for threads."""
+
+    acquire = blocking(BaseLock[SyncG]._acquire)
+    try_acquire = blocking(BaseLock[SyncG]._try_acquire)
+    locked = blocking(BaseLock[SyncG]._locked)
+
+    def __enter__(self) -> SyncG:
+        statement = running(self)
+        grant = self.acquire()
+        try:
+            return self._entered(grant, statement)
+        except BaseException:
+            grant._abandon()  # Ctrl-C: no exit follows where nothing was entered
+            raise
+
+    @known_by_statement
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+        statement: Statement | None = None,
+    ) -> None:
+        grants = self._bodies.leave(None if statement is None else statement.entered)
+        if len(grants) == 1:
+            grants[0].__exit__(kind, body, traceback)
+        elif grants:
+            with ExitStack() as all_of_them:
+                for grant in grants:
+                    all_of_them.push(grant)
+                raise self._bodies.ambiguous(len(grants))
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate ``function``: hold the lock during each call.
+
+        Raises TypeError for what runs after its call has returned: coroutine functions, which a
+        lock of `connect_async` decorates, and generators.
+        """
+        given: object = function
+        if not callable(given) or isinstance(given, type):
+            raise TypeError(f"{function!r} is not a function: a lock decorates functions")
+        if (kind := _lazy_kind(function)) is not None:
+            raise _runs_too_late(function, kind)
+
+        @functools.wraps(function)
+        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                result = function(*args, **kwargs)
+                if (kind := _kind_of_result(result)) is not None:
+                    raise _runs_too_late(function, kind)
+                return result
+
+        return locked
+
+
+class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG], shown="AsyncLock"):
+    """A lock of whatever kind, for asyncio."""
+
+    acquire = awaiting(BaseLock[AsyncG]._acquire)
+    try_acquire = awaiting(BaseLock[AsyncG]._try_acquire)
+    locked = awaiting(BaseLock[AsyncG]._locked)
+
+    async def __aenter__(self) -> AsyncG:
+        statement = running(self)
+        return self._entered(await self.acquire(), statement)
+
+    @known_by_statement
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+        statement: Statement | None = None,
+    ) -> None:
+        grants = self._bodies.leave(None if statement is None else statement.entered)
+        if len(grants) == 1:
+            await grants[0].__aexit__(kind, body, traceback)
+        elif grants:
+            async with AsyncExitStack() as all_of_them:
+                for grant in grants:
+                    all_of_them.push_async_exit(grant)
+                raise self._bodies.ambiguous(len(grants))
+
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]]
+    ) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Decorate the coroutine function ``function``: hold the lock during each call.
+
+        Raises TypeError for other functions, which a lock of `connect` decorates, and generators.
+        """
+        if not inspect.iscoroutinefunction(function):
+            if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+                raise _runs_too_late(function, "a generator")
+            raise TypeError(
+                f"{function!r} is not a coroutine function: decorate it with a lock of connect()"
+            )
+
+        @functools.wraps(function)
+        async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            async with self:
+                return await function(*args, **kwargs)
+
+        return locked
+
+
+def _runs_too_late(function: object, kind: str) -> TypeError:
+    """The error for a function to decorate that makes ``kind``, which runs after the call."""
+    what_to_do = (
+        "decorate it with a lock of connect_async()"
+        if kind == "a coroutine"
+        else "take the lock inside of it"
+    )
+    return TypeError(
+        f"{function!r} makes {kind}, whose body would run without the lock: {what_to_do}"
+    )
+
+
+def _lazy_kind(function: Callable[..., object]) -> str | None:
+    """What a call of ``function`` returns before its body has run, if it does."""
+    if inspect.iscoroutinefunction(function):
+        return "a coroutine"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "a generator"
+    return None
+
+
+def _kind_of_result(result: object) -> str | None:
+    """The same, of its result: a wrapper hides what the function is."""
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that it was never awaited
+        return "a coroutine"
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        return "a generator"
+    return None
 
 
 class NamedLock(BaseLock[G], shown="Lock"):

@@ -12,12 +12,10 @@ from coordlock.errors import LockLost, NotAcquired
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.awaiting_lock import AwaitingLock
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.locks.base_lock import AcquireOptions
-from coordlock.locks.blocking_lock import BlockingLock
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.locks.lock import NamedLock
+from coordlock.locks.lock import AwaitingLock, BlockingLock, NamedLock
 from coordlock.model.claim import Mode
 from coordlock.runtime.caller import Caller, described, this_caller
 from coordlock.runtime.cancellation import Cancellation

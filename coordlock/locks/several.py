@@ -11,11 +11,10 @@ from coordlock.errors import InvalidName, Unfenceable
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.awaiting_lock import AwaitingLock
 from coordlock.locks.base_grant import BaseGrant
 from coordlock.locks.base_lock import AcquireOptions, BaseLock
-from coordlock.locks.blocking_lock import BlockingLock
 from coordlock.locks.grant import AsyncGrant, Grant
+from coordlock.locks.lock import AwaitingLock, BlockingLock
 from coordlock.locks.queue_view import QueueMember, queue_view
 from coordlock.locks.sequencer import sequencer
 from coordlock.model.claim import AnyClaim, Claim, Mode, Permit, in_force

@@ -259,7 +259,7 @@ def is_protocol(member: object) -> bool:
 def plain(annotation: object) -> str:
     """An annotation without what must differ between the twins."""
     text = str(annotation)
-    text = re.sub(r"\bAsync(?=[A-Z])", "", text).replace("AbstractAsync", "Abstract")
+    text = re.sub(r"\b(Async|Sync)(?=[A-Z])", "", text).replace("AbstractAsync", "Abstract")
     return re.sub(r"Coroutine\[Any, Any, (\w+)\]|\bA(C_co)\b", r"\1\2", text)
 
 
