@@ -3,33 +3,39 @@
 ::
 
     backend          the contract, put together from the parts below
+
+  sessions
     session          one session: from connecting to its end
-    queues           the requests by which contenders come, are seen, and go
-    nodes            contenders as names, and their order; pure
-    entry_sets       contenders in several queues, in one multi
-    contenders       what a contender's node tells beside its name; pure
-    child_lists      the children of queues' nodes, read once for requests that come together
-    watches          departures, one watch for each path
-    transactions     what a grant, or a program without one, writes in ZooKeeper itself
-    data             reads and writes that need no lock
-    observing        what is observed: when it is read, and when it is in doubt
-    following        one of these, and those who are told
-    places           its complete state, put together from answers; pure
-    line             the session for all of that, opened at its first use
-    container        the request for a node that goes when it is empty
-    lifetime         up to when a session certainly lives; pure
-    connection       what a session needs of the kazoo client under it
-    own_client       the usual one: made by the backend, for one session
+    lifetime         until when a session certainly lives; pure
+    own_client       the usual kazoo client: made by the backend, for one session
     given_client     the rare one: an application's, whose session is shared
-    handler          the own client's threads and sockets, put together from the next three
-    buffered_socket  a socket that reads ahead, and tells what the handshake granted
-    wakeups          what wakes the I/O thread
-    completions      the callbacks for answers, called by the I/O thread itself
-    answers          kazoo's answers as promises
     access           hosts, credentials and certificates
     describe         what kind of service it is
-    errors           kazoo's errors as coordlock's; pure
     versions         known bugs of servers; pure
+
+  contenders
+    nodes            contenders as names, and their order; pure
+    contenders       what a contender's node tells beside its name; pure
+    own_contenders   making contenders, one or several in one step, and removing them
+    parents          the nodes above contenders
+    queues           reading queues
+    child_lists      the children of queues' nodes, read once for requests that come together
+    watches          departures, one watch for each path
+
+  data and observations
+    data             reads and writes, with guards or without
+    multis           the transactions that writes become; pure
+    data_session     the session for what needs no lock
+    observing        when an observed place is read, and when it is in doubt
+    following        one observed place, and its observers
+    places           its complete state, put together from answers; pure
+
+  kazoo
+    handler          the own client's threads and sockets, put together from the next two
+    io_thread        what wakes the I/O thread, and what it does with answers
+    buffered_socket  a socket that reads ahead, and tells what the handshake granted
+    answers          kazoo's answers as promises
+    errors           kazoo's errors as coordlock's; pure
 """
 
 from coordlock.errors import MissingExtra

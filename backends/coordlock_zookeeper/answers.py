@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from kazoo.exceptions import NoNodeError
@@ -11,33 +10,10 @@ from kazoo.exceptions import NoNodeError
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import translate
 
-__all__ = ["Dated", "Latch", "all_done", "ask", "full", "promise_of"]
+__all__ = ["Dated", "ask", "full", "promise_of"]
 
-#: What an answer says, None where there is no such node, and the state of the server that it shows:
-#: the last transaction that the server knew, by its number.
+#: What an answer says, None where there is no such node, and the last transaction that it shows.
 Dated = tuple[Any, int]
-
-
-class Latch(type(threading.RLock())):  # type: ignore[misc]
-    """The condition of one of kazoo's answers, which Ctrl-C can't leave locked.
-
-    A ``with`` statement enters a lock of C's in one step. It enters `threading.Condition` by a
-    function, and Ctrl-C between that function's lock and its return leaves the lock taken; then
-    kazoo's I/O thread would wait for it, for ever, when the answer comes.
-    """
-
-    _condition: threading.Condition | None = None
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is notified. Nothing of ours does, as nothing may block."""
-        if self._condition is None:
-            self._condition = threading.Condition(self)
-        return self._condition.wait(timeout)
-
-    def notify_all(self) -> None:
-        """Wake those that wait."""
-        if self._condition is not None:
-            self._condition.notify_all()
 
 
 def promise_of(result: Any) -> Promise[Any]:
@@ -87,26 +63,11 @@ class _Answer:
         self._promise = promise
 
     def set(self, value: Any = None) -> None:
-        """Called by kazoo, which has noted before what the answer's head says."""
+        # kazoo has noted before what the answer's head says.
         self._promise.resolve((value, self._client.last_zxid))
 
     def set_exception(self, error: Exception) -> None:
-        """Called by kazoo."""
         if isinstance(error, NoNodeError):
             self.set()
         else:
             self._promise.fail(translate(error))
-
-
-def all_done(waited: Sequence[Promise[None]]) -> Promise[None]:
-    """A promise that is kept when all of ``waited`` are done, of which there may be none."""
-    promise: Promise[None] = Promise()
-
-    def proceed(left: Sequence[Promise[None]]) -> None:
-        if left:
-            left[0].add_done_callback(lambda _: proceed(left[1:]))
-        else:
-            promise.resolve(None)
-
-    proceed(waited)
-    return promise

@@ -23,15 +23,17 @@ class ChildList:
     """The children of a queue's node at one moment.
 
     Attributes:
+        path: the node's.
         children: their names, in no order.
         zxid: the transaction that last added or removed one.
     """
 
+    path: str
     children: Sequence[str]
     zxid: int
 
     @cached_property
-    def places(self) -> list[tuple[int, str]]:
+    def positions(self) -> list[tuple[int, str]]:
         """The contenders among them, in order; found once for all requests that share this."""
         return nodes.survey(self.children)
 
@@ -39,9 +41,9 @@ class ChildList:
 class ChildLists:
     """The lists that one session asks for.
 
-    A list is as long as its queue, and so takes the server's, the network's and this process' time.
-    While one is under way, all further requests for the same queue share the next. So a thousand
-    requests at once cost a few lists, and a request that comes alone is sent at once.
+    A list is as long as its queue, so it costs time on the server, the network and here. While one
+    is under way, all further requests for the same queue share the next. So a thousand requests at
+    once cost a few lists, and a request that comes alone is sent at once.
     """
 
     def __init__(self, client: Any) -> None:
@@ -102,6 +104,6 @@ class ChildLists:
                 promise.fail(copy(error))  # each is raised, and collects tracebacks
             return
         children, stat = answer.result()
-        child_list = ChildList(children, stat.pzxid)
+        child_list = ChildList(parent, children, stat.pzxid)
         for promise in wanted:
             promise.resolve(child_list)

@@ -10,7 +10,7 @@ from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender, Owner
 from coordlock_zookeeper import nodes
 
-__all__ = ["Described", "session_name"]
+__all__ = ["NodeReader", "session_name"]
 
 
 @lru_cache(maxsize=256)  # kept once for all contenders of a client
@@ -21,12 +21,12 @@ def session_name(number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """Makes contenders complete by what their nodes hold.
+class NodeReader:
+    """Completes contenders by what their nodes hold.
 
     Attributes:
-        tokens: what they have as fencing tokens: the transaction that created them, which grows in
-            the whole cluster and for ever, or their sequence.
+        tokens: what fencing tokens are: the transaction that created the node, which grows in the
+            whole cluster and for ever, or its sequence.
     """
 
     tokens: Literal["czxid", "sequence"]

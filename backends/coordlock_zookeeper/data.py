@@ -1,73 +1,203 @@
-"""Data that needs no lock: readings behind a `sync`, and multis.
+"""Data in one session: reads, and writes that guards may protect.
 
-A server may lag behind others. So each reading is sent behind a `sync`, which the leader answers
-and by which the server catches up with it. (A leader that was replaced without knowing it yet,
-because it was stopped for a while, answers it as well: until it finds out, its clients may read the
-past.)
+A write is a multi, which checks the nodes of its guards before anything else. So no write of a
+holder comes after its contender has gone, and none that came before is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
-from kazoo.protocol.serialization import GetData, Sync
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.protocol.serialization import (
+    CheckVersion,
+    Create,
+    Exists,
+    GetData,
+    SetData,
+    Sync,
+    Transaction,
+)
+from kazoo.protocol.serialization import Delete as DeleteNode
 
-from coordlock.backend import Listing, Observation, Operation
-from coordlock.errors import AuthenticationFailed
+from coordlock.backend import Listing, Operation, Stored, Written
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendError,
+    BackendUnavailable,
+    Evicted,
+    SessionLost,
+    TooLarge,
+    VersionMismatch,
+)
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
-from coordlock_zookeeper.answers import ask, full
-from coordlock_zookeeper.line import Line
-from coordlock_zookeeper.observing import Observations
-from coordlock_zookeeper.places import FolderPlace, KeyPlace
+from coordlock_zookeeper.answers import Dated, ask, full
+from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
+from coordlock_zookeeper.multis import LONGEST, KnownNodes, NodeOperation, above, failure, plan
 from coordlock_zookeeper.session import ZookeeperSession
-from coordlock_zookeeper.transactions import GuardedData, explained, stored
 
-__all__ = ["PlainData"]
+__all__ = ["Data", "explained", "stored"]
 
-
-class PlainData:
-    """What a backend adds for `coordlock.backend.Data`.
-
-    ``acl`` is of the nodes made; None: the client's default.
-    """
-
-    def __init__(self, line: Line, observations: Observations, acl: Sequence[Any] | None) -> None:
-        self._line = line
-        self._observations = observations
-        self._acl = acl
-
-    def read(self, where: str) -> Promise[Listing]:
-        """See `Data.read`. A folder is read as it is followed, but once."""
-        if where.endswith("/"):
-            return self._observations.read(FolderPlace(where))
-        return self._line.submit(lambda session: _read(session.client, where))
-
-    def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> Promise[int]:
-        """See `Data.write`."""
-
-        def commit(session: ZookeeperSession) -> Steps[int]:
-            acl = self._acl or session.client.default_acl or OPEN_ACL_UNSAFE
-            return GuardedData(session, acl).commit(guards, operations)
-
-        return self._line.submit(commit)
-
-    def follow(self, where: str, news: Callable[[], None]) -> Observation[Listing]:
-        """See `Data.follow`."""
-        place = FolderPlace(where) if where.endswith("/") else KeyPlace(where)
-        return self._observations.observe(place, news)
+#: How often nodes are looked up before the creations and deletions of others win.
+_ATTEMPTS: Final = 8
 
 
-def _read(client: Any, key: str) -> Steps[Listing]:
-    synced = ask(client, Sync(full(client, "/")))
-    asked = ask(client, GetData(full(client, key), None))
-    yield synced
+class Data:
+    """Reads and writes in one session. ``acl`` is of the nodes that they make."""
+
+    def __init__(self, session: ZookeeperSession, acl: Sequence[Any]) -> None:
+        self._session = session
+        self._client = session.client
+        self.acl: Final = acl
+        #: How many breaks there had been when the connection was anchored: see `read_guarded`.
+        self._anchored = 0
+
+    def read(self, key: str) -> Steps[Listing]:
+        """See `Backend.read`. One round trip.
+
+        A server may lag behind others, so a `sync` goes before, by which it catches up with the
+        leader. (A leader that was stopped, and replaced without knowing it yet, answers that as
+        well: until it finds out, its clients may read the past.)
+        """
+        synced = ask(self._client, Sync(full(self._client, "/")))
+        asked = ask(self._client, GetData(full(self._client, key), None))
+        yield synced
+        return (yield from _listing(key, asked))
+
+    def read_guarded(self, key: str, guard: Contender) -> Steps[Listing]:
+        """See `Backend.read`. One round trip, to one server.
+
+        The two requests are answered in order, by a server whose state only advances. So a guard
+        that exists at the second request existed at the first.
+
+        The state is new enough. The contenders in the way were seen to be gone by an answer or an
+        event over this connection, and a server shows whatever it has told before. After a
+        reconnect that still holds for answers: they carry a transaction number, and a server that
+        is behind it refuses the client. But events carry none. So the first read on a new
+        connection commits an empty transaction first, whose answer is later than all that was ever
+        told. (`sync` would not do: a leader that has lost its majority answers it until it finds
+        out.)
+        """
+        breaks = self._session.breaks
+        if breaks != self._anchored:
+            yield from self.write((), [guard])
+            self._anchored = breaks
+        asked = ask(self._client, GetData(full(self._client, key), None))
+        standing = ask(self._client, Exists(full(self._client, guard.key), None))
+        listing = yield from _listing(key, asked)
+        if (yield standing)[0] is None:
+            raise _evicted(guard)
+        if breaks != self._session.breaks:
+            raise BackendUnavailable(SERVICE, "the connection was lost meanwhile")
+        return listing
+
+    def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> Steps[Written]:
+        """See `Backend.write`.
+
+        One round trip where the keys exist. Sent again only after the server has said that nothing
+        was done.
+        """
+        known = KnownNodes()
+        for _ in range(_ATTEMPTS):
+            multi = plan([one.key for one in guards], operations, known)
+            results, zxid = yield self._send(multi)
+            if (failed := failure(results)) is None:
+                return Written(int(zxid))
+            number, error = failed
+            path, expected = multi[number].path, multi[number].expected
+            if number < len(guards) and isinstance(error, NoNode):
+                raise _evicted(guards[number])
+            if isinstance(error, (SessionLost, BackendUnavailable)):
+                raise error  # the leader looks at the session once more
+            if not isinstance(error, (NoNode, NodeExists, BadVersion, NotEmpty)):
+                raise explained(path, error)
+            if expected is None or multi[number].kind != "check":
+                parents = {*known.parents, path} if isinstance(error, NotEmpty) else known.parents
+                # The multi failed at the leader, and the answer came from this server: so it knows
+                # as much.
+                known = yield from self._look_up(operations, parents)
+                if expected is None or path in known.absent or path in known.keyless:
+                    continue
+            raise VersionMismatch(expected.key, expected.version)
+        raise BackendError(
+            SERVICE, "others make and delete these keys all the time; nothing was written"
+        )
+
+    def _send(self, multi: Sequence[NodeOperation]) -> Promise[Dated]:
+        request = Transaction([self._request(one) for one in multi])
+        size = len(request.serialize())
+        if size + 8 > LONGEST:
+            raise TooLarge(
+                SERVICE,
+                f"a transaction of {size} bytes is too large; servers take {LONGEST} at a time",
+            )
+        return ask(self._client, request)
+
+    def _request(self, one: NodeOperation) -> Any:
+        path = full(self._client, one.path)
+        match one.kind:
+            case "check":
+                return CheckVersion(path, one.version)
+            case "create":
+                return Create(path, one.data, self.acl, 0)
+            case "set":
+                return SetData(path, one.data, one.version)
+            case "delete":
+                return DeleteNode(path, one.version)
+
+    def _look_up(
+        self, operations: Sequence[Operation], parents: Collection[str]
+    ) -> Steps[KnownNodes]:
+        """What is known of the nodes that ``operations`` concern, ancestors included."""
+        keys = {one.key for one in operations}
+        paths = keys | above(keys)
+        stats = yield from self._ask_all([Exists(full(self._client, one), None) for one in paths])
+        found = dict(zip(paths, stats, strict=True))
+        absent = {path for path, stat in found.items() if stat is None}
+        empty = [one for one in keys if getattr(found[one], "dataLength", None) == 0]
+        values = yield from self._ask_all([GetData(full(self._client, one), None) for one in empty])
+        read = [one for one in zip(empty, values, strict=True) if isinstance(one[1], tuple)]
+        return KnownNodes(
+            absent, {path: stat.version for path, (data, stat) in read if data is None}, parents
+        )
+
+    def _ask_all(self, requests: Sequence[Any]) -> Steps[list[Any]]:
+        """The answers to ``requests``, or the error where the client may not read a node.
+
+        Servers from 3.9.3 on do not even tell whether it exists. It is taken for a key.
+        """
+        answers = [ask(self._client, request) for request in requests]
+        values = []
+        for answer in answers:
+            try:
+                value, _ = yield answer
+            except AuthenticationFailed as error:
+                value = error
+            values.append(value)
+        return values
+
+
+def stored(data: bytes | None, stat: Any) -> Stored | None:
+    """What a node holds; None if it is no key."""
+    return None if data is None else Stored(data, stat.version % 2**32 + 1)
+
+
+def explained(path: str, error: BackendError) -> BackendError:
+    """What ``error`` says of ``path``."""
+    kind = AuthenticationFailed if isinstance(error, AuthenticationFailed) else BackendError
+    return kind(SERVICE, f"{path}: {error.reason}")
+
+
+def _listing(key: str, asked: Promise[Dated]) -> Steps[Listing]:
     try:
         found, zxid = yield asked
     except AuthenticationFailed as error:
         raise explained(key, error) from None
     value = None if found is None else stored(*found)
     return Listing({} if value is None else {key: value}, zxid)
+
+
+def _evicted(contender: Contender) -> Evicted:
+    return Evicted(contender.key.rpartition("/")[0])

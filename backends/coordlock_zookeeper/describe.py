@@ -7,8 +7,8 @@ import threading
 from coordlock.backend import ServiceInfo
 from coordlock.errors import BackendUnavailable
 from coordlock.runtime.promise import Promise
-from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.errors import SERVICE, translate
+from coordlock_zookeeper.session import SessionClient
 from coordlock_zookeeper.versions import Version, parse_version, warnings_for
 
 __all__ = ["describe"]
@@ -16,13 +16,13 @@ __all__ = ["describe"]
 _LONGEST_ANSWER = 65_536
 
 
-def describe(connection: Connection, timeout: float) -> Promise[ServiceInfo]:
+def describe(session_client: SessionClient, timeout: float) -> Promise[ServiceInfo]:
     """What the servers say within ``timeout`` seconds each; `BackendUnavailable` if none does."""
     promise: Promise[ServiceInfo] = Promise()
 
     def ask() -> None:
         try:
-            promise.resolve(_ask_all(connection, timeout))
+            promise.resolve(_ask_all(session_client, timeout))
         except Exception as error:
             promise.fail(translate(error))
 
@@ -33,13 +33,13 @@ def describe(connection: Connection, timeout: float) -> Promise[ServiceInfo]:
     return promise
 
 
-def _ask_all(connection: Connection, timeout: float) -> ServiceInfo:
+def _ask_all(session_client: SessionClient, timeout: float) -> ServiceInfo:
     versions: set[Version] = set()
     silent: list[str] = []
     answers = 0
-    for host, port in connection.servers():
+    for host, port in session_client.client.hosts:
         try:
-            version = parse_version(_srvr(connection, host, port, timeout))
+            version = parse_version(_srvr(session_client, host, port, timeout))
         except OSError as error:
             silent.append(f"{host}:{port} does not answer: {error.strerror or error}")
             continue
@@ -54,13 +54,13 @@ def _ask_all(connection: Connection, timeout: float) -> ServiceInfo:
     return ServiceInfo(
         service=SERVICE,
         version=", ".join(".".join(map(str, version)) for version in sorted(versions)) or "unknown",
-        endpoints=tuple(f"{host}:{port}" for host, port in connection.servers()),
+        endpoints=tuple(f"{host}:{port}" for host, port in session_client.client.hosts),
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
 
-def _srvr(connection: Connection, host: str, port: int, timeout: float) -> str:
-    with connection.dial(host, port, timeout) as server:
+def _srvr(session_client: SessionClient, host: str, port: int, timeout: float) -> str:
+    with session_client.dial(host, port, timeout) as server:
         server.sendall(b"srvr")
         answer = b""
         while len(answer) < _LONGEST_ANSWER and (data := server.recv(4096)):

@@ -34,7 +34,8 @@ __all__ = [
     "NoNode",
     "NodeExists",
     "NotEmpty",
-    "Unsupported",
+    "UnknownRequest",
+    "closed",
     "is_out_of_turn",
     "translate",
 ]
@@ -70,7 +71,7 @@ class NotEmpty(BackendError):
     """The node has children. The code that can meet this handles it."""
 
 
-class Unsupported(BackendError):
+class UnknownRequest(BackendError):
     """The server does not know the request. The code that can meet this handles it."""
 
 
@@ -79,9 +80,14 @@ _EXPECTED: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = 
     (NodeExistsError, NodeExists, "the node exists already"),
     (BadVersionError, BadVersion, "the node is at another version"),
     (NotEmptyError, NotEmpty, "the node has children"),
-    (UnimplementedError, Unsupported, "the server does not support the request"),
-    (BadArgumentsError, Unsupported, "the server does not support the request"),
+    (UnimplementedError, UnknownRequest, "the server does not support the request"),
+    (BadArgumentsError, UnknownRequest, "the server does not support the request"),
 )
+
+
+def closed() -> BackendUnavailable:
+    """Why nothing is asked any more."""
+    return BackendUnavailable(SERVICE, "the connection is closed")
 
 
 def is_out_of_turn(error: BaseException | None) -> bool:

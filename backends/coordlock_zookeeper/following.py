@@ -1,4 +1,4 @@
-"""A place that is followed, and what those who observe it are told. All by the line's worker."""
+"""A place that is followed, and those who observe it. All in the worker of the `DataSession`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import SERVICE
 from coordlock_zookeeper.places import Place
 
-__all__ = ["Following", "Look", "Observer", "Reader"]
+__all__ = ["Following", "Observer", "Probe", "Reader"]
 
 log = Log("coordlock.zookeeper")
 
@@ -21,7 +21,7 @@ State = TypeVar("State", Snapshot, Listing)
 
 
 class Observer(Protocol):
-    """Who is told: an `Observation`, or a `Reader`."""
+    """An `Observation`, or a `Reader`."""
 
     def show(self, state: Any, /) -> None:
         """This is the newest state."""
@@ -33,15 +33,15 @@ class Observer(Protocol):
         """Nothing more comes."""
 
 
-class Look(NamedTuple):
+class Probe(NamedTuple):
     """A transaction that changes nothing, and was answered.
 
     Attributes:
-        began: when it was sent.
-        zxid: its number; what had happened when it was sent has smaller ones.
+        sent: when.
+        zxid: its number; all that had happened when it was sent has smaller ones.
     """
 
-    began: float
+    sent: float
     zxid: int
 
 
@@ -62,16 +62,15 @@ class Reader(Generic[State]):
 
 
 class Following:
-    """A place, and who observes it.
+    """A place, and its observers.
 
     Args:
-        name: what tells it apart.
+        name: unique among the followings of a client.
         since: the present, in which nothing is known yet.
 
     Attributes:
-        observers: those who are told.
         state: the newest state; None while it is in doubt.
-        turn: counts how often the place was begun anew; answers to what was asked before are late.
+        generation: counts how often the place was begun anew; answers to earlier requests are late.
     """
 
     def __init__(self, name: object, place: Place[Any], since: float) -> None:
@@ -79,12 +78,12 @@ class Following:
         self.place: Final = place
         self.observers: list[Observer] = []
         self.state: Any = None
-        self.turn = 0
+        self.generation = 0
         self._since = since
 
     def begin(self) -> None:
         """Read all of it anew."""
-        self.turn += 1
+        self.generation += 1
         self.place.restart()
 
     def join(self, observer: Observer) -> None:
@@ -93,27 +92,27 @@ class Following:
         if self.state is not None:
             _call(lambda: observer.show(self.state))
 
-    def show(self, state: Any, looks: Sequence[Look]) -> None:
-        """Show ``state``, the newest that is proven: it shows what had happened before `Look`s."""
+    def show(self, state: Any, probes: Sequence[Probe]) -> None:
+        """Show ``state``, the newest that is proven. It is as new as a probe that it includes."""
         self.state = state
-        for look in looks:
-            if look.zxid <= state.revision:
-                self._since = max(self._since, look.began)
+        for probe in probes:
+            if probe.zxid <= state.revision:
+                self._since = max(self._since, probe.sent)
         self._tell(lambda one: one.show(state))
 
-    def looked(self, began: float, late: float) -> None:
-        """A look that ``began`` then was answered, behind the events of all that was before it.
+    def probed(self, sent: float, late: float) -> None:
+        """A probe sent then was answered, behind the events of all earlier changes.
 
-        What they told may have yet to be read. Then the state is as old as it was before: in doubt
-        if it shows nothing from after the moment ``late``, as it changes faster than it is read.
+        What these have changed may have yet to be read. Then the state is as old as it was before.
+        It is in doubt if it shows nothing from after ``late``: it changes faster than it is read.
         """
         if self.place.is_complete:
-            self._since = began
+            self._since = sent
         elif self.state is not None and self._since <= late:
             self._doubt()
 
     def doubt(self) -> None:
-        """The state may not be the newest any more, and no answer counts that is yet to come."""
+        """The state may not be the newest any more, and answers under way are too late."""
         self.begin()
         self._doubt()
 

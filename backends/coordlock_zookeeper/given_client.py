@@ -15,7 +15,7 @@ from kazoo.protocol.serialization import Close, Connect
 from kazoo.protocol.states import KeeperState
 
 from coordlock.errors import ConfigurationError
-from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.clock import Clock
 from coordlock.runtime.worker import Worker
 
 __all__ = ["GivenClient", "check", "unblocked"]
@@ -32,16 +32,15 @@ class GivenClient:
 
     shared = True
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, clock: Clock) -> None:
         self.client = client
+        self._clock = clock
         self._ttl = 0.0
 
     def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """See `Connection`."""
-
         def probe() -> None:
             problem = "no server answered"
-            for host, port in self.servers():
+            for host, port in self.client.hosts:
                 try:
                     self._ttl = self._negotiate(host, port)
                 except OSError as error:
@@ -57,26 +56,21 @@ class GivenClient:
         threading.Thread(target=probe, name="coordlock-zookeeper-probe", daemon=True).start()
 
     def crash(self) -> BaseException | None:
-        """See `Connection`. The client logs where the application has told it to."""
-        return None
+        return None  # the client logs where the application has told it to
 
     def ttl(self) -> float:
-        """See `Connection`. Assumes that all servers grant the same."""
-        return self._ttl
+        return self._ttl  # as if all servers granted the same
 
     def born(self) -> float:
-        """See `Connection`.
-
-        kazoo sends something at least every third of the time-to-live; the report of the last time
-        may not have arrived, that of the time before has.
-        """
-        return SYSTEM_CLOCK.now() - 2 / 3 * self._ttl
+        # kazoo sends something at least every third of the time-to-live. The report of the last
+        # time may not have arrived, that of the time before has.
+        return self._clock.now() - 2 / 3 * self._ttl
 
     def _negotiate(self, host: str, port: int) -> float:
-        """What a server grants for the timeout that the client asks for.
+        """The time-to-live that a server grants for the timeout that the client asks for.
 
-        kazoo keeps the answer that it got in a local variable. So the same question is asked once
-        more, by a session that ends at once.
+        kazoo keeps the granted one in a local variable. So another session asks again, and ends at
+        once.
         """
         asked = self.client._session_timeout
         with self.dial(host, port, _PROBE_TIMEOUT) as connection:
@@ -89,14 +83,9 @@ class GivenClient:
             return float(answer.time_out) / 1000
 
     def stop(self) -> None:
-        """See `Connection`."""
-
-    def servers(self) -> list[tuple[str, int]]:
-        """See `Connection`."""
-        return list(self.client.hosts)
+        """Nothing: the application stops it."""
 
     def dial(self, host: str, port: int, timeout: float) -> socket.socket:
-        """See `Connection`."""
         client = self.client
         names = {}
         if hasattr(client, "check_hostname"):  # since kazoo 2.11
@@ -128,14 +117,11 @@ def check(client: object) -> None:
 def unblocked(client: Any) -> Any:
     """The same `KazooClient`, but its requests are made by a thread of their own.
 
-    kazoo wakes its I/O thread with a byte per request in a socket pair. The buffer holds 278 of
-    them on Linux. The next caller waits until that thread has taken some, or for ever when the
-    connection has gone meanwhile. But coordlock's callers are event loops, or have deadlines. An
-    `OwnClient` has `Wakeups` instead.
-
-    What is returned shares the state of ``client``, which itself goes on as before.
+    A caller of kazoo may block, for ever when the connection has gone: see `Wakeups`, which an
+    `OwnClient` has. But coordlock's callers are event loops, or have deadlines. What is returned
+    shares the state of ``client``, which itself goes on as before.
     """
-    errands = Worker("coordlock-zookeeper-sender")
+    sender = Worker("coordlock-zookeeper-sender")
 
     def pass_on(request: Any, answer: Any) -> None:
         try:
@@ -146,7 +132,7 @@ def unblocked(client: Any) -> Any:
     class Unblocked(type(client)):  # type: ignore[misc]
         def _call(self, request: Any, answer: Any) -> None:
             # kazoo returns False for some errors, but puts them into ``answer`` too.
-            errands.run(partial(pass_on, request, answer))
+            sender.run(partial(pass_on, request, answer))
 
         def __del__(self) -> None:
             """Nothing: a subclass may stop the client here."""

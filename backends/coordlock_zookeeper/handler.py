@@ -23,11 +23,9 @@ from typing import Any, Final
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.handlers.utils import AsyncResult
 
-from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock_zookeeper.answers import Latch
+from coordlock.runtime.clock import Clock
 from coordlock_zookeeper.buffered_socket import BufferedSocket
-from coordlock_zookeeper.completions import Calls, Completions
-from coordlock_zookeeper.wakeups import Wakeups
+from coordlock_zookeeper.io_thread import AnswerCondition, Calls, Completions, Wakeups
 
 __all__ = ["Handler"]
 
@@ -54,6 +52,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         context: ssl.SSLContext | None,
         failed: Callable[[], None],
         answered: set[str],
+        clock: Clock,
     ) -> None:
         super().__init__()
         # kazoo puts there what is to be called back; when it stops, it takes another one.
@@ -62,6 +61,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._context = context
         self._failed = failed
         self._answered = answered
+        self._clock = clock
         #: The host and port of the newest connection.
         self._where = ""
         self._lock = threading.RLock()
@@ -80,7 +80,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def async_result(self) -> AsyncResult:
         """Where the answer to a request will be."""
-        return AsyncResult(self, Latch, self.timeout_exception)
+        return AsyncResult(self, AnswerCondition, self.timeout_exception)
 
     def sleep_func(self, seconds: float) -> None:
         """Pause between rounds of attempts; kazoo calls this in steps of 0.1 s at most."""
@@ -118,7 +118,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     ) -> BufferedSocket:
         """A connection to ``address``, an IP address and a port; raises OSError."""
         self._completions.complete()  # of the connection before
-        self.dialled = SYSTEM_CLOCK.now()
+        self.dialled = self._clock.now()
         hostname = hostname or self._name_of(address)
         where = self._where = f"{hostname}:{address[1]}"
         try:

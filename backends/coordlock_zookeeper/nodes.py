@@ -1,7 +1,7 @@
 """Contenders as znode names, and their order. Pure: no I/O, no kazoo.
 
 A contender's znode is ``<root>/<escaped lock name>/<stem><sequence>``. Its stem tells its id and
-its claim in one of four styles, because each recipe of another library looks for a text of its own
+its claim in one of four styles, because the recipes of other libraries look for a text of their own
 right before the sequence:
 
 ============= ========================= =======================================
@@ -13,8 +13,8 @@ curator-rw    ``_c_<id>-pw-__WRIT__``   Curator's InterProcessReadWriteLock
 curator-latch ``_c_<id>-pw-latch-``     Curator's LeaderLatch
 ============= ========================= =======================================
 
-A recipe takes each contender for a writer, for a reader, or for none of its own. Its text is chosen
-so that the recipe is at least as careful as coordlock's own matrix:
+A recipe takes each contender for a writer, for a reader, or for none of its own. The words in the
+stem are chosen so that the recipe is at least as careful as coordlock's own matrix:
 
 ======= ============ ============= ===========================================
 claim   word before  taken for a   those that conflict with it by coordlock's
@@ -31,12 +31,11 @@ any     convertible  writer        what the mode of the moment conflicts with
 ======= ============ ============= ===========================================
 
 InterProcessMutex knows no readers, and waits for all but ``nl``. LeaderLatch knows no readers
-either, and passes over them. The one gap is kazoo's own: its
-plain Lock ignores readers, those of kazoo's ReadLock too. Where readers and writers share a path,
-kazoo's users need WriteLock.
+either, and passes over them. The one gap is kazoo's own: its plain Lock ignores readers, those of
+kazoo's ReadLock too. Where readers and writers share a path, kazoo's users need WriteLock.
 
-In the other direction coordlock reads all styles, whichever it writes: it takes the nodes of Lock,
-WriteLock, InterProcessMutex and Curator's write lock for EX, and those of read locks for PR.
+In the other direction coordlock reads all styles, whichever it writes: the nodes of Lock,
+WriteLock, InterProcessMutex and Curator's write lock count as EX, those of read locks as PR.
 """
 
 from __future__ import annotations
@@ -44,21 +43,21 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from coordlock.model.claim import AnyClaim, Mode, parse_marker
-from coordlock.model.contender import Contender
+from coordlock.model.contender import Contender, Entry
 from coordlock.model.names import escape, unescape
 
 __all__ = [
     "STYLES",
+    "Layout",
     "Style",
-    "component",
     "contender",
     "has_id",
-    "is_shared_place",
+    "is_shared_position",
     "is_spent",
-    "name_of",
     "order_of",
     "part",
     "sequence_of",
@@ -98,19 +97,35 @@ _SYSTEM: Final = "zookeeper"
 _ESCAPED_SYSTEM: Final = "%7Aookeeper"
 
 
-def component(name: str, *, at_top: bool = False) -> str:
-    """The name of a queue's znode.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a client's queues are, and how the contenders are named that it makes.
 
-    ``at_top`` of the whole tree, ``zookeeper`` is the server's own: there it is escaped further.
+    Attributes:
+        root: the path under which the queues are; "" is the top.
+        is_top: whether the root is the top of the whole tree, and not of a chroot.
+        style: see above.
     """
-    return _ESCAPED_SYSTEM if at_top and name == _SYSTEM else escape(name)
 
+    root: str
+    is_top: bool
+    style: Style
 
-def name_of(child: str, *, at_top: bool = False) -> str | None:
-    """The name of the queue that the znode ``child`` of the root is, or None when it is none."""
-    if at_top and child in (_SYSTEM, _ESCAPED_SYSTEM):
-        return _SYSTEM if child == _ESCAPED_SYSTEM else None
-    return unescape(child)
+    def queue(self, name: str) -> str:
+        """The path of a queue's znode."""
+        # At the top of the whole tree, ``zookeeper`` is the server's own.
+        is_escaped = self.is_top and name == _SYSTEM
+        return f"{self.root}/{_ESCAPED_SYSTEM if is_escaped else escape(name)}"
+
+    def queue_of(self, child: str) -> str | None:
+        """The name of the queue that the znode ``child`` of the root is; None if it is none."""
+        if self.is_top and child in (_SYSTEM, _ESCAPED_SYSTEM):
+            return _SYSTEM if child == _ESCAPED_SYSTEM else None
+        return unescape(child)
+
+    def prefix(self, entry: Entry) -> str:
+        """The path of a contender's znode, less the sequence that the server appends."""
+        return f"{self.queue(entry.queue)}/{stem(entry.id, entry.claim, self.style)}"
 
 
 def stem(id: str, claim: AnyClaim, style: Style = "kazoo") -> str:
@@ -136,7 +151,7 @@ def sequence_of(child: str) -> int | None:
 
 
 def order_of(sequence: int) -> int:
-    """The place of a sequence. Negative ones, which only others keep, come after all positive."""
+    """The position of a sequence. Negative ones, which only others keep, come after the others."""
     return sequence if sequence >= 0 else sequence + 2**32
 
 
@@ -144,22 +159,22 @@ def is_spent(sequence: int) -> bool:
     """Whether a parent's counter has reached its end, so that the sequence tells no order any more.
 
     A ZooKeeper 3.8 that has given out 2147483647 gives it out again, to every later create, or
-    negative ones to creates that overlap. Only smaller sequences stand for places in a queue.
+    negative ones to creates that overlap. Only smaller sequences tell positions in a queue.
     """
     return not 0 <= sequence < 2**31 - 1
 
 
-def is_shared_place(child: str) -> bool:
-    """Whether another contender may enter at the place of ``child``, before those behind it.
+def is_shared_position(child: str) -> bool:
+    """Whether another contender may enter at the position of ``child``, before those behind it.
 
-    A thread that holds Curator's write lock and takes the read lock, too, gives the second
-    contender the sequence of the first: from Curator 5.5 on.
+    When a thread that holds Curator's write lock also takes the read lock, Curator (from 5.5 on)
+    gives the second contender the sequence of the first.
     """
     return _CURATORS_WRITER.match(child) is not None
 
 
 def survey(children: Sequence[str]) -> list[tuple[int, str]]:
-    """The contenders among ``children`` as (order, name), in order; others have no sequence."""
+    """The contenders among ``children``, which have a sequence: (order, name), in order."""
     return sorted(
         (order_of(sequence), child)
         for child in children
@@ -187,21 +202,21 @@ def contender(parent: str, child: str, *, only: str = "") -> Contender:
 
 
 def part(
-    parent: str, places: Sequence[tuple[int, str]], upto: Contender | None
+    parent: str, positions: Sequence[tuple[int, str]], upto: Contender | None
 ) -> tuple[tuple[Contender, ...], int]:
     """The contenders of a `survey`, and how many are left out before the first.
 
-    All of them, or, given ``upto``, its window and itself if it is there. Only what is listed is
-    looked at, so that a long queue costs little.
+    All of them, or, given ``upto``, its window and itself if it is there. Only names that are
+    listed are parsed, so that a long queue costs little.
     """
     if upto is None:
-        return tuple(contender(parent, child) for _, child in places), 0
+        return tuple(contender(parent, child) for _, child in positions), 0
     own = upto.key.rpartition("/")[2]
-    earlier = bisect_left(places, (upto.order, ""))
+    earlier = bisect_left(positions, (upto.order, ""))
     omitted = max(0, earlier - upto.claim.window)
-    listed = [contender(parent, child, only=own) for _, child in places[omitted:earlier]]
-    place = bisect_left(places, (upto.order, own))
-    if place < len(places) and places[place] == (upto.order, own):
+    listed = [contender(parent, child, only=own) for _, child in positions[omitted:earlier]]
+    position = bisect_left(positions, (upto.order, own))
+    if positions[position : position + 1] == [(upto.order, own)]:
         listed.append(upto)
     return tuple(listed), omitted
 

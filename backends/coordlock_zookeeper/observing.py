@@ -1,16 +1,16 @@
-"""Observations of data and queues: what is asked for, when, and when it is in doubt.
+"""Observations of data and queues: when a place is read, and when its state is in doubt.
 
-Each place is read by requests that leave watches, until it is complete, and shown whenever answers
-prove a state: see `places`. A change costs an event and what it takes to read again what has
-changed. Whatever else may have hidden a change puts all places in doubt, and they are read anew: a
-connection that was lost, or is silent.
+Each place is read by requests that leave watches, until it is complete, and a state is shown
+whenever answers prove one: see `places`. A change costs an event and the reading of what has
+changed. A connection that is lost or silent may have hidden changes: then all places are in doubt,
+and are read anew.
 
-How long ago all was certainly told: a connection on which nothing comes looks the same whether
-nothing changes, the server lags or nobody is there. So now and then the client looks: it sends a
-transaction that does nothing. A majority agrees on it, the server answers when it has come as far,
-and the answer comes behind all events of what was before. So what had happened when the look began
-has been told when it is answered. (`sync` would cost the servers less. But a leader that was
-replaced without knowing it yet answers that, too.)
+Silence alone proves nothing: a connection on which nothing comes looks the same whether nothing
+changes, the server lags or nobody is there. So the client sends a *probe* now and then: a
+transaction that does nothing. A majority agrees on it, the server answers when it has come that
+far, and the answer comes behind the events of all earlier changes. So once it is answered, all that
+had happened when it was sent has been told. (`sync` would cost the servers less. But a leader that
+was replaced without knowing it yet answers that, too.)
 """
 
 from __future__ import annotations
@@ -34,20 +34,17 @@ from coordlock.errors import (
     SessionLost,
 )
 from coordlock.model.contender import Snapshot
-from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
-from coordlock.runtime.log import Log
+from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.answers import Dated, ask, full
+from coordlock_zookeeper.data import explained
+from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.errors import SERVICE
-from coordlock_zookeeper.following import Following, Look, Observer, Reader
-from coordlock_zookeeper.line import Line
-from coordlock_zookeeper.places import Need, Place
+from coordlock_zookeeper.following import Following, Observer, Probe, Reader
+from coordlock_zookeeper.places import Place, Reading
 from coordlock_zookeeper.session import ZookeeperSession
-from coordlock_zookeeper.transactions import explained
 
 __all__ = ["Observations"]
-
-log = Log("coordlock.zookeeper")
 
 State = TypeVar("State", Snapshot, Listing)
 
@@ -55,40 +52,42 @@ State = TypeVar("State", Snapshot, Listing)
 _BACKOFF: Final = (0.1, 2.0)
 #: Seconds after which a place is read again that could not be read.
 _PAUSE: Final = 0.2
-#: In which part of the time-to-live a look is due, and must be answered.
-_LOOKS: Final = 3
+#: In which part of the time-to-live a probe is due, and must be answered.
+_PROBES: Final = 3
 
 
 class Observations:
-    """The observations of one client: the audience of its `Line`, by whose worker all is done."""
+    """The observations of one client. The worker of its `DataSession` does all work."""
 
-    def __init__(self, line: Line) -> None:
-        self._line: Final = line
-        line.audience = self
-        self._timers = SystemTimers("coordlock-zookeeper-look")
+    def __init__(self, data_session: DataSession, timers: Timers) -> None:
+        self._data_session: Final = data_session
+        data_session.listener = self
+        self._timers = timers
+        self._now = timers.clock.now
         self._followings: dict[object, Following] = {}
         #: The same, by the paths of their nodes.
         self._at: dict[str, list[Following]] = {}
-        #: Where there is a connection.
+        #: While there is a connection.
         self._session: ZookeeperSession | None = None
+        #: Counts connections: answers to probes of earlier ones are too late.
+        self._connection = 0
+        #: Seconds between probes.
         self._interval = 0.0
-        #: When the look began that is not answered, and that was last.
-        self._looking: float | None = None
-        self._looked = 0.0
-        #: The last that were answered, by whichever server.
-        self._looks: deque[Look] = deque(maxlen=2)
-        #: Counts connections.
-        self._turn = 0
+        self._last_probe = 0.0
+        self._is_probing = False
+        #: The last probes that were answered, by whichever server.
+        self._probes: deque[Probe] = deque(maxlen=2)
+        #: Whether nothing is read until a probe is answered.
         self._is_silent = False
         self._is_ticking = False
-        self._is_wanting = False
+        self._is_opening = False
         self._delay = _BACKOFF[0]
         self._closed: BackendUnavailable | None = None
 
     def observe(self, place: Place[State], news: Callable[[], None]) -> Observation[State]:
         """Observe ``place``, or what is followed already of that name: see `Observation`."""
         observation: Observation[State] = Observation(
-            news, lambda: self._do(self._leave, place.name, observation), SYSTEM_CLOCK.now()
+            news, lambda: self._do(self._leave, place.name, observation), self._now()
         )
         self._do(self._join, place, observation)
         return observation
@@ -96,51 +95,46 @@ class Observations:
     def read(self, place: Place[State]) -> Promise[State]:
         """The state of ``place`` at one moment from now on."""
         promise: Promise[State] = Promise()
-        self._line.session().add_done_callback(partial(self._do, self._read, place, promise))
+        opened = self._data_session.session()
+        opened.add_done_callback(partial(self._do, self._read, place, promise))
         return promise
 
-    # The audience of the line
+    # See `ConnectionListener`
 
     def connected(self, session: ZookeeperSession) -> None:
-        """See `Audience`."""
-        self._session, self._interval = session, session.ttl() / _LOOKS
-        self._turn += 1
-        self._looking, self._is_silent = None, False
+        self._session, self._interval = session, session.ttl() / _PROBES
+        self._connection += 1
+        self._is_probing = self._is_silent = False
         self._delay = _BACKOFF[0]
         self._begin_all()
 
     def disconnected(self) -> None:
-        """See `Audience`."""
         self._session = None
-        self._turn += 1
+        self._connection += 1
         self._doubt_all()
 
     def lost(self) -> None:
-        """See `Audience`."""
-        self._later(self._delay, self._want)
+        self._later(self._delay, self._open)
 
     def closed(self, error: BackendUnavailable) -> None:
-        """See `Audience`."""
-        self._closed = error
-        self._session = None
+        self._closed, self._session = error, None
         self._end_all(error)
-        self._timers.close()
 
     # Who observes
 
     def _join(self, place: Place[Any], observer: Observer) -> None:
         if self._closed is not None:
-            observer.end(self._closed, SYSTEM_CLOCK.now())
+            observer.end(self._closed, self._now())
         elif (following := self._followings.get(place.name)) is not None:
             following.join(observer)
         else:
             following = self._add(place.name, place, observer)
-            self._want()
-            self._look()
+            self._open()
+            self._probe()
             self._begin(following)
 
     def _add(self, name: object, place: Place[Any], observer: Observer) -> Following:
-        following = self._followings[name] = Following(name, place, SYSTEM_CLOCK.now())
+        following = self._followings[name] = Following(name, place, self._now())
         self._at.setdefault(place.path, []).append(following)
         following.join(observer)
         return following
@@ -153,7 +147,7 @@ class Observations:
                 self._forget(following)
 
     def _forget(self, following: Following) -> None:
-        following.begin()  # what is under way comes too late
+        following.begin()  # answers under way come too late
         del self._followings[following.name]
         here = self._at[following.place.path]
         here.remove(following)
@@ -161,7 +155,7 @@ class Observations:
             del self._at[following.place.path]
 
     def _end(self, following: Following, error: CoordlockError) -> None:
-        self._forget(following)  # who comes from now on begins anew
+        self._forget(following)  # whoever observes from now on begins anew
         following.end(error)
 
     def _end_all(self, error: CoordlockError) -> None:
@@ -171,6 +165,10 @@ class Observations:
     def _read(
         self, place: Place[Any], promise: Promise[Any], opened: Promise[ZookeeperSession]
     ) -> None:
+        def synced(answer: Promise[Dated]) -> None:
+            if (error := answer.exception()) is not None:
+                promise.fail(error)
+
         if (error := opened.exception()) is not None:
             promise.fail(error)
         elif self._session is None:
@@ -179,19 +177,14 @@ class Observations:
             reader: Reader[Any] = Reader(promise)
             promise.add_done_callback(lambda _: self._do(self._leave, promise, reader))
             # So that the server then shows all that was acknowledged before.
-            sync = Sync(full(self._session.client, "/"))
-            self._ask(self._session, sync, partial(self._synced, promise))
+            self._ask(self._session, Sync(full(self._session.client, "/")), synced)
             self._begin(self._add(promise, place, reader))
-
-    def _synced(self, promise: Promise[Any], answer: Promise[Dated]) -> None:
-        if (error := answer.exception()) is not None:
-            promise.fail(error)
 
     # Reading
 
     def _begin_all(self) -> None:
         if self._followings:
-            self._look()
+            self._probe()
         for following in list(self._followings.values()):
             self._begin(following)
 
@@ -202,15 +195,15 @@ class Observations:
     def _go_on(self, following: Following) -> None:
         """Send the next round of requests, if it is time to."""
         if (session := self._session) is not None and not self._is_silent:
-            for need in following.place.needs():
-                request = _request(session.client, need, self._fired)
-                take = partial(self._take, following, following.turn, need)
+            for reading in following.place.next_round():
+                request = _request(session.client, reading, self._fired)
+                take = partial(self._take, following, following.generation, reading)
                 self._ask(session, request, take)
 
     def _ask(
         self, session: ZookeeperSession, request: Any, take: Callable[[Promise[Dated]], None]
     ) -> None:
-        """Send ``request``, and have the answer taken in its turn among the events."""
+        """Send ``request``, and have the worker take the answer in its order among the events."""
         handler = session.client.handler
 
         def answered(answer: Promise[Dated]) -> None:
@@ -221,33 +214,34 @@ class Observations:
 
         ask(session.client, request, answered)
 
-    def _take(self, following: Following, turn: int, need: Need, answer: Promise[Dated]) -> None:
-        if turn != following.turn:
+    def _take(
+        self, following: Following, generation: int, reading: Reading, answer: Promise[Dated]
+    ) -> None:
+        if generation != following.generation:
             return
         error = answer.exception()
         if error is None:
-            found, zxid = answer.result()
-            following.place.take(need, found, zxid)
+            following.place.take(reading, *answer.result())
             if (state := following.place.advance()) is None:
                 self._go_on(following)
             else:
-                following.show(state, self._looks)
-                # Behind what readers do, who need no more.
-                self._do(self._retry, following, following.turn)
+                following.show(state, self._probes)
+                # After a reader, which needs no more, has left.
+                self._do(self._retry, following, generation)
         elif isinstance(error, (BackendUnavailable, SessionLost)):
             following.begin()
-            self._later(_PAUSE, partial(self._retry, following, following.turn))
+            self._later(_PAUSE, partial(self._retry, following, following.generation))
         else:
             assert isinstance(error, BackendError)
-            self._end(following, explained(need.path, error))
+            self._end(following, explained(reading.path, error))
 
-    def _retry(self, following: Following, turn: int) -> None:
-        if turn == following.turn:
+    def _retry(self, following: Following, generation: int) -> None:
+        if generation == following.generation:
             self._go_on(following)
 
     def _fired(self, event: Any) -> None:
         # In kazoo's thread for events. After a disconnect it calls without a path. Watches can't be
-        # taken back: those of a given client may still tell when nobody observes any more.
+        # taken back: those of a given client may still fire when nobody observes any more.
         if event.type != EventType.NONE and self._at:
             self._do(self._changed, event.type, event.path)
 
@@ -260,31 +254,32 @@ class Observations:
     # Doubts
 
     def _doubt_all(self) -> None:
-        """Nothing is read until a look is answered."""
         self._is_silent = True
         for following in list(self._followings.values()):
             following.doubt()
 
-    def _look(self) -> None:
+    def _probe(self) -> None:
         if self._session is None:
             return
         if not self._is_ticking:
             self._is_ticking = True
             self._later(self._interval, self._tick)
-        if self._looking is None:
-            self._looking = self._looked = began = SYSTEM_CLOCK.now()
-            self._ask(self._session, Transaction([]), partial(self._seen, self._turn, began))
+        if not self._is_probing:
+            self._is_probing = True
+            self._last_probe = sent = self._now()
+            answered = partial(self._probed, self._connection, sent)
+            self._ask(self._session, Transaction([]), answered)
 
-    def _seen(self, turn: int, began: float, answer: Promise[Dated]) -> None:
-        if turn != self._turn:
+    def _probed(self, connection: int, sent: float, answer: Promise[Dated]) -> None:
+        if connection != self._connection:
             return
-        self._looking = None
+        self._is_probing = False
         if answer.exception() is not None:
-            self._doubt_all()  # the next look may be answered
+            self._doubt_all()  # the next probe may be answered
             return
-        self._looks.append(Look(began, answer.result()[1]))
+        self._probes.append(Probe(sent, answer.result()[1]))
         for following in self._followings.values():
-            following.looked(began, began - 2 * self._interval)
+            following.probed(sent, sent - 2 * self._interval)
         if self._is_silent:
             self._is_silent = False
             self._begin_all()
@@ -293,42 +288,46 @@ class Observations:
         if self._session is None or not self._followings:
             self._is_ticking = False
             return
-        left = self._looked + self._interval - SYSTEM_CLOCK.now()
+        left = self._last_probe + self._interval - self._now()
         if left <= 0:
             left = self._interval
-            if self._looking is not None and not self._is_silent:
+            if self._is_probing and not self._is_silent:
                 self._doubt_all()
-            self._look()
+            self._probe()
         self._later(left, self._tick)
 
     # Sessions
 
-    def _want(self) -> None:
+    def _open(self) -> None:
         """Have a session, if somebody observes."""
-        if self._session is None and self._followings and not self._is_wanting:
-            self._is_wanting = True
-            opened = self._line.session()
-            opened.add_done_callback(lambda answer: self._do(self._wanted, answer.exception()))
+        if self._session is None and self._followings and not self._is_opening:
+            self._is_opening = True
+            opened = self._data_session.session()
+            opened.add_done_callback(lambda answer: self._do(self._opened, answer.exception()))
 
-    def _wanted(self, error: BaseException | None) -> None:
-        self._is_wanting = False
+    def _opened(self, error: BaseException | None) -> None:
+        self._is_opening = False
         if isinstance(error, AuthenticationFailed):
             self._end_all(error)
         elif error is not None:
-            self._later(self._delay, self._want)
+            self._later(self._delay, self._open)
             self._delay = min(2 * self._delay, _BACKOFF[1])
 
     def _do(self, action: Callable[..., None], *arguments: Any) -> None:
-        self._line.worker.run(partial(action, *arguments))
+        self._data_session.worker.run(partial(action, *arguments))
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        def due() -> None:
+            if self._closed is None:
+                self._do(action)
+
         with suppress(ClientClosed):
-            self._timers.call_at(SYSTEM_CLOCK.now() + seconds, partial(self._do, action))
+            self._timers.call_at(self._now() + seconds, due)
 
 
-def _request(client: Any, need: Need, fired: Callable[[Any], None]) -> Any:
-    path = full(client, need.path)
-    match need.kind:
+def _request(client: Any, reading: Reading, fired: Callable[[Any], None]) -> Any:
+    path = full(client, reading.path)
+    match reading.kind:
         case "data":
             return _GetData(path, fired)
         case "children":

@@ -1,4 +1,4 @@
-"""The kazoo client that the backend makes for one session: the usual `Connection`."""
+"""The kazoo client that the backend makes for one session: the usual `SessionClient`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kazoo.exceptions import KazooException
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
+from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.errors import is_out_of_turn
@@ -40,14 +41,14 @@ class OwnClient:
 
     shared = False
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, clock: Clock) -> None:
         self._failed: Callable[[str], None] = _ignore
         self._stopping = threading.Lock()
         # A round of attempts, each with a handshake, shall end before the session does.
         attempts = 2 * (access.hosts.count(",") + 1)
         attempt = max(1.0, min(access.connect_timeout, access.ttl) / attempts)
         self._log = _KazooLog()
-        self._handler = Handler(attempt, access.tls, self._round_failed, access.answered)
+        self._handler = Handler(attempt, access.tls, self._round_failed, access.answered, clock)
         self.client = KazooClient(
             hosts=access.hosts,
             timeout=access.ttl,
@@ -65,7 +66,6 @@ class OwnClient:
         )
 
     def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """See `Connection`."""
         self._failed = failed
         self._handler.servers = self.client.hosts
         self._handler.requests = lambda: self.client._queue
@@ -82,19 +82,17 @@ class OwnClient:
         self._failed(self._handler.failure)
 
     def crash(self) -> BaseException | None:
-        """See `Connection`."""
         return self._log.crash
 
     def ttl(self) -> float:
-        """See `Connection`. May change when the client reconnects to another server."""
+        # May change when the client reconnects to another server.
         return self._handler.negotiated
 
     def born(self) -> float:
-        """See `Connection`. The session is asked for after dialling."""
+        # The session is asked for after dialling.
         return self._handler.dialled
 
     def stop(self) -> None:
-        """See `Connection`."""
         self._failed = _ignore
         # Without a connection there is no farewell to wait for; on a silent one the wait is short.
         hang_up = threading.Timer(_GRACE if self.client.connected else 0.0, self._handler.abort)
@@ -111,12 +109,7 @@ class OwnClient:
             hang_up.cancel()
             hang_up.join()
 
-    def servers(self) -> list[tuple[str, int]]:
-        """See `Connection`."""
-        return list(self.client.hosts)
-
     def dial(self, host: str, port: int, timeout: float) -> socket.socket:
-        """See `Connection`."""
         return self._handler.dial((host, port), host, timeout)
 
 

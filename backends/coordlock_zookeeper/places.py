@@ -31,30 +31,30 @@ from kazoo.protocol.states import EventType
 from coordlock.backend import Listing, Stored
 from coordlock.model.contender import Contender, Snapshot
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.contenders import Described
-from coordlock_zookeeper.transactions import stored
+from coordlock_zookeeper.contenders import NodeReader
+from coordlock_zookeeper.data import stored
 
-__all__ = ["FolderPlace", "KeyPlace", "Need", "Place", "QueuePlace"]
+__all__ = ["FolderPlace", "KeyPlace", "Place", "QueuePlace", "Reading"]
 
 State = TypeVar("State", Snapshot, Listing)
-Part = TypeVar("Part")
+Child = TypeVar("Child")
 Told = TypeVar("Told")
 
 #: The server's own, at the top.
 _SYSTEM: Final = "zookeeper"
 
 
-class Need(NamedTuple):
-    """A request that a place needs: for the data of a node, its children, or whether it is there.
+class Reading(NamedTuple):
+    """A request for the data of a node, its children, or whether it exists.
 
-    The last is for a node that is not there: a watch on anything else tells nothing of its coming.
+    The last is for a node that does not exist: only that leaves a watch for its creation.
     """
 
     kind: Literal["data", "children", "existence"]
     path: str
 
 
-class _Known(Generic[Told]):
+class _Fact(Generic[Told]):
     """What an answer has told, and the transactions since and until which it is known to be true.
 
     ``until`` is None while its watch has told of no change: until the newest answer.
@@ -72,110 +72,105 @@ class Place(ABC, Generic[State]):
     """A node, and perhaps its children, as far as answers have told them."""
 
     _kind: Literal["data", "children"]
+    #: What is known of the node itself, and what to ask of it; None while it has not changed.
+    _own: _Fact[Any] | None
+    _missing: Literal["data", "children", "existence"] | None
+    #: The transactions that the newest answer shows, and the newest state that was proven.
+    _newest: int
+    _proven: int
 
     def __init__(self, path: str) -> None:
         #: The node's.
         self.path: Final = path
-        self._under_way: set[Need] = set()
-        #: The transactions that the newest answer shows, and the newest state that was proven.
-        self._newest = self._proven = 0
-        #: What is known of the node itself.
-        self._own: _Known[Any] | None = None
-        #: What is to be asked of the node itself; None while no change of it is known.
-        self._lacking: Literal["data", "children", "existence"] | None = self._kind
+        self._under_way: set[Reading] = set()
+        self.restart()
 
     @property
     @abstractmethod
     def name(self) -> tuple[str, str]:
-        """What tells places apart."""
+        """Unique among places."""
 
     def restart(self) -> None:
         """Nothing that was told is known to be true any more, and no more answers come."""
         self._under_way.clear()
         self._newest = self._proven = 0
-        self._own = None
-        self._lacking = self._kind
+        self._own, self._missing = None, self._kind
 
-    def needs(self) -> list[Need]:
-        """The requests of the next round, which count as sent; none while a round is under way."""
+    def next_round(self) -> list[Reading]:
+        """The requests to send now; none while a round is under way."""
         if self._under_way:
             return []
-        needs = self._needs()
-        self._under_way.update(needs)
-        return needs
+        readings = self._readings()
+        self._under_way.update(readings)
+        return readings
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing is left to read: all that is known is true until the newest answer."""
-        return not self._under_way and not self._needs()
+        return not self._under_way and not self._readings()
 
-    def take(self, need: Need, found: Any, zxid: int) -> None:
+    def take(self, reading: Reading, found: Any, zxid: int) -> None:
         """Take the answer, None where there is no such node; it shows transaction ``zxid``."""
-        self._under_way.discard(need)
+        self._under_way.discard(reading)
         self._newest = zxid
-        if need.path == self.path:
-            self._take_own(need, found)
+        if reading.path == self.path:
+            self._take_own(reading, found)
         else:
-            self._take_part(need.path.rpartition("/")[2], found)
+            self._take_child(reading.path.rpartition("/")[2], found)
 
     def fired(self, kind: str, path: str) -> None:
         """A watch has told that ``path`` has changed in this way: see kazoo's `EventType`."""
         ignored = EventType.CHANGED if self._kind == "children" else EventType.CHILD
         if path == self.path and kind != ignored:
-            self._lacking = self._kind
-            self._close(self._own)
+            self._missing = self._kind
+            if self._own is not None:
+                self._end(self._own)
 
     def advance(self) -> State | None:
-        """The newest state that all answers prove; None if it is none, or not newer than before.
+        """The newest state that all answers prove; None if there is none, or none that is newer.
 
-        To be asked after each answer: between two rounds there may be one.
+        To be called after each answer: between two rounds there may be one.
         """
-        known = None if self._under_way else self._known()
-        if known is None:
+        facts = None if self._under_way else self._facts()
+        if facts is None:
             return None
-        zxid = min(self._newest if one.until is None else one.until for one in known)
-        if zxid <= self._proven or any(one.since > zxid for one in known):
+        zxid = min(self._newest if one.until is None else one.until for one in facts)
+        if zxid <= self._proven or any(one.since > zxid for one in facts):
             return None
         self._proven = zxid
-        self._was_proven()
         return self._state(zxid)
 
-    def _close(self, known: _Known[Any] | None) -> None:
-        """An event has told that it has changed."""
-        if known is not None and known.until is None:
-            known.until = self._newest
+    def _end(self, fact: _Fact[Any]) -> None:
+        """An event has told that this has changed."""
+        if fact.until is None:
+            fact.until = self._newest
 
-    def _take_own(self, need: Need, found: Any) -> None:
-        """Take what the node itself holds, None where it is not there."""
+    def _take_own(self, reading: Reading, found: Any) -> None:
+        """Take what the node itself holds, None where it does not exist."""
         if found is None:
-            # Only a question for its existence leaves a watch then.
-            is_watched = need.kind == "existence"
-            self._lacking = None if is_watched else "existence"
-            until = None if is_watched else self._newest
-            self._own = _Known(self._told(None), self._newest, until)
-        elif need.kind == "existence":
-            self._lacking = self._kind
+            # Then only a request for its existence leaves a watch.
+            is_watched = reading.kind == "existence"
+            self._missing = None if is_watched else "existence"
+            self._own = _Fact(self._told(None), self._newest, None if is_watched else self._newest)
+        elif reading.kind == "existence":
+            self._missing = self._kind
         else:
-            self._lacking = None
-            self._own = _Known(self._told(found), self._since(found[1]))
+            self._missing = None
+            self._own = _Fact(self._told(found), self._since(found[1]))
 
-    def _take_part(self, name: str, found: Any) -> None:
-        """Take what a child holds, None where it is not there."""
-        raise NotImplementedError
+    def _take_child(self, name: str, found: Any) -> None:
+        """Take what a child holds, None where it does not exist."""
 
-    def _needs(self) -> list[Need]:
-        return [Need(self._lacking, self.path)] if self._lacking else []
+    def _readings(self) -> list[Reading]:
+        return [Reading(self._missing, self.path)] if self._missing else []
 
-    def _known(self) -> Sequence[_Known[Any]] | None:
+    def _facts(self) -> Sequence[_Fact[Any]] | None:
         """All that the state is made of; None while nothing is known of a part of it."""
         return None if self._own is None else [self._own]
 
-    def _was_proven(self) -> None:
-        """A state was proven, newer than any before."""
-
     @abstractmethod
     def _told(self, found: Any) -> Any:
-        """What the node itself tells, None where it is not there."""
+        """What the node itself tells, None where it does not exist."""
 
     @abstractmethod
     def _since(self, stat: Any) -> int:
@@ -183,7 +178,7 @@ class Place(ABC, Generic[State]):
 
     @abstractmethod
     def _state(self, zxid: int) -> State:
-        """The state as of transaction ``zxid``."""
+        """The state as of transaction ``zxid``, which was proven just now."""
 
 
 class KeyPlace(Place[Listing]):
@@ -207,102 +202,96 @@ class KeyPlace(Place[Listing]):
         return Listing({} if value is None else {self.path: value}, zxid)
 
 
-class _Parent(Place[State], Generic[State, Part]):
+class _Parent(Place[State], Generic[State, Child]):
     """A node whose children are what counts.
 
-    Where parts change all the time, others change while those that have changed are read, and the
-    round may prove no state. Then the next one reads all that have changed since the last state. So
-    in the end a round reads everything that changes, at about one moment, and nothing else.
+    Where children change all the time, others change while those that have changed are read, and
+    the round may prove no state. Then the next one reads all that have changed since the last
+    state. So in the end a round reads everything that changes, at about one moment, and nothing
+    else.
     """
 
     _kind = "children"
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        #: What is known of children, by their names.
-        self._parts: dict[str, _Known[Part]] = {}
-        #: The children to read: not known yet, or changed since the state that was proven last.
-        self._wanted: set[str] = set()
-
     def restart(self) -> None:
         super().restart()
-        self._parts.clear()
-        self._wanted.clear()
+        #: What is known of children, by their names.
+        self._children: dict[str, _Fact[Child]] = {}
+        #: The children to read: not known yet, or changed since the state that was proven last.
+        self._wanted: set[str] = set()
 
     def fired(self, kind: str, path: str) -> None:
         super().fired(kind, path)
         parent, _, name = path.rpartition("/")
-        if (parent or "/") != self.path or name not in self._parts:
+        if (parent or "/") != self.path or name not in self._children:
             return
-        self._close(self._parts[name])
+        self._end(self._children[name])
         if kind == EventType.DELETED:
             self._gone(name)
         else:
             self._wanted.add(name)
 
-    def _was_proven(self) -> None:
-        self._wanted = {one for one in self._wanted if self._parts[one].until is not None}
-
-    def _needs(self) -> list[Need]:
+    def _readings(self) -> list[Reading]:
         above = self.path.rstrip("/")
-        parts = [Need("data", f"{above}/{name}") for name in self._wanted]
-        return super()._needs() + parts
+        return super()._readings() + [Reading("data", f"{above}/{name}") for name in self._wanted]
 
-    def _known(self) -> Sequence[_Known[Any]] | None:
+    def _facts(self) -> Sequence[_Fact[Any]] | None:
         if self._own is None:
             return None
-        known: list[_Known[Any]] = [self._own]
-        for name in self._own.told:
-            if name not in self._parts:
-                return None
-            known.append(self._parts[name])
-        return known
+        names: Sequence[str] = self._own.told
+        if not all(name in self._children for name in names):
+            return None
+        return [self._own, *(self._children[name] for name in names)]
 
-    def _take_own(self, need: Need, found: Any) -> None:
-        super()._take_own(need, found)
+    def _take_own(self, reading: Reading, found: Any) -> None:
+        super()._take_own(reading, found)
         assert self._own is not None  # its existence is asked for after its children
-        names, parts, wanted = self._own.told, self._parts, self._wanted
-        self._parts = {one: parts[one] for one in names if one in parts}
+        names, children, wanted = self._own.told, self._children, self._wanted
+        self._children = {one: children[one] for one in names if one in children}
         self._wanted = {
             one
             for one in names
-            if one in wanted or one not in parts or parts[one].until is not None
+            if one in wanted or one not in children or children[one].until is not None
         }
 
-    def _take_part(self, name: str, found: Any) -> None:
+    def _take_child(self, name: str, found: Any) -> None:
         if found is not None:
             data, stat = found
-            if name not in self._parts:
+            if name not in self._children:
                 self._wanted.discard(name)
-            self._parts[name] = _Known(self._part(name, data, stat), int(stat.mzxid))
+            self._children[name] = _Fact(self._child(name, data, stat), int(stat.mzxid))
         elif name in self._wanted:
             self._gone(name)
 
     def _gone(self, name: str) -> None:
         # The watch on the list has told it as well, or tells it before any other answer comes.
         self._wanted.discard(name)
-        self._lacking = self._kind
+        self._missing = self._kind
 
     def _told(self, found: Any) -> Sequence[str]:
         return self._selected(() if found is None else found[0])
 
     def _since(self, stat: Any) -> int:
         # Where the counter of a node's children has reached its end, `pzxid` misses those that are
-        # created (`test_spent_counter`). But they are parts, and later ones than that.
+        # created (`test_spent_counter`). But their own periods begin later.
         return int(stat.pzxid)
+
+    def _state(self, zxid: int) -> State:
+        self._wanted = {one for one in self._wanted if self._children[one].until is not None}
+        assert self._own is not None
+        return self._made({name: self._children[name].told for name in self._own.told}, zxid)
 
     @abstractmethod
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
         """The names among those of all children that count, in their order."""
 
     @abstractmethod
-    def _part(self, name: str, data: bytes | None, stat: Any) -> Part:
+    def _child(self, name: str, data: bytes | None, stat: Any) -> Child:
         """What a child is in the state."""
 
-    def _children(self) -> list[tuple[str, Part]]:
-        """The children that count, in their order, and what each is in the state."""
-        assert self._own is not None
-        return [(name, self._parts[name].told) for name in self._own.told]
+    @abstractmethod
+    def _made(self, children: dict[str, Child], zxid: int) -> State:
+        """The state that consists of ``children``, which are in their order."""
 
 
 class FolderPlace(_Parent[Listing, Stored | None]):
@@ -316,40 +305,35 @@ class FolderPlace(_Parent[Listing, Stored | None]):
     def name(self) -> tuple[str, str]:
         return "data", self._folder
 
-    def _state(self, zxid: int) -> Listing:
-        children = self._children()
-        values = {self._folder + name: value for name, value in children if value is not None}
-        return Listing(values, zxid)
-
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
         is_top = self.path == "/"
         return sorted(one for one in children if not (is_top and one == _SYSTEM))
 
-    def _part(self, name: str, data: bytes | None, stat: Any) -> Stored | None:
+    def _child(self, name: str, data: bytes | None, stat: Any) -> Stored | None:
         return stored(data, stat)
+
+    def _made(self, children: dict[str, Stored | None], zxid: int) -> Listing:
+        values = {self._folder + name: one for name, one in children.items() if one is not None}
+        return Listing(values, zxid)
 
 
 class QueuePlace(_Parent[Snapshot, Contender]):
-    """A queue, whose node is ``path``.
+    """A queue, whose node is ``path``; ``read`` completes contenders by what their nodes hold."""
 
-    Args:
-        described: makes contenders complete by what their nodes hold.
-    """
-
-    def __init__(self, queue: str, path: str, described: Described) -> None:
+    def __init__(self, queue: str, path: str, read: NodeReader) -> None:
         super().__init__(path)
         self._queue: Final = queue
-        self._described: Final = described
+        self._read: Final = read
 
     @property
     def name(self) -> tuple[str, str]:
         return "queue", self._queue
 
-    def _state(self, zxid: int) -> Snapshot:
-        return Snapshot(self._queue, tuple(one for _, one in self._children()), zxid)
-
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
         return [name for _, name in nodes.survey(children)]
 
-    def _part(self, name: str, data: bytes | None, stat: Any) -> Contender:
-        return self._described(nodes.contender(self.path, name), data, stat)
+    def _child(self, name: str, data: bytes | None, stat: Any) -> Contender:
+        return self._read(nodes.contender(self.path, name), data, stat)
+
+    def _made(self, children: dict[str, Contender], zxid: int) -> Snapshot:
+        return Snapshot(self._queue, tuple(children.values()), zxid)

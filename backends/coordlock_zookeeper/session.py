@@ -2,32 +2,63 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from copy import copy
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from kazoo.protocol.states import Callback, KazooState, KeeperState
 
 from coordlock.backend import SessionInfo, SessionListener
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, SessionLost
-from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper.answers import promise_of
-from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.contenders import session_name
 from coordlock_zookeeper.errors import SERVICE, translate
 from coordlock_zookeeper.lifetime import Lifetime
 from coordlock_zookeeper.watches import Watches
 
-__all__ = ["ZookeeperSession"]
+__all__ = ["SessionClient", "ZookeeperSession", "in_doubt"]
 
 T = TypeVar("T")
 
 _BROKEN: Final = "the connection was lost"
 _ENDED: Final = "the session ended while it was opened"
+
+
+class SessionClient(Protocol):
+    """The kazoo client under a session: an `OwnClient`, rarely a `GivenClient`."""
+
+    #: A `KazooClient`; kazoo has no types.
+    client: Any
+    #: Whether others use the client and its session too.
+    shared: bool
+
+    def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
+        """Connect, without blocking.
+
+        ``connected`` is called once, from any thread, when there is a session and `ttl` is known.
+        ``failed`` is called, perhaps repeatedly, with the reason why a round of attempts failed.
+        """
+
+    def ttl(self) -> float:
+        """The time-to-live in seconds that the server granted."""
+
+    def born(self) -> float:
+        """A moment before the leader last heard of a session that has just been opened."""
+
+    def crash(self) -> BaseException | None:
+        """The error of which the client's I/O thread died, which kazoo only logs."""
+
+    def stop(self) -> None:
+        """End the session and the connection, if they are our own. Blocks for a bounded time."""
+
+    def dial(self, host: str, port: int, timeout: float) -> socket.socket:
+        """A separate connection to a server, made as the session's is; raises OSError."""
 
 
 class _State(Enum):
@@ -39,9 +70,8 @@ class _State(Enum):
 class ZookeeperSession:
     """A session and the requests that belong to it.
 
-    kazoo tells of its states on the thread that does its I/O, and answers requests there or on
-    another. Neither may wait for anything here: the lock is held for moments, and never while
-    something outside is called.
+    kazoo reports its states on its I/O thread, and answers requests there or on another. Neither
+    thread may wait here: the lock is held for moments, and never while something outside is called.
 
     Attributes:
         client: the `KazooClient`.
@@ -52,16 +82,19 @@ class ZookeeperSession:
         breaks: how often the connection was lost since the session was open.
     """
 
-    def __init__(self, connection: Connection, listener: SessionListener) -> None:
-        self.client: Final = connection.client
+    def __init__(
+        self, session_client: SessionClient, listener: SessionListener, clock: Clock
+    ) -> None:
+        self.client: Final = session_client.client
         self.opened: Final[Promise[SessionInfo]] = Promise()
         self.stopped: Final[Promise[None]] = Promise()
-        self.watches: Final = Watches(connection.client)
+        self.watches: Final = Watches(session_client.client)
         self.number = 0
         self.breaks = 0
         self._lifetime = Lifetime(born=0.0)
-        self._connection = connection
+        self._session_client = session_client
         self._listener = listener
+        self._clock = clock
         self._lock = threading.RLock()
         self._state = _State.OPENING
         self._connected = False
@@ -72,7 +105,7 @@ class ZookeeperSession:
         """Connect; `opened` tells how it went."""
         self.client.add_listener(self._changed)
         try:
-            self._connection.start(self._greet, self._unreachable)
+            self._session_client.start(self._greet, self._unreachable)
         except RuntimeError as error:  # the interpreter is exiting, and starts no threads any more
             self.end(BackendUnavailable(SERVICE, str(error)))
         with self._lock:
@@ -83,20 +116,18 @@ class ZookeeperSession:
 
     def ttl(self) -> float:
         """Seconds that the session outlives its last heartbeat, as granted."""
-        return self._connection.ttl()
+        return self._session_client.ttl()
 
     def proven(self, sent: float) -> float:
         """Seconds that the session lives from ``sent`` on, when that heartbeat is acknowledged."""
-        return self._lifetime.proven(sent, SYSTEM_CLOCK.now(), self.ttl())
+        return self._lifetime.proven(sent, self._clock.now(), self.ttl())
 
     def submit(
-        self,
-        steps: Callable[[], Steps[T]],
-        unwanted: Callable[[T], None] | None = None,
+        self, steps: Callable[[], Steps[T]], unwanted: Callable[[], object] | None = None
     ) -> Promise[T]:
         """Run a protocol of requests, the first of which are sent before this returns.
 
-        The promise fails when the session ends; a result that comes later goes to ``unwanted``.
+        The promise fails when the session ends; ``unwanted`` is called if a result comes later.
         Without a connection it fails at once, because kazoo would collect requests without bound.
         """
         promise: Promise[T] = Promise()
@@ -106,7 +137,7 @@ class ZookeeperSession:
             if usable:
                 self._pending.add(promise)
         if not usable:
-            if self._connection.shared and self.client.client_state == KeeperState.CLOSED:
+            if self._session_client.shared and self.client.client_state == KeeperState.CLOSED:
                 # All sessions that the given client ever had are gone.
                 refusal = SessionLost(SERVICE, "the client was closed")
             return failed(copy(refusal))  # each is raised, and collects tracebacks
@@ -117,7 +148,7 @@ class ZookeeperSession:
             if error is not None:
                 promise.fail(translate(error))
             elif not promise.resolve(outcome.result()) and unwanted is not None:
-                unwanted(outcome.result())
+                unwanted()
 
         run_in_background(steps()).add_done_callback(finish)
         return promise
@@ -144,11 +175,11 @@ class ZookeeperSession:
     def _stop(self) -> None:
         def stop() -> None:
             try:
-                self._connection.stop()
+                self._session_client.stop()
             finally:
                 self.stopped.resolve(None)
 
-        if self._connection.shared:
+        if self._session_client.shared:
             self.stopped.resolve(None)
             return
         try:
@@ -175,7 +206,7 @@ class ZookeeperSession:
             if self.end(error) and live:
                 self._listener.lost(error.reason)
         elif live and state == KazooState.CONNECTED:
-            # On another thread: the I/O thread must be free to send what `rearm` asks for.
+            # On another thread: the I/O thread must be free to send the requests of `rearm`.
             self.client.handler.dispatch_callback(Callback("watch", self._reconnected, ()))
         elif live:
             self._listener.suspect(_BROKEN)
@@ -185,14 +216,13 @@ class ZookeeperSession:
         self._listener.recovered()
 
     def _why_lost(self) -> BackendError:
-        if (crash := self._connection.crash()) is not None:
+        if (crash := self._session_client.crash()) is not None:
             error = translate(crash)
             if isinstance(error, AuthenticationFailed):
                 return error
-            what = (
-                error.reason if isinstance(error, BackendUnavailable) else f"kazoo failed: {error}"
-            )
-            return SessionLost(SERVICE, what)
+            if isinstance(error, BackendUnavailable):
+                return SessionLost(SERVICE, error.reason)
+            return SessionLost(SERVICE, f"kazoo failed: {error}")
         match self.client.client_state:
             case KeeperState.AUTH_FAILED:
                 return AuthenticationFailed(SERVICE, "the credentials were refused")
@@ -220,7 +250,7 @@ class ZookeeperSession:
             self.end(BackendUnavailable(SERVICE, _BROKEN))
             return
         # The answer to a first request proves that the credentials were accepted, too.
-        self._lifetime = Lifetime(self._connection.born())
+        self._lifetime = Lifetime(self._session_client.born())
         promise_of(self.client.sync_async("/")).add_done_callback(self._greeted)
 
     def _greeted(self, answer: Promise[Any]) -> None:
@@ -234,7 +264,7 @@ class ZookeeperSession:
         with self._lock:
             if self._state is not _State.OPENING:
                 return
-            # Read under the lock: a later change finds the session live, and is told.
+            # Read under the lock: `_changed` sees every later change in a live session.
             number = self._current_number()
             replaced = number not in (0, self.number)
             if not replaced:
@@ -246,7 +276,22 @@ class ZookeeperSession:
             self.end(BackendUnavailable(SERVICE, _ENDED))
             return
         self.opened.resolve(
-            SessionInfo(session_name(self.number), self.ttl(), self._connection.shared)
+            SessionInfo(session_name(self.number), self.ttl(), self._session_client.shared)
         )
         if not number:
             self._listener.suspect(_BROKEN)
+
+
+def in_doubt(answer: Promise[T]) -> Promise[T]:
+    """The same, but `BackendUnavailable` for `SessionLost`: what was sent may have been done."""
+    promise: Promise[T] = Promise()
+
+    def answered(answer: Promise[T]) -> None:
+        error = answer.exception()
+        if isinstance(error, SessionLost):
+            promise.fail(BackendUnavailable(SERVICE, error.reason))
+        else:
+            promise.follow(answer)
+
+    answer.add_done_callback(answered)
+    return promise

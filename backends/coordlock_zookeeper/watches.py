@@ -1,4 +1,4 @@
-"""Departures of znodes: one watch on the server per path, however many callers wait for it."""
+"""Departures of znodes: one watch on the server for each path, however many callers wait for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 from kazoo.protocol.states import Callback, EventType
 
-from coordlock.errors import AuthenticationFailed
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
@@ -24,132 +23,135 @@ log = Log("coordlock.zookeeper")
 
 
 @dataclass(eq=False, slots=True)
-class _Waiting:
-    """A callback for a departure, and the contenders that wait for it. Calling this cancels it.
+class _Caller:
+    """Who waits for a path to go: ``told`` is called then. Calling this cancels it.
 
-    ``version`` is that of the value whose change is told, too; 0 where departures alone are.
+    ``waiters`` are the contenders on whose behalf it waits. ``version`` is that of the value whose
+    change is told as well; 0 where only the departure is.
     """
 
     path: str
-    watched: _Watched
-    departed: Callable[[bool], None]
+    watch: _Watch
+    told: Callable[[bool], None]
     waiters: Sequence[Contender]
-    cancel: Callable[[_Waiting], None]
-    version: int = 0
+    cancel: Callable[[_Caller], None]
+    version: int
 
     def __call__(self) -> None:
         self.cancel(self)
 
 
-class _Watched:
-    """A path, and the callbacks that wait for it to go.
+class _Watch:
+    """The watch on one path.
 
     Attributes:
-        armed: whether the server was asked to tell, so that only a new connection asks again.
-        asked: how often it was asked, or might have been.
-        certain: whether the server is known to have the watch.
-        waiting: what is called when the path goes.
+        is_set: whether the server was asked for it on this connection, and has not refused.
+        is_certain: whether the server has confirmed it: see `Watches`.
+        requests: counts requests, and what makes answers to earlier ones too old.
+        callers: are told when the path goes.
     """
 
-    __slots__ = ("armed", "asked", "certain", "waiting")
+    __slots__ = ("callers", "is_certain", "is_set", "requests")
 
     def __init__(self) -> None:
-        self.armed = self.certain = False
-        self.asked = 0
-        self.waiting: list[_Waiting] = []
+        self.is_set = self.is_certain = False
+        self.requests = 0
+        self.callers: list[_Caller] = []
 
     def doubt(self) -> int:
-        """The watch is not certain any more. The number of the answer that makes it so again."""
-        self.certain = False
-        self.asked += 1
-        return self.asked
+        """The watch is not certain until a later request is answered; that request's number."""
+        self.is_certain = False
+        self.requests += 1
+        return self.requests
 
 
 class Watches:
     """The watches of one session.
 
-    A path stays in the table until it has gone or no callback waits for it. The server forgets
-    watches when the connection breaks, and so does kazoo; `rearm` sets them again.
+    A path stays in the table until it has gone or nobody waits for it. When the connection breaks,
+    the server and kazoo forget all watches; `rearm` sets them again on the next connection.
 
-    The order in which departures are told: for watches that the server has, a session's events come
-    in the order in which things happen. Events and answers are completed in different threads, so a
-    departure that an answer shows is told like an event, behind the events that came before. That
-    a watch was set proves that its path was there, however late the answer is looked at. So if
-    a path is `certain` after another's departure was told, its own departure did not come first:
-    that would have been told before.
+    Departures are told in the order in which they happen, as far as the server has the watches.
+    kazoo runs callbacks for events in one thread and completes answers in another. So where an
+    answer shows a departure, it is told through the thread for events, behind the events that came
+    before the answer.
 
-    The callbacks run on kazoo's threads, and never under the lock.
+    A watch is *certain* once the server has confirmed it on this connection. The confirmation
+    proves that the path was there, however late the answer is looked at. So if a path is certain
+    when the departure of another is told, its own departure did not come first: that would have
+    been told before.
+
+    Callbacks run on kazoo's threads, and never under the lock.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._lock = threading.RLock()
-        self._table: dict[str, _Watched] = {}
+        self._table: dict[str, _Watch] = {}
         self._closed = False
         self._cancelled = self._cancel  # one bound method for all
 
     def add(
         self,
         path: str,
-        departed: Callable[[bool], None],
+        told: Callable[[bool], None],
         waiters: Sequence[Contender] = (),
         version: int = 0,
     ) -> Callable[[], None]:
-        """Call ``departed`` once ``path`` has gone, soon if it has; returns what cancels that.
+        """Call ``told`` once ``path`` has gone, soon if it has; returns what cancels that.
 
-        It is told whether those of ``waiters`` would have been told of before: see `certain`. With
-        a ``version``, 1 for what was created, it is called also when the value has another.
+        It is told whether all of ``waiters`` were certain at that moment. With a ``version``, 1 for
+        that of a new node, it is also called when the value has another.
         """
         with self._lock:
             if self._closed:
                 return _nothing
-            watched = self._table.get(path)
-            if watched is None:
-                watched = self._table[path] = _Watched()
-            waiting = _Waiting(path, watched, departed, waiters, self._cancelled, version)
-            watched.waiting.append(waiting)
+            watch = self._table.setdefault(path, _Watch())
+            caller = _Caller(path, watch, told, waiters, self._cancelled, version)
+            watch.callers.append(caller)
             # Without a connection `rearm` will ask.
-            asking = (version > 0 or not watched.armed) and self._client.connected
-            watched.armed = watched.armed or asking
+            asking = (version > 0 or not watch.is_set) and self._client.connected
+            watch.is_set = watch.is_set or asking
         if asking:
             try:
-                self._ask(path, watched)
+                self._ask(path, watch)
             except BaseException:
-                waiting()
+                caller()
                 raise
-        return waiting
+        return caller
 
-    def _cancel(self, waiting: _Waiting) -> None:
-        path, watched = waiting.path, waiting.watched
+    def _cancel(self, caller: _Caller) -> None:
+        path, watch = caller.path, caller.watch
         with self._lock, suppress(ValueError):  # cancelled before
-            watched.waiting.remove(waiting)
-            if not watched.waiting and self._table.get(path) is watched:
+            watch.callers.remove(caller)
+            if not watch.callers and self._table.get(path) is watch:
                 # kazoo cannot take a watch back: it fires some day, and calls nothing.
                 del self._table[path]
 
     def certain(self, path: str) -> bool:
-        """Whether a callback waits for ``path``, and the server had the watch after the last break.
+        """Whether somebody waits for ``path``, and its watch is certain.
 
-        Until `rearm` has begun, before the last but one: nothing is told in between.
+        A break of the connection ends that only when `rearm` begins on the next one. No harm: what
+        is told until then are events of the connection on which the watch was confirmed.
         """
         with self._lock:
-            watched = self._table.get(path)
-            return watched is not None and watched.certain
+            watch = self._table.get(path)
+            return watch is not None and watch.is_certain
 
-    def rearm(self, *, broken: bool = False) -> None:
-        """Ask the server to tell, about all paths; only where asking failed if ``broken``."""
+    def rearm(self, *, missing: bool = False) -> None:
+        """Ask for all watches, or only for those ``missing`` because the server was not asked."""
         with self._lock:
-            asking = [one for one in self._table.items() if not (broken and one[1].armed)]
-            # All before any is asked for: in between, the connection may break once more, and what
-            # the first answer shows be told.
-            for _, watched in asking:
-                watched.doubt()
-                watched.armed = False
-        for path, watched in asking:
+            asking = [one for one in self._table.items() if not (missing and one[1].is_set)]
+            # Doubt all before asking for the first. The connection may break in between, and then
+            # what the first answer shows is told while the others are not set.
+            for _, watch in asking:
+                watch.doubt()
+                watch.is_set = False
+        for path, watch in asking:
             # When the connection has gone again, the next one asks.
-            watched.armed = self._client.connected
-            if watched.armed:
-                self._ask(path, watched)
+            watch.is_set = self._client.connected
+            if watch.is_set:
+                self._ask(path, watch)
 
     def close(self) -> None:
         """Forget all: when a session has ended, it learns nothing about others any more."""
@@ -157,77 +159,72 @@ class Watches:
             self._closed = True
             self._table.clear()
 
-    def _ask(self, path: str, watched: _Watched) -> None:
+    def _ask(self, path: str, watch: _Watch) -> None:
         # `get`, because `exists` would leave a watch on a path that has gone, for good. It is
         # always the same bound method: kazoo and the server keep equal watches of a path once.
         with self._lock:
-            number = watched.doubt()
+            number = watch.doubt()
         try:
             answer = promise_of(self._client.get_async(path, watch=self._fired))
-            answer.add_done_callback(partial(self._answered, path, watched, number))
+            answer.add_done_callback(partial(self._answered, path, watch, number))
         except BaseException:  # Ctrl-C, in the thread of one caller: others may wait, too
-            watched.armed = False
+            watch.is_set = False
             raise
 
-    def _answered(self, path: str, watched: _Watched, number: int, answer: Promise[Any]) -> None:
+    def _answered(self, path: str, watch: _Watch, number: int, answer: Promise[Any]) -> None:
         error = answer.exception()
-        if error is None:
-            _, stat = answer.result()
-            with self._lock:
-                watched.certain = watched.certain or watched.asked == number
-                others = any(0 < one.version != stat.version + 1 for one in watched.waiting)
-            if others:
-                self._soon(self._change, path, stat.version + 1)
-        elif isinstance(error, NoNode):
-            self._gone(path)
-        elif isinstance(error, AuthenticationFailed):
-            # Of a node that we may not read the server tells no events (CVE-2024-23944). That it
-            # has gone, the server tells those that ask: each heartbeat asks.
-            watched.armed = False
+        if isinstance(error, NoNode):
+            self._behind_events(self._departed, path)
+        elif error is not None:
+            # The next heartbeat or the next connection asks again. Of a node that this client may
+            # not read, the server sends no events (CVE-2024-23944), but it answers whether it has
+            # gone: so each heartbeat asks.
+            watch.is_set = False
         else:
-            # The next heartbeat or the next connection asks again.
-            watched.armed = False
+            version = answer.result()[1].version + 1
+            with self._lock:
+                watch.is_certain = watch.is_certain or watch.requests == number
+            if any(0 < one.version != version for one in watch.callers.copy()):
+                self._behind_events(self._changed, path, version)
 
-    def _gone(self, path: str) -> None:
-        # In the thread for events, behind those that have come.
-        self._soon(self._depart, path)
-
-    def _soon(self, action: Callable[..., None], *arguments: object) -> None:
+    def _behind_events(self, action: Callable[..., None], *arguments: object) -> None:
         self._client.handler.dispatch_callback(Callback("watch", action, arguments))
 
-    def _change(self, path: str, version: int) -> None:
+    def _changed(self, path: str, version: int) -> None:
         """The value of ``path`` has this version."""
-        with self._lock:
-            watched = self._table.get(path)
-            waiting = [] if watched is None else watched.waiting
-            told = [one for one in waiting if 0 < one.version != version]
-        for one in told:
-            one()
-            _call(one.departed, False)
+        for one in self._callers(path):
+            if 0 < one.version != version:
+                one()
+                _call(one.told, False)
 
     def _fired(self, event: Any) -> None:
         # After a disconnect kazoo calls with EventType.NONE and no path.
         if event.type == EventType.DELETED:
-            self._depart(event.path)
+            self._departed(event.path)
         elif event.type in (EventType.CHANGED, EventType.CREATED):
             with self._lock:
-                watched = self._table.get(event.path)
-            if watched is not None:
-                self._ask(event.path, watched)
+                watch = self._table.get(event.path)
+            if watch is not None:
+                self._ask(event.path, watch)
 
-    def _depart(self, path: str) -> None:
+    def _departed(self, path: str) -> None:
         with self._lock:
-            watched = self._table.pop(path, None)
-            waiting = [] if watched is None else watched.waiting.copy()
-        for one in waiting:
-            # Asked now: when the waiters wake, the watches may be on another server.
-            told_before = all(self.certain(waiter.key) for waiter in one.waiters)
-            _call(one.departed, bool(one.waiters) and told_before)
+            callers = self._callers(path)
+            self._table.pop(path, None)
+        for one in callers:
+            # Decided now: when the waiters wake, the watches may be on another server.
+            in_order = bool(one.waiters) and all(self.certain(each.key) for each in one.waiters)
+            _call(one.told, in_order)
+
+    def _callers(self, path: str) -> list[_Caller]:
+        with self._lock:
+            watch = self._table.get(path)
+            return [] if watch is None else watch.callers.copy()
 
 
-def _call(departed: Callable[[bool], None], in_order: bool) -> None:
+def _call(told: Callable[[bool], None], in_order: bool) -> None:
     try:
-        departed(in_order)
+        told(in_order)
     except Exception:
         log.exception("a callback for a departure failed")
 

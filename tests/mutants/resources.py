@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import coordlock_etcd.requests
-import coordlock_zookeeper.transactions
-from coordlock_zookeeper.transactions import Step
+import coordlock_zookeeper.data
+from coordlock_zookeeper.multis import NodeOperation, plan
 
 from coordlock.fencing.marks import Marks
 from coordlock.testing.faults.events import Kind
@@ -47,17 +47,16 @@ def accepts_any_token() -> Changes:
 )
 def commits_without_its_contender() -> Changes:
     writes = coordlock_etcd.requests.guarded_writes
-    plan = coordlock_zookeeper.transactions.plan
 
     def unguarded(*arguments: Any) -> Any:
         request = writes(*arguments)
         request.ClearField("compare")
         return request
 
-    def plan_unguarded(*arguments: Any) -> list[Step]:
-        return [Step("check", "/"), *plan(*arguments)[1:]]
+    def plan_unguarded(*arguments: Any) -> list[NodeOperation]:
+        return [NodeOperation("check", "/"), *plan(*arguments)[1:]]
 
     return [
         (coordlock_etcd.requests, "guarded_writes", unguarded),
-        (coordlock_zookeeper.transactions, "plan", plan_unguarded),
+        (coordlock_zookeeper.data, "plan", plan_unguarded),
     ]

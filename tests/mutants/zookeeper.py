@@ -9,8 +9,8 @@ from typing import Any
 
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
-from coordlock_zookeeper.contenders import Described
-from coordlock_zookeeper.queues import Queues
+from coordlock_zookeeper.contenders import NodeReader
+from coordlock_zookeeper.own_contenders import OwnContenders
 from coordlock_zookeeper.watches import Watches
 
 import coordlock
@@ -72,27 +72,27 @@ def orders_by_the_whole_name() -> Changes:
 )
 def adopts_the_node_of_an_old_session() -> Changes:
     """One acquire, the first, keeps its GUID over sessions, and takes what it finds under it."""
-    enqueue, withdraw = Queues.enqueue, Ticket.withdraw
+    enqueue, withdraw = OwnContenders.enqueue, Ticket.withdraw
 
-    def look_first(self: Queues, entry: Any, unless_blocked: bool = False) -> Any:
-        """`Queues.enqueue` as it would be if any node with the right GUID would do."""
-        parent = self._path(entry.queue)
+    def look_first(self: OwnContenders, entries: Any, unless_blocked: bool = False) -> Any:
+        """`OwnContenders.enqueue` as it would be if any node with the right GUID would do."""
+        [entry] = entries
+        parent = self._path(entry)
         try:
-            child_list = yield self._child_lists.ask(parent)
-            found = next(child for child in child_list.children if nodes.has_id(child, entry.id))
-            mine = yield promise_of(self._client.exists_async(f"{parent}/{found}"))
-            snapshot = yield from self._enqueued(
-                entry, f"{parent}/{found}", mine, child_list, False
-            )
+            listed = self._queues.lists.ask(parent)
+            children = (yield listed).children
+            found = f"{parent}/{next(one for one in children if nodes.has_id(one, entry.id))}"
+            stat = yield promise_of(self._client.exists_async(found))
+            snapshots = yield from self._enqueued(entries, [found], stat, [listed], False)
         except (coordlock.BackendError, StopIteration):
-            snapshot = yield from enqueue(self, entry, unless_blocked)
-        return snapshot
+            snapshots = yield from enqueue(self, entries, unless_blocked)
+        return snapshots
 
     def stay_in_line(self: Ticket) -> Any:
         return resolved(False) if self.session.ended is not None else withdraw(self)
 
     return [
-        (Queues, "enqueue", look_first),
+        (OwnContenders, "enqueue", look_first),
         (Ticket, "withdraw", stay_in_line),
         _with_guids(itertools.chain([1, 2, 1], itertools.count(3))),
     ]
@@ -103,7 +103,7 @@ def adopts_the_node_of_an_old_session() -> Changes:
     Play(scenarios.a_queue_is_deleted, RepeatedToken, ("zookeeper",)),
 )
 def takes_the_sequence_for_the_token() -> Changes:
-    return [(Described, "token", lambda _, name, __: 1 + (nodes.sequence_of(name) or 0))]
+    return [(NodeReader, "token", lambda _, name, __: 1 + (nodes.sequence_of(name) or 0))]
 
 
 @mutant(

@@ -17,6 +17,7 @@ from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Claim, Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
+from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.promise import Promise
 from coordlock.testing.connection import Connection
 from coordlock.testing.frames import Message
@@ -35,7 +36,9 @@ class Party:
     """One backend and what it says of its session."""
 
     def __init__(self, url: str, client: object | None = None) -> None:
-        self.backend = ZookeeperBackend.configure(configure(url), client)
+        self.backend = ZookeeperBackend.configure(
+            configure(url), client, timers=SystemTimers("coordlock-test")
+        )
         self.events: list[str] = []
         self.lost = threading.Event()
 
@@ -50,7 +53,7 @@ class Party:
         self, queue: str = "q", claim: Claim = Mode.EX
     ) -> tuple[Entry, Contender, Snapshot]:
         entry = new_entry(queue, claim)
-        snapshot = self.backend.enqueue(entry).result(BOUND)
+        [snapshot] = self.backend.enqueue([entry]).result(BOUND)
         contender = snapshot.find(entry.id)
         assert contender is not None
         return entry, contender, snapshot
@@ -149,7 +152,7 @@ def lose_a_request(
     twin: Future[str] = Future()
     proxy.on_request("create2", Connection.reset)
     with pytest.raises(BackendUnavailable):
-        party.backend.enqueue(entry).result(BOUND)
+        party.backend.enqueue([entry]).result(BOUND)
     party.recovers()
 
     def arrive(connection: Connection, message: Message) -> None:

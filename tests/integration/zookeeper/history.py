@@ -50,7 +50,7 @@ class Writer:
             operations = [
                 Delete(key) if value is None else Put(key, value) for key, value in changes.items()
             ]
-            revision = self._backend.write(operations).result(BOUND)
+            revision = self._backend.write(operations).result(BOUND).revision
             self.writes[revision] = SYSTEM_CLOCK.now(), changes
 
     def __enter__(self) -> Self:

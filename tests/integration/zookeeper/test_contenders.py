@@ -36,13 +36,14 @@ def test_enqueueing_is_one_round_trip_even_with_new_parents(
     party = parties(proxied)
     proxy.replies.black_hole()
     with proxy.counting() as sent:
-        answer = party.backend.enqueue(new_entry())
+        answer = party.backend.enqueue([new_entry()])
         # All of it is sent, though nothing is answered.
         eventually(lambda: proxy.counts().requests["getChildren2"] == 1)
         assert not answer.done()
     assert sent.requests == {"create": 1, "createContainer": 1, "create2": 1, "getChildren2": 1}
     proxy.heal()
-    assert len(answer.result(BOUND).contenders) == 1
+    [snapshot] = answer.result(BOUND)
+    assert len(snapshot.contenders) == 1
 
 
 def test_a_second_contender_of_a_known_queue_costs_two_requests(
@@ -54,7 +55,7 @@ def test_a_second_contender_of_a_known_queue_costs_two_requests(
         entry, *_ = party.enqueue()
     assert sent.requests == {"create2": 1, "getChildren2": 1}
     with proxy.counting() as sent:
-        assert party.backend.withdraw(entry).result(BOUND)
+        assert party.backend.withdraw([entry]).result(BOUND)
     assert sent.requests == {"delete": 1}
 
 
@@ -65,7 +66,7 @@ def test_a_contender_that_a_lost_attempt_left_behind_goes_though_its_removal_is_
     party.enqueue()
     entry, late = lose_a_request(proxy, party, kazoo, root)
     trap = proxy.on_request("delete", Connection.lose_request)
-    snapshot = party.backend.enqueue(entry).result(BOUND)
+    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
     twin = late.result(BOUND)
     contender = snapshot.find(entry.id)
     assert contender is not None
@@ -84,7 +85,7 @@ def test_the_parent_of_an_unused_queue_is_removed_and_made_again(
 ) -> None:
     party = parties(zookeeper.url_for(root))
     entry, before, _ = party.enqueue()
-    assert party.backend.withdraw(entry).result(BOUND)
+    assert party.backend.withdraw([entry]).result(BOUND)
     eventually(lambda: kazoo.exists(f"{root}/q") is None, "the container to be reaped")
     _, after, snapshot = party.enqueue()
     assert snapshot.contenders == (after,)
@@ -99,7 +100,7 @@ def test_a_deleted_root_is_made_again(
 ) -> None:
     party = parties(zookeeper.url_for(f"{root}/deep/er"))
     entry, *_ = party.enqueue()
-    party.backend.withdraw(entry).result(BOUND)
+    party.backend.withdraw([entry]).result(BOUND)
     kazoo.delete(root, recursive=True)
     _, contender, snapshot = party.enqueue()
     assert snapshot.contenders == (contender,)
@@ -145,7 +146,7 @@ def test_the_queue_is_read_when_a_writer_of_curators_has_left(
     told: Future[bool] = Future()
     party.backend.watch(mine, 0, lambda _: None)
     eventually(lambda: is_told_in_order(party.backend, mine))
-    party.backend.watch(writer, 0, told.set_result, (mine,))
+    party.backend.watch(writer, 0, told.set_result, waiters=[mine])
     kazoo.delete(path)
     assert told.result(BOUND) is (made_by == "coordlock")
 
@@ -182,11 +183,11 @@ class TestSequenceTokens:
     ) -> None:
         party = parties(zookeeper.url_for(root, token="sequence"))
         entry, first, _ = party.enqueue()
-        party.backend.withdraw(entry).result(BOUND)
+        party.backend.withdraw([entry]).result(BOUND)
         # A container of the same age shows that the server has looked for what to remove.
         reaped = parties(zookeeper.url_for(f"{root}/other"))
         entry, *_ = reaped.enqueue()
-        reaped.backend.withdraw(entry).result(BOUND)
+        reaped.backend.withdraw([entry]).result(BOUND)
         eventually(lambda: kazoo.exists(f"{root}/other/q") is None, "the container to be reaped")
         _, second, _ = party.enqueue()
         assert first.token is not None
@@ -199,11 +200,11 @@ class TestSequenceTokens:
         party = parties(zookeeper.url_for(root, token="sequence"))
         entries = [other.enqueue()[0]]
         entry, before, _ = party.enqueue()
-        party.backend.withdraw(entry).result(BOUND)
+        party.backend.withdraw([entry]).result(BOUND)
         # A container of the same age shows that the server has looked for what to remove.
         entries.append(other.enqueue("unused")[0])
         for entry in entries:
-            other.backend.withdraw(entry).result(BOUND)
+            other.backend.withdraw([entry]).result(BOUND)
         eventually(lambda: kazoo.exists(f"{root}/unused") is None, "the container to be reaped")
         _, after, _ = party.enqueue()
         assert before.token is not None
@@ -229,7 +230,7 @@ def test_a_queue_is_listed_while_it_has_contenders(
     entries = [party.enqueue(name)[0] for name in ("left", "there")]
     kazoo.create(f"{root}/none/at all", makepath=True)
     assert sorted(party.backend.queues().result(BOUND)) == ["left", "there"]
-    assert party.backend.withdraw(entries[0]).result(BOUND)
+    assert party.backend.withdraw([entries[0]]).result(BOUND)
     assert party.backend.queues().result(BOUND) == ["there"]
     assert kazoo.exists(f"{root}/left")
 

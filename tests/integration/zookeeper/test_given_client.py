@@ -95,7 +95,7 @@ def test_an_answer_after_closing_leaves_no_contender(
         party = parties(f"zookeeper://127.0.0.1:{proxy.port}{root}", own)
         _, first, _ = party.enqueue()
         proxy.replies.black_hole()
-        answer = party.backend.enqueue(new_entry())
+        answer = party.backend.enqueue([new_entry()])
         party.backend.close().result(BOUND)
         assert isinstance(answer.exception(BOUND), BackendUnavailable)
         eventually(lambda: len(kazoo.get_children(f"{root}/q")) == 2)

@@ -33,7 +33,7 @@ def lose_a_reply(proxy: FaultProxy, party: Party) -> Entry:
     entry = new_entry()
     trap = proxy.on_request("create2", Connection.lose_reply)
     with pytest.raises(BackendUnavailable):
-        party.backend.enqueue(entry).result(BOUND)
+        party.backend.enqueue([entry]).result(BOUND)
     assert trap.sprung
     return entry
 
@@ -46,7 +46,7 @@ def test_a_contender_whose_reply_was_lost_is_adopted(
     entry = lose_a_reply(proxy, party)
     party.recovers()
     (child,) = kazoo.get_children(f"{root}/q")
-    snapshot = party.backend.enqueue(entry).result(BOUND)
+    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
     assert kazoo.get_children(f"{root}/q") == [child]
     contender = snapshot.find(entry.id)
     assert contender is not None
@@ -63,9 +63,9 @@ def test_a_contender_whose_reply_was_lost_is_withdrawn(
     entry = lose_a_reply(proxy, party)
     party.recovers()
     assert len(kazoo.get_children(f"{root}/q")) == 1
-    assert party.backend.withdraw(entry).result(BOUND) is True
+    assert party.backend.withdraw([entry]).result(BOUND) is True
     assert not children(kazoo, f"{root}/q")
-    assert party.backend.withdraw(entry).result(BOUND) is False
+    assert party.backend.withdraw([entry]).result(BOUND) is False
 
 
 def test_a_request_that_never_arrived_leads_to_one_contender(
@@ -75,9 +75,9 @@ def test_a_request_that_never_arrived_leads_to_one_contender(
     entry = new_entry()
     proxy.on_request("create2", Connection.reset)
     with pytest.raises(BackendUnavailable):
-        party.backend.enqueue(entry).result(BOUND)
+        party.backend.enqueue([entry]).result(BOUND)
     party.recovers()
-    party.backend.enqueue(entry).result(BOUND)
+    party.backend.enqueue([entry]).result(BOUND)
     assert len(kazoo.get_children(f"{root}/q")) == 1
 
 
@@ -94,7 +94,7 @@ def test_an_answer_that_is_left_out_ends_the_session_and_is_no_answer(
     proxy.on_request("create2", Connection.omit_reply)
     what = "the server has left out an answer; has it diverged from its ensemble?"
     with pytest.raises(SessionLost, match=re.escape(what)):
-        party.backend.enqueue(new_entry()).result(BOUND)
+        party.backend.enqueue([new_entry()]).result(BOUND)
     assert party.lost.wait(BOUND)
     assert party.events == [f"lost: {what}"]
     assert flush(30)
@@ -124,7 +124,7 @@ def test_a_contender_of_an_earlier_session_is_replaced(
     party.opening()
     proxy.heal()
     info = party.open()
-    snapshot = party.backend.enqueue(entry).result(BOUND)
+    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
     contender = snapshot.find(entry.id)
     assert contender is not None
     assert contender.key != f"{root}/q/{stale}"
@@ -138,7 +138,7 @@ def test_a_late_twin_before_the_contender_is_removed(
     """A create that the server got late stands before the one that replaced it."""
     party = parties(proxied)
     entry, late = lose_a_request(proxy, party, kazoo, root)
-    snapshot = party.backend.enqueue(entry).result(BOUND)
+    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
     contender = snapshot.find(entry.id)
     assert contender is not None
     twin = late.result(BOUND)

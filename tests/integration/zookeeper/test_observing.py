@@ -13,10 +13,10 @@ from kazoo.client import KazooClient
 from kazoo.protocol.serialization import Create
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from coordlock.backend import Delete, Expect, Listing, Observation, Put, Stored
+from coordlock.backend import Delete, Expect, Listing, Observation, Put, Queue, Stored
 from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, VersionMismatch
-from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
 from coordlock.runtime.log import flush
 from coordlock.testing.connection import Connection
 from coordlock.testing.frames import Message
@@ -46,13 +46,13 @@ def other(join: Join, zookeeper: ZooKeeper, root: str) -> ZookeeperBackend:
 
 @pytest.fixture
 def observer(join: Join, proxy: FaultProxy, root: str) -> ZookeeperBackend:
-    """A client behind the proxy that looks every twenty seconds."""
+    """A client behind the proxy that probes every twenty seconds."""
     return join(f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=60s")
 
 
 @pytest.fixture
 def quick(join: Join, proxy: FaultProxy, root: str) -> ZookeeperBackend:
-    """A client behind the proxy that looks every second."""
+    """A client behind the proxy that probes every second."""
     return join(f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=3s")
 
 
@@ -119,15 +119,15 @@ def test_a_thousand_contenders_are_observed_and_a_departure_reads_none_of_them(
 ) -> None:
     party = parties(zookeeper.url_for(root))
     entries = [new_entry() for _ in range(1000)]
-    for enqueued in [party.backend.enqueue(entry) for entry in entries]:
+    for enqueued in [party.backend.enqueue([entry]) for entry in entries]:
         enqueued.result(BOUND)
-    observed = observer.observe("q", lambda: None)
+    observed = observer.follow(Queue("q"), lambda: None)
     eventually(lambda: is_fresh(observed))
     listed = party.backend.snapshot("q", owners=True).result(BOUND).contenders
     assert _contenders(observed) == listed
     assert [one.id for one in listed] == [one.id for one in entries]
     with proxy.counting() as sent:
-        party.backend.withdraw(entries[500]).result(BOUND)
+        party.backend.withdraw([entries[500]]).result(BOUND)
         eventually(lambda: len(_contenders(observed)) == 999)
     assert (sent.requests["getChildren2"], sent.requests["getData"]) == (1, 0)
 
@@ -176,7 +176,7 @@ def test_after_the_last_observation_nothing_is_asked(
 ) -> None:
     observed = follow(quick, folder)
     before = proxy.counts()
-    eventually(lambda: (proxy.counts() - before).requests["multi"] >= 2, "looks")
+    eventually(lambda: (proxy.counts() - before).requests["multi"] >= 2, "probes")
     observed.cancel()
     eventually(lambda: not quick._observations._is_ticking)
     with proxy.counting() as sent:
@@ -209,7 +209,7 @@ def test_nothing_is_in_doubt_while_nothing_changes(
     observed = quick.follow(folder, lambda: news.append(observed.view.stale_since))
     eventually(lambda: is_fresh(observed))
     before = proxy.counts()
-    eventually(lambda: (proxy.counts() - before).requests["multi"] >= 5, "five looks")
+    eventually(lambda: (proxy.counts() - before).requests["multi"] >= 5, "five probes")
     assert set(news) == {None}
     assert is_fresh(observed)
 
@@ -253,7 +253,7 @@ def test_a_look_that_is_answered_late_is_followed_by_another_reading(
     assert proxy.counts().connections == connections
 
 
-def test_nothing_new_is_shown_while_looks_fail(
+def test_nothing_new_is_shown_while_probes_fail(
     quick: ZookeeperBackend,
     other: ZookeeperBackend,
     folder: str,
@@ -268,7 +268,7 @@ def test_nothing_new_is_shown_while_looks_fail(
     news = len(told := [observed.view])
     put(other, folder, a="2")
     late = quick.follow(f"{folder}a", lambda: told.append(late.view))
-    eventually(lambda: quick._observations._looked > SYSTEM_CLOCK.now() - 0.5, "one more look")
+    eventually(lambda: quick._observations._last_probe > SYSTEM_CLOCK.now() - 0.5, "one more probe")
     assert (values(observed), len(told), late.view.state) == ({"a": b"1"}, news, None)
     monkeypatch.undo()
     eventually(lambda: is_fresh(observed) and is_fresh(late))
@@ -284,9 +284,9 @@ def test_an_observation_outlives_its_session(
     short = join(f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=1s")
     put(other, folder, a="1")
     observed = follow(short, folder)
-    queue = short.observe("q", lambda: None)
+    queue = short.follow(Queue("q"), lambda: None)
     eventually(lambda: is_fresh(queue))
-    first = short._line.session().result(BOUND)
+    first = short._data_session.session().result(BOUND)
     proxy.refuse()
     proxy.drop_connections()
     put(other, folder, a="2")
@@ -295,7 +295,7 @@ def test_an_observation_outlives_its_session(
     proxy.heal()
     eventually(lambda: is_fresh(observed) and is_fresh(queue))
     assert values(observed) == {"a": b"2"}
-    assert short._line.session().result(BOUND).number != first.number
+    assert short._data_session.session().result(BOUND).number != first.number
     put(other, folder, a="3")
     eventually(lambda: values(observed) == {"a": b"3"})
 
@@ -306,11 +306,11 @@ def test_no_session_is_needed_and_none_is_opened_before_it_is_used(
 ) -> None:
     with FaultProxy(zookeeper.host, zookeeper.port) as proxy:
         url = f"zookeeper://127.0.0.1:{proxy.port}{root}"
-        backend = ZookeeperBackend.configure(configure(url))
+        backend = ZookeeperBackend.configure(configure(url), timers=SystemTimers())
         assert proxy.counts().connections == 0
-        observed = backend.observe("q", lambda: None)
+        observed = backend.follow(Queue("q"), lambda: None)
         eventually(lambda: is_fresh(observed))
-        assert backend.write([Put(f"{folder}a", b"1")]).result(BOUND) > 0
+        assert backend.write([Put(f"{folder}a", b"1")]).result(BOUND).revision > 0
         assert proxy.counts().connections == 1
         backend.close().result(BOUND)
         eventually(lambda: observed.view.ended is not None)
@@ -344,14 +344,14 @@ def test_a_given_client_carries_observations_within_its_chroot(
         backend.write([Put("/data/a", b"1")]).result(BOUND)
         folder = follow(backend, "/data/")
         top = follow(backend, "/")
-        queue = backend.observe("q", lambda: None)
+        queue = backend.follow(Queue("q"), lambda: None)
         entry, contender, _ = party.enqueue()
         eventually(lambda: [one.id for one in _contenders(queue)] == [contender.id])
         assert _contenders(queue)[0].key == contender.key == f"/locks/q/{_name(contender.key)}"
         put(other, f"{root}/jail/data/", a="2", b="3")
         eventually(lambda: values(folder) == {"a": b"2", "b": b"3"})
         assert set(values(top) or ()) == {"locks"}
-        party.backend.withdraw(entry).result(BOUND)
+        party.backend.withdraw([entry]).result(BOUND)
         eventually(lambda: _contenders(queue) == ())
         backend.close().result(BOUND)
         assert jailed.connected
@@ -454,7 +454,7 @@ def test_a_node_that_may_not_be_read_ends_the_observation_of_its_folder(
 
 
 def test_contenders_of_kazoos_are_observed(other: ZookeeperBackend, root: str, kazoo: Any) -> None:
-    queue = other.observe("q", lambda: None)
+    queue = other.follow(Queue("q"), lambda: None)
     eventually(lambda: is_fresh(queue))
     with kazoo.Lock(f"{root}/q", "kazoo's"):
         eventually(lambda: len(_contenders(queue)) == 1)
@@ -467,7 +467,7 @@ def test_nodes_that_have_gone_are_not_remembered(
     observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
 ) -> None:
     observed = follow(observer, folder)
-    client = observer._line.session().result(BOUND).client
+    client = observer._data_session.session().result(BOUND).client
 
     def vanish(connection: Connection, _: Message) -> None:
         connection.requests.is_held = True
@@ -507,7 +507,7 @@ def test_observations_outlive_a_server_that_is_killed(
     one, two = (join(server.url_for(root, ttl="60s")) for _ in range(2))
     put(two, folder, a="1")
     observed = follow(one, folder)
-    queue = one.observe("q", lambda: None)
+    queue = one.follow(Queue("q"), lambda: None)
     eventually(lambda: is_fresh(queue))
     before = SYSTEM_CLOCK.now()
     server.kill()

@@ -14,7 +14,7 @@ import pytest
 from coordlock_zookeeper import ZookeeperBackend
 from coordlock_zookeeper.places import FolderPlace
 
-from coordlock.backend import Listing, Observation, Put, View
+from coordlock.backend import Listing, Observation, Put, Queue, View
 from coordlock.model.claim import Mode
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -29,7 +29,7 @@ NAMES = "abcdefghijklmnopqrst"
 
 @pytest.fixture
 def far(parties: Parties, proxy: FaultProxy, root: str) -> ZookeeperBackend:
-    """A client with a round trip of ten milliseconds, which looks every second."""
+    """A client with a round trip of ten milliseconds, which probes every second."""
     proxy.delay(0.005)
     url = f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=3s"
     return parties(url, opened=False).backend
@@ -49,8 +49,8 @@ def writer(parties: Parties, zookeeper: ZooKeeper, root: str, folder: str) -> Wr
 def steady(backend: ZookeeperBackend, folder: str) -> Writer:
     """A writer of ``folder``, all of whose keys are there."""
     writer = Writer(backend, folder, random.Random(1), names=NAMES, steady=True)
-    revision = backend.write([Put(folder + name, b"") for name in NAMES]).result(BOUND)
-    writer.writes[revision] = 0.0, {folder + name: b"" for name in NAMES}
+    written = backend.write([Put(folder + name, b"") for name in NAMES]).result(BOUND)
+    writer.writes[written.revision] = 0.0, {folder + name: b"" for name in NAMES}
     return writer
 
 
@@ -131,7 +131,7 @@ def test_a_queue_whose_values_change_without_a_pause_is_shown(
             now[id] += 1
             history.append(now)
 
-    views = Views(partial(far.observe, "q"))
+    views = Views(partial(far.follow, Queue("q")))
     thread = threading.Thread(target=publish)
     thread.start()
     try:

@@ -61,8 +61,8 @@ class TestDigest:
         url = as_user(zookeeper, user, root) if user else zookeeper.url_for(root)
         other = parties(url)
         for request in (
-            other.backend.enqueue(new_entry()),
-            other.backend.enqueue(new_entry("another")),
+            other.backend.enqueue([new_entry()]),
+            other.backend.enqueue([new_entry("another")]),
             other.backend.snapshot("q"),
             other.backend.evict(contender),
             other.backend.queues(),
@@ -91,7 +91,7 @@ class TestDigest:
         anybody.backend.watch(contender, snapshot.revision, lambda _: called.append(1))
         anybody.recovers()
         assert called == []
-        ann.backend.withdraw(entry).result(BOUND)
+        ann.backend.withdraw([entry]).result(BOUND)
         anybody.recovers()  # each heartbeat asks
         eventually(lambda: called)
         anybody.recovers()
@@ -107,7 +107,7 @@ class TestDigest:
         kazoo.add_auth("digest", "ann:secret")
         party = parties(zookeeper.url_for(root))
         with pytest.raises(AuthenticationFailed):
-            party.backend.enqueue(new_entry()).result(BOUND)
+            party.backend.enqueue([new_entry()]).result(BOUND)
         eventually(lambda: kazoo.get_children(f"{root}/q") == [])
         assert kazoo.exists(f"{root}/q").cversion == 2  # one came, and went
 

@@ -276,7 +276,7 @@ class TestNothingBlocks:
         party = parties(server.url_for("/x", ttl="60s"))
         owner = Owner("host", 1, "x" * 20_000)
         server.pause()
-        answers = self.ask(lambda: party.backend.enqueue(replace(new_entry(), owner=owner)))
+        answers = self.ask(lambda: party.backend.enqueue([replace(new_entry(), owner=owner)]))
         assert not any(answer.done() for answer in answers)
         server.resume()
         for answer in answers:
@@ -335,7 +335,7 @@ def test_no_request_of_a_live_session_is_left_pending_after_reconnecting(
     answers: list[Promise[Any]] = []
     for _ in range(10):
         for _ in range(20):
-            answers.append(party.backend.enqueue(new_entry()))
+            answers.append(party.backend.enqueue([new_entry()]))
             answers.append(party.backend.snapshot("q"))
         proxy.drop_connections()
         party.recovers()

@@ -57,7 +57,7 @@ def test_a_queue_that_has_drained_starts_again(old: ZooKeeperServer, parties: Pa
     for _ in range(5):
         entry, contender, snapshot = party.enqueue("heals")
         assert snapshot.contenders == (contender,)
-        assert party.backend.withdraw(entry).result(BOUND)
+        assert party.backend.withdraw([entry]).result(BOUND)
         tokens.append(contender.token)
         orders.append(contender.order)
     assert orders == [LAST - 2, LAST - 1, 0, 1, 2]
@@ -73,10 +73,10 @@ def test_a_drained_queue_starts_again_for_a_set(
     party = parties(old.url_for("/x"))
     for _ in range(4):
         entries = [new_entry(queue) for queue in queues]
-        snapshots = party.backend.enqueue_all(entries).result(BOUND)
+        snapshots = party.backend.enqueue(entries).result(BOUND)
         for entry, snapshot in zip(entries, snapshots, strict=True):
             assert [one.id for one in snapshot.contenders] == [entry.id]
-        assert party.backend.withdraw_all(entries).result(BOUND) is True
+        assert party.backend.withdraw(entries).result(BOUND) is True
     with old.kazoo() as kazoo:
         assert [kazoo.get_children(f"/x/{queue}") for queue in queues] == [[], []]
 
@@ -89,11 +89,11 @@ def test_nobody_enters_while_contenders_from_before_are_there(
     entry = new_entry("busy")
     for _ in range(3):
         with pytest.raises(BackendUnavailable, match="is spent"):
-            party.backend.enqueue(entry).result(BOUND)
+            party.backend.enqueue([entry]).result(BOUND)
         assert party.ids("busy") == [one.id for one in before]
     for one in before:
-        assert party.backend.withdraw(one).result(BOUND)
-    snapshot = party.backend.enqueue(entry).result(BOUND)
+        assert party.backend.withdraw([one]).result(BOUND)
+    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
     assert [one.id for one in snapshot.contenders] == [entry.id]
 
 
@@ -102,13 +102,13 @@ def test_overlapping_contenders_are_all_refused_or_in_order(
 ) -> None:
     """The server gives negative sequences to creates that overlap."""
     party = parties(old.url_for("/x"))
-    answers = [party.backend.enqueue(new_entry("overlap")) for _ in range(20)]
+    answers = [party.backend.enqueue([new_entry("overlap")]) for _ in range(20)]
     entered = [answer.result() for answer in answers if answer.exception(BOUND) is None]
     assert len(entered) >= 2
     for answer in answers:
         error = answer.exception(BOUND)
         assert error is None or isinstance(error, BackendUnavailable)
-    own = [snapshot.contenders[-1] for snapshot in entered]
+    own = [snapshot.contenders[-1] for [snapshot] in entered]
     assert sorted(own, key=lambda one: one.order) == sorted(own, key=lambda one: one.token or 0)
     assert len({one.order for one in own}) == len(own)
 
@@ -121,6 +121,6 @@ def test_sequences_that_are_tokens_end_with_an_error(
     assert contender.token == LAST - 1
     for _ in range(2):
         with pytest.raises(BackendError, match="token=czxid") as caught:
-            party.backend.enqueue(new_entry("tokens")).result(BOUND)
+            party.backend.enqueue([new_entry("tokens")]).result(BOUND)
         assert not isinstance(caught.value, BackendUnavailable)
     assert party.ids("tokens") == [contender.id]

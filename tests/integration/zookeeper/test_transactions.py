@@ -198,7 +198,7 @@ def test_a_commit_of_a_session_that_was_replaced_says_that_its_outcome_is_unknow
     party: Party = parties(proxied)
     _, contender, _ = party.enqueue()
     proxy.replies.black_hole()
-    commit = party.backend.commit(contender, [Put(key, b"x")])
+    commit = party.backend.write([Put(key, b"x")], [contender])
     party.opening()
     assert isinstance(commit.exception(BOUND), BackendUnavailable)
     proxy.drop_connections()

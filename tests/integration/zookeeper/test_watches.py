@@ -45,7 +45,7 @@ def test_many_watchers_of_a_contender_share_one_request(
         party.recovers()  # an answer that comes after those of the watches
     assert sent.requests["getData"] == 1
     assert sent.requests["exists"] == 0
-    party.backend.withdraw(entry).result(BOUND)
+    party.backend.withdraw([entry]).result(BOUND)
     eventually(lambda: sorted(told) == list(range(100)))
 
 
@@ -75,7 +75,7 @@ def test_a_watch_that_is_being_set_is_known_not_to_tell_in_order(
     _, first, _ = parties(proxied).enqueue()
     _, mine, snapshot = party.enqueue()
     own, told = threading.Event(), Future[bool]()
-    party.backend.watch(first, snapshot.revision, told.set_result, (mine,))
+    party.backend.watch(first, snapshot.revision, told.set_result, waiters=[mine])
     party.recovers()
     # The fault: the watch on its own contender is on its way for a while.
     proxy.requests.black_hole()
@@ -96,7 +96,7 @@ def test_departures_that_are_told_as_they_happen_are_in_order(
     _, mine, snapshot = party.enqueue()
     own, told = threading.Event(), Future[bool]()
     party.backend.watch(mine, snapshot.revision, lambda _: own.set())
-    party.backend.watch(first, snapshot.revision, told.set_result, (mine,))
+    party.backend.watch(first, snapshot.revision, told.set_result, waiters=[mine])
     party.recovers()
     kazoo.delete(first.key)
     assert told.result(BOUND) is True
@@ -172,7 +172,7 @@ def test_watching_what_has_gone_leaves_no_watch_behind(
 ) -> None:
     party = parties(zookeeper.url_for(root))
     entry, contender, snapshot = party.enqueue()
-    party.backend.withdraw(entry).result(BOUND)
+    party.backend.withdraw([entry]).result(BOUND)
     departed = threading.Event()
     party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
     assert departed.wait(BOUND)

@@ -8,6 +8,7 @@ from coordlock_zookeeper.access import Access
 
 from coordlock.backend.config import configure
 from coordlock.errors import ConfigurationError
+from coordlock.runtime.clock import SystemTimers
 
 
 def access(url: str) -> Access:
@@ -50,9 +51,11 @@ def test_the_password_is_not_shown(auth: str) -> None:
 )
 def test_what_cannot_work_is_named(url: str, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
-        ZookeeperBackend.configure(configure(url))
+        ZookeeperBackend.configure(configure(url), timers=SystemTimers())
 
 
 def test_configuring_starts_nothing() -> None:
-    backend = ZookeeperBackend.configure(configure("zookeeper://no-such-host.invalid/x"))
+    backend = ZookeeperBackend.configure(
+        configure("zookeeper://no-such-host.invalid/x"), timers=SystemTimers()
+    )
     backend.close().result(5)

@@ -75,7 +75,7 @@ def test_a_list_that_was_sent_before_one_asks_is_not_good_enough(
     assert client.asked == []
     assert all(one.result(0) is late[0].result(0) for one in late)
     assert late[0].result(0).zxid == 7
-    assert late[0].result(0).places == [(1, "a-0000000001"), (12, "b-0000000012")]
+    assert late[0].result(0).positions == [(1, "a-0000000001"), (12, "b-0000000012")]
 
 
 def test_queues_do_not_wait_for_each_other(client: Client, lists: ChildLists) -> None:

@@ -14,7 +14,7 @@ from coordlock_zookeeper.errors import (
     NodeExists,
     NoNode,
     NotEmpty,
-    Unsupported,
+    UnknownRequest,
     translate,
 )
 
@@ -64,7 +64,7 @@ def test_every_exception_of_kazoo_is_translated(kind: type[Exception]) -> None:
         ("NodeExistsError", NodeExists),
         ("NotEmptyError", NotEmpty),
         ("BadVersionError", BadVersion),
-        ("UnimplementedError", Unsupported),
+        ("UnimplementedError", UnknownRequest),
         ("MarshallingError", BackendError),
     ],
 )

@@ -19,12 +19,13 @@ import pytest
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.buffered_socket import BufferedSocket
-from coordlock_zookeeper.container import CreateContainer
 from coordlock_zookeeper.handler import Handler
 from coordlock_zookeeper.own_client import OwnClient
+from coordlock_zookeeper.parents import CreateContainer
 from kazoo.protocol.serialization import Create2
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.log import flush
 from coordlock.testing.waiting import eventually
 from tests.unit.signals import interrupted
@@ -32,7 +33,7 @@ from tests.unit.signals import interrupted
 
 @pytest.fixture
 def handler() -> Handler:
-    return Handler(10.0, None, lambda: None, set())
+    return Handler(10.0, None, lambda: None, set(), SYSTEM_CLOCK)
 
 
 def test_any_number_of_wakeups_fits(handler: Handler) -> None:
@@ -96,7 +97,7 @@ def test_who_stops_a_client_second_waits_until_it_has_stopped(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         access = Access(f"127.0.0.1:{taken.getsockname()[1]}", ttl=10.0, connect_timeout=5.0)
-    connection = OwnClient(access)
+    connection = OwnClient(access, SYSTEM_CLOCK)
     failed = threading.Event()
     connection.start(lambda: None, lambda _: failed.set())
     assert failed.wait(10)

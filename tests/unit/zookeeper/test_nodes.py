@@ -36,17 +36,19 @@ def after(sequence: int) -> int:
 
 
 @given(st.text(min_size=1) | st.sampled_from(["zookeeper", "%7Aookeeper"]), st.booleans())
-def test_a_queues_znode_tells_its_name(name: str, at_top: bool) -> None:
-    child = nodes.component(name, at_top=at_top)
+def test_a_queues_znode_tells_its_name(name: str, is_top: bool) -> None:
+    layout = nodes.Layout("", is_top, "kazoo")
+    child = layout.queue(name).removeprefix("/")
     assert "/" not in child
-    assert nodes.name_of(child, at_top=at_top) == name
+    assert layout.queue_of(child) == name
 
 
 def test_the_servers_own_znode_is_no_queue() -> None:
-    assert nodes.component("zookeeper", at_top=True) != "zookeeper"
-    assert nodes.name_of("zookeeper", at_top=True) is None
-    assert nodes.component("zookeeper") == "zookeeper"
-    assert nodes.name_of("zookeeper") == "zookeeper"
+    top, other = nodes.Layout("", True, "kazoo"), nodes.Layout("/root", False, "kazoo")
+    assert top.queue("zookeeper") != "/zookeeper"
+    assert top.queue_of("zookeeper") is None
+    assert other.queue("zookeeper") == "/root/zookeeper"
+    assert other.queue_of("zookeeper") == "zookeeper"
 
 
 @given(st.uuids(), claims, st.sampled_from(nodes.STYLES), signed)

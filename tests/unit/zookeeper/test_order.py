@@ -196,7 +196,7 @@ class Watching(RuleBasedStateMachine):
 
     @rule()
     def a_heartbeat_is_due(self) -> None:
-        self.watches.rearm(broken=True)
+        self.watches.rearm(missing=True)
 
     def teardown(self) -> None:
         """In the end everybody is told, and who stays is certain."""

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from coordlock_zookeeper.contenders import Described
-from coordlock_zookeeper.following import Following, Look, Reader
-from coordlock_zookeeper.places import FolderPlace, KeyPlace, Need, Place, QueuePlace
+from coordlock_zookeeper.contenders import NodeReader
+from coordlock_zookeeper.following import Following, Probe, Reader
+from coordlock_zookeeper.places import FolderPlace, KeyPlace, Place, QueuePlace, Reading
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kazoo.protocol.states import EventType
@@ -21,8 +21,8 @@ from coordlock.errors import AuthenticationFailed, BackendError
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.promise import Promise
 
-#: What comes over the connection: an event, or a need with the answer and its transaction.
-Message = tuple[str, str] | tuple[Need, Any, int]
+#: What comes over the connection: an event, or a reading with the answer and its transaction.
+Message = tuple[str, str] | tuple[Reading, Any, int]
 
 
 class Node(NamedTuple):
@@ -95,24 +95,26 @@ class Server:
             watches.remove(path)
             self.sent.append((kind, path))
 
-    def answer(self, need: Need) -> None:
+    def answer(self, reading: Reading) -> None:
         """Answer, and note the watch where there is something to watch."""
         found: Any = None
-        if need.path in self.nodes or need.kind == "existence":
-            (self._children if need.kind == "children" else self._data).add(need.path)
-        if need.path in self.nodes:
-            data, version, born, changed = self.nodes[need.path]
-            below = [one for one in self.nodes if one.rpartition("/")[0] == need.path]
+        if reading.path in self.nodes or reading.kind == "existence":
+            (self._children if reading.kind == "children" else self._data).add(reading.path)
+        if reading.path in self.nodes:
+            data, version, born, changed = self.nodes[reading.path]
+            below = [one for one in self.nodes if one.rpartition("/")[0] == reading.path]
             names = [one.rpartition("/")[2] for one in reversed(below)]
             stat = SimpleNamespace(
                 version=version,
                 czxid=born,
                 mzxid=changed,
-                pzxid=self.parents[need.path],
+                pzxid=self.parents[reading.path],
                 ephemeralOwner=1,
             )
-            found = {"data": (data, stat), "children": (names, stat), "existence": stat}[need.kind]
-        self.sent.append((need, found, self.zxid))
+            found = {"data": (data, stat), "children": (names, stat), "existence": stat}[
+                reading.kind
+            ]
+        self.sent.append((reading, found, self.zxid))
 
 
 def stat(changed: int) -> SimpleNamespace:
@@ -147,19 +149,19 @@ steps = st.lists(
 
 
 class Client:
-    """Asks for what the place needs, and looks at what it shows."""
+    """Sends the place's readings, and looks at what it shows."""
 
     def __init__(self, where: str, *, is_spent: bool = False) -> None:
         self.where = where
         self.server = Server(is_spent=is_spent)
         self.place: Place[Any]
         if where == "queue":
-            self.place = QueuePlace("q", "/q", Described("czxid"))
+            self.place = QueuePlace("q", "/q", NodeReader("czxid"))
         else:
             self.place = FolderPlace(where) if where.endswith("/") else KeyPlace(where)
         #: The revision of each state that was shown.
         self.shown: list[int] = []
-        self._asked = deque(self.place.needs())
+        self._asked = deque(self.place.next_round())
 
     def answer(self) -> None:
         """Let the server answer what it was asked first."""
@@ -177,7 +179,7 @@ class Client:
             self.place.take(*message)
             if (state := self.place.advance()) is not None:
                 self._look(state)
-        self._asked.extend(self.place.needs())
+        self._asked.extend(self.place.next_round())
 
     def restart(self) -> None:
         """Over a new connection, which has no watches."""
@@ -186,7 +188,7 @@ class Client:
         self.server.__dict__.update(kept)
         self.place.restart()
         self.shown.clear()
-        self._asked = deque(self.place.needs())
+        self._asked = deque(self.place.next_round())
 
     def turn(self, between: Callable[[], object]) -> None:
         """What was asked is answered, with something ``between``, and all of it is taken."""
@@ -276,25 +278,25 @@ def test_a_queue_is_shown_in_which_somebody_comes_or_goes_all_the_time(seed: int
 
 def test_a_round_is_not_begun_while_another_is_under_way() -> None:
     place = FolderPlace("/f/")
-    [first] = place.needs()
-    assert place.needs() == []
+    [first] = place.next_round()
+    assert place.next_round() == []
     place.take(first, (["b", "a"], stat(1)), 1)
-    needs = place.needs()
-    assert {need.path for need in needs} == {"/f/a", "/f/b"}
-    place.take(needs[0], (b"", stat(1)), 2)
-    place.fired(EventType.CHANGED, needs[0].path)
-    assert place.needs() == []
+    readings = place.next_round()
+    assert {one.path for one in readings} == {"/f/a", "/f/b"}
+    place.take(readings[0], (b"", stat(1)), 2)
+    place.fired(EventType.CHANGED, readings[0].path)
+    assert place.next_round() == []
     assert place.advance() is None
-    place.take(needs[1], (b"", stat(1)), 3)
+    place.take(readings[1], (b"", stat(1)), 3)
     assert not place.is_complete
-    assert place.needs() == [needs[0]]
+    assert place.next_round() == [readings[0]]
 
 
 def test_a_round_in_which_a_part_has_changed_shows_the_state_before_that() -> None:
     place = FolderPlace("/f/")
-    place.take(place.needs()[0], (["a", "b"], stat(1)), 5)
-    for need in place.needs():
-        place.take(need, (need.path.encode(), stat(1)), 6)
+    place.take(place.next_round()[0], (["a", "b"], stat(1)), 5)
+    for reading in place.next_round():
+        place.take(reading, (reading.path.encode(), stat(1)), 6)
     place.fired(EventType.CHANGED, "/f/a")
     place.fired(EventType.CHANGED, "/f/b")
     state = place.advance()
@@ -306,17 +308,17 @@ def test_a_round_in_which_a_part_has_changed_shows_the_state_before_that() -> No
 def test_a_transaction_that_writes_what_is_read_and_what_is_kept_shows_as_a_whole() -> None:
     """It is 8, and writes both; 7 had written one of them."""
     place = FolderPlace("/f/")
-    place.take(place.needs()[0], (["a", "b"], stat(1)), 5)
-    for need in place.needs():
-        place.take(need, (b"1", stat(1)), 6)
+    place.take(place.next_round()[0], (["a", "b"], stat(1)), 5)
+    for reading in place.next_round():
+        place.take(reading, (b"1", stat(1)), 6)
     assert place.advance() is not None
     place.fired(EventType.CHANGED, "/f/a")
-    [need] = place.needs()
+    [reading] = place.next_round()
     place.fired(EventType.CHANGED, "/f/b")
-    place.take(need, (b"3", stat(8)), 8)
+    place.take(reading, (b"3", stat(8)), 8)
     assert place.advance() is None
-    for need in place.needs():
-        place.take(need, (b"3", stat(8)), 8)
+    for reading in place.next_round():
+        place.take(reading, (b"3", stat(8)), 8)
     state = place.advance()
     assert state is not None
     assert {one.data for one in state.values.values()} == {b"3"}
@@ -324,8 +326,8 @@ def test_a_transaction_that_writes_what_is_read_and_what_is_kept_shows_as_a_whol
 
 def test_events_of_others_cost_nothing() -> None:
     folder, key = FolderPlace("/f/"), KeyPlace("/f")
-    folder.take(folder.needs()[0], ([], stat(1)), 1)
-    key.take(key.needs()[0], (b"", stat(1)), 1)
+    folder.take(folder.next_round()[0], ([], stat(1)), 1)
+    key.take(key.next_round()[0], (b"", stat(1)), 1)
     folder.fired(EventType.CHANGED, "/f")  # its data
     folder.fired(EventType.CHANGED, "/f/a/b")
     key.fired(EventType.CHILD, "/f")
@@ -344,15 +346,15 @@ def followed() -> tuple[Following, Observation[Listing]]:
     following = Following("name", KeyPlace("/k"), 0.5)
     observation: Observation[Listing] = Observation(lambda: None, lambda: None, 0.5)
     following.join(observation)
-    answer(following, 5, [Look(1.0, 4)])
+    answer(following, 5, [Probe(1.0, 4)])
     return following, observation
 
 
-def answer(following: Following, zxid: int, looks: list[Look]) -> None:
+def answer(following: Following, zxid: int, probes: list[Probe]) -> None:
     """Answer as of ``zxid`` what is asked, and show it."""
-    for need in following.place.needs():
-        following.place.take(need, (b"", stat(zxid)), zxid)
-    following.show(following.place.advance(), looks)
+    for reading in following.place.next_round():
+        following.place.take(reading, (b"", stat(zxid)), zxid)
+    following.show(following.place.advance(), probes)
 
 
 def stale_since(observation: Observation[Listing]) -> float | None:
@@ -362,36 +364,36 @@ def stale_since(observation: Observation[Listing]) -> float | None:
 def test_what_is_shown_is_stale_since_all_was_told_last() -> None:
     following, observation = followed()
     assert (observation.view.state, observation.view.stale_since) == (following.state, None)
-    following.looked(2.0, 0.0)
+    following.probed(2.0, 0.0)
     following.doubt()
-    following.looked(3.0, 1.0)
+    following.probed(3.0, 1.0)
     following.doubt()
     assert stale_since(observation) == 2.0
-    answer(following, 6, [Look(2.0, 5), Look(3.0, 7)])
+    answer(following, 6, [Probe(2.0, 5), Probe(3.0, 7)])
     assert stale_since(observation) is None
     following.doubt()
-    assert stale_since(observation) == 2.0, "a look that began after what is shown"
+    assert stale_since(observation) == 2.0, "a probe that was sent after what is shown"
 
 
 def test_what_was_told_but_is_not_read_yet_leaves_the_state_as_old_as_it_was() -> None:
     following, observation = followed()
     following.place.fired(EventType.CHANGED, "/k")
-    following.looked(2.0, 0.0)
+    following.probed(2.0, 0.0)
     following.doubt()
     assert stale_since(observation) == 1.0
 
 
-def test_what_is_not_read_for_longer_than_a_look_is_in_doubt() -> None:
+def test_what_is_not_read_for_longer_than_a_probe_is_in_doubt() -> None:
     following, observation = followed()
     following.place.fired(EventType.CHANGED, "/k")
-    needs = following.place.needs()
-    following.looked(2.0, 0.0)
+    readings = following.place.next_round()
+    following.probed(2.0, 0.0)
     assert stale_since(observation) is None
-    following.looked(3.0, 1.0)
+    following.probed(3.0, 1.0)
     assert stale_since(observation) == 1.0
-    for need in needs:
-        following.place.take(need, (b"", stat(6)), 6)
-    following.show(following.place.advance(), [Look(2.0, 5), Look(3.0, 7)])
+    for reading in readings:
+        following.place.take(reading, (b"", stat(6)), 6)
+    following.show(following.place.advance(), [Probe(2.0, 5), Probe(3.0, 7)])
     assert stale_since(observation) is None, "what was under way is taken all the same"
 
 

@@ -44,7 +44,7 @@ def test_who_shares_an_interrupted_request_is_asked_for_by_the_next_heartbeat() 
     client.interrupts.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         watches.add("/q/first", lambda _: None)
-    watches.rearm(broken=True)
+    watches.rearm(missing=True)
     assert client.asked == ["/q/first"]
 
 

@@ -1,4 +1,4 @@
-"""A session for what needs no lock: opened when first used, and anew when it was lost."""
+"""A session for what needs no lock: opened at its first use, and anew when it was lost."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ from copy import copy
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from coordlock.backend import SessionInfo
-from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.backend import SessionInfo, SessionListener
+from coordlock.errors import BackendUnavailable
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.promise import Promise, all_of, resolved, settled
 from coordlock.runtime.worker import Worker
-from coordlock_zookeeper.answers import all_done
-from coordlock_zookeeper.connection import Connection
-from coordlock_zookeeper.errors import SERVICE, translate
-from coordlock_zookeeper.session import ZookeeperSession
+from coordlock_zookeeper.errors import closed, translate
+from coordlock_zookeeper.session import ZookeeperSession, in_doubt
 
-__all__ = ["Audience", "Line"]
+__all__ = ["ConnectionListener", "DataSession"]
 
 T = TypeVar("T")
 
 
-class Audience(Protocol):
-    """Who is told, by the line's worker, how its connections come and go."""
+class ConnectionListener(Protocol):
+    """Who hears, from the worker, how the connections of a `DataSession` come and go."""
 
     def connected(self, session: ZookeeperSession) -> None:
         """There is a connection, of a new session or of the one before."""
 
     def disconnected(self) -> None:
-        """There is none any more. No answer comes over it after this."""
+        """There is no connection any more; no answer comes over it after this."""
 
     def lost(self) -> None:
         """The session has ended, after `disconnected`; the next request opens another."""
@@ -38,24 +36,24 @@ class Audience(Protocol):
         """Nothing comes any more."""
 
 
-class Line:
+class DataSession:
     """The session that observations share with reads and writes of data.
 
-    Not that of the locks: that one is opened, and given up, as the locks need it, and no change
-    that somebody observes shall stand before an event that hands over a lock.
+    The locks have their own: it is opened and given up as they need it, and an event that hands
+    over a lock must not wait behind thousands of changes that somebody observes.
 
     Attributes:
-        worker: does all that is to be done here, one thing after the other: so does the audience.
-        audience: told of connections; it makes itself known before the first use.
+        worker: does all work here, one thing after the other, and that of the listener.
+        listener: set before the first use.
     """
 
-    audience: Audience
+    listener: ConnectionListener
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
-        self.worker: Final = Worker("coordlock-zookeeper-line")
-        self._connect: Final = connect
+    def __init__(self, new: Callable[[SessionListener], ZookeeperSession]) -> None:
+        self.worker: Final = Worker("coordlock-zookeeper-data")
+        self._new: Final = new
+        #: The newest session, and the same once it is open.
         self._session: ZookeeperSession | None = None
-        #: The same, once it is open.
         self._open: ZookeeperSession | None = None
         self._stopping: set[Promise[None]] = set()
         self._closed: Promise[None] | None = None
@@ -67,35 +65,28 @@ class Line:
         """
         promise: Promise[T] = Promise()
 
-        def answered(answer: Promise[T]) -> None:
-            error = answer.exception()
-            if isinstance(error, SessionLost):  # no session of the caller's
-                promise.fail(BackendUnavailable(SERVICE, error.reason))
-            else:
-                promise.follow(answer)
-
         def opened(answer: Promise[ZookeeperSession]) -> None:
             error = answer.exception()
             if error is not None:
-                promise.fail(copy(error))
+                promise.fail(error)
                 return
             session = answer.result()
-            session.submit(lambda: steps(session)).add_done_callback(answered)
+            done = in_doubt(session.submit(lambda: steps(session)))
+            done.add_done_callback(promise.follow)
 
         self.session().add_done_callback(opened)
         return promise
 
     def session(self) -> Promise[ZookeeperSession]:
         """The session, when it is open. Without one, another is opened."""
-        promise: Promise[ZookeeperSession] = Promise()
         if (session := self._open) is not None:
-            promise.resolve(session)
-        else:
-            self.worker.run(partial(self._want, promise))
+            return resolved(session)
+        promise: Promise[ZookeeperSession] = Promise()
+        self.worker.run(partial(self._want, promise))
         return promise
 
     def close(self) -> Promise[None]:
-        """End the session, and what the audience waits for; kept when its threads have gone."""
+        """End the session, and tell the listener; kept when the session's threads have gone."""
         promise: Promise[None] = Promise()
         self.worker.run(partial(self._close, promise))
         return promise
@@ -104,14 +95,13 @@ class Line:
 
     def _want(self, promise: Promise[ZookeeperSession]) -> None:
         if self._closed is not None:
-            promise.fail(_closed())
+            promise.fail(closed())
             return
-        if (session := self._session) is None:
-            try:
-                session = self._new()
-            except Exception as error:
-                promise.fail(translate(error))
-                return
+        try:
+            session = self._session or self._start()
+        except Exception as error:
+            promise.fail(translate(error))
+            return
 
         def opened(answer: Promise[SessionInfo]) -> None:
             error = answer.exception()
@@ -122,9 +112,9 @@ class Line:
 
         session.opened.add_done_callback(opened)
 
-    def _new(self) -> ZookeeperSession:
-        ear = _Ear(self)
-        session = ear.session = self._session = ZookeeperSession(self._connect(), ear)
+    def _start(self) -> ZookeeperSession:
+        listener = _Listener(self)
+        session = listener.session = self._session = self._new(listener)
         self._stopping.add(session.stopped)
         session.stopped.add_done_callback(self._stopping.discard)
         session.opened.add_done_callback(lambda _: self.worker.run(partial(self._opened, session)))
@@ -136,58 +126,51 @@ class Line:
             return
         if session.opened.exception() is None:
             self._open = session
-            self.audience.connected(session)
+            self.listener.connected(session)
         else:
             self._session = None
 
-    def _broke(self, session: ZookeeperSession) -> None:
+    def _disconnected(self, session: ZookeeperSession) -> None:
         if session is self._session:
-            self.audience.disconnected()
+            self.listener.disconnected()
 
-    def _mended(self, session: ZookeeperSession) -> None:
+    def _reconnected(self, session: ZookeeperSession) -> None:
         if session is self._session:
-            self.audience.connected(session)
+            self.listener.connected(session)
 
     def _lost(self, session: ZookeeperSession) -> None:
         if session is self._session:
             self._session = self._open = None
-            self.audience.disconnected()
-            self.audience.lost()
+            self.listener.disconnected()
+            self.listener.lost()
 
     def _close(self, promise: Promise[None]) -> None:
         if self._closed is None:
             session, self._session, self._open = self._session, None, None
             stopping = list(self._stopping)
             if session is not None:
-                session.end(_closed())
-            self._closed = all_done(stopping)
-            self.audience.closed(_closed())
+                session.end(closed())
+            self._closed = settled(all_of([resolved(None), *stopping]))
+            self.listener.closed(closed())
         self._closed.add_done_callback(promise.follow)
 
 
-class _Ear:
-    """Tells the line, in its worker, what becomes of ``session``: see `SessionListener`."""
+class _Listener:
+    """Passes on, to the worker, what happens to ``session``: see `SessionListener`."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, owner: DataSession) -> None:
         self.session: ZookeeperSession | None = None
-        self._line = line
+        self._owner = owner
 
     def suspect(self, reason: str) -> None:
-        """See `SessionListener`."""
-        self._tell(self._line._broke)
+        self._pass_on(self._owner._disconnected)
 
     def recovered(self) -> None:
-        """See `SessionListener`."""
-        self._tell(self._line._mended)
+        self._pass_on(self._owner._reconnected)
 
     def lost(self, reason: str) -> None:
-        """See `SessionListener`."""
-        self._tell(self._line._lost)
+        self._pass_on(self._owner._lost)
 
-    def _tell(self, told: Callable[[ZookeeperSession], None]) -> None:
+    def _pass_on(self, told: Callable[[ZookeeperSession], None]) -> None:
         if self.session is not None:
-            self._line.worker.run(partial(told, self.session))
-
-
-def _closed() -> BackendUnavailable:
-    return BackendUnavailable(SERVICE, "the connection is closed")
+            self._owner.worker.run(partial(told, self.session))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from coordlock_zookeeper.transactions import GuardedData, Known, plan
+from coordlock_zookeeper.data import Data
+from coordlock_zookeeper.multis import KnownNodes, plan
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kazoo.exceptions import (
@@ -66,16 +67,6 @@ def with_ancestors(paths: Sequence[str]) -> set[str]:
     return found
 
 
-class Answer:
-    """As kazoo's ``AsyncResult``, answered already."""
-
-    def __init__(self, value: Any = None, exception: Exception | None = None) -> None:
-        self.value, self.exception = value, exception
-
-    def rawlink(self, callback: Callable[[Answer], None]) -> None:
-        callback(self)
-
-
 class Tree:
     """A server, and the client to it; ``meddle`` is called before each request."""
 
@@ -103,17 +94,6 @@ class Tree:
             data, version = self.nodes[request.path]
             stat = SimpleNamespace(version=version, dataLength=len(data or b""))
             answer.set({Exists: stat, GetData: (data, stat)}[type(request)])
-
-    def exists_async(self, path: str) -> Answer:
-        self.meddle(self.nodes)
-        return Answer(object() if path in self.nodes else None)
-
-    def get_async(self, path: str) -> Answer:
-        self.meddle(self.nodes)
-        if path not in self.nodes:
-            return Answer(exception=NoNodeError())
-        data, version = self.nodes[path]
-        return Answer((data, SimpleNamespace(version=version)))
 
     def commit(self, operations: Sequence[Any], answer: Any) -> None:
         self.multis += 1
@@ -160,13 +140,17 @@ def do(operation: Any, nodes: Nodes) -> Any:
     return None
 
 
-def guarded(tree: Tree) -> GuardedData:
+def guarded(tree: Tree) -> Data:
     session: Any = SimpleNamespace(client=tree, breaks=0)
-    return GuardedData(session, OPEN_ACL_UNSAFE)
+    return Data(session, OPEN_ACL_UNSAFE)
 
 
 def outcome(tree: Tree, operations: Sequence[Operation]) -> BaseException | None:
-    return run_in_background(guarded(tree).commit((ME,), operations)).exception(0)
+    return run_in_background(guarded(tree).write(operations, (ME,))).exception(0)
+
+
+def read(data: Data) -> Mapping[str, Stored]:
+    return run_in_background(data.read_guarded("/a", ME)).result(0).values
 
 
 def keys_of(nodes: Nodes) -> dict[str, bytes]:
@@ -320,9 +304,9 @@ def test_every_multi_begins_with_the_contender() -> None:
     operations: list[Operation] = [Put("/a", b""), Expect("/b", 0), Expect("/c", 3)]
     operations += [DeleteKey("/d")]
     for absent in (set[str](), {"/a", "/d"}):
-        first, *rest = plan([ME.key], operations, Known(absent))
+        first, *rest = plan([ME.key], operations, KnownNodes(absent))
         assert (first.kind, first.path, first.version) == ("check", ME.key, -1)
-        assert ME.key not in {step.path for step in rest}
+        assert ME.key not in {one.path for one in rest}
 
 
 def test_a_multi_without_an_answer_is_not_sent_again() -> None:
@@ -356,13 +340,13 @@ def test_what_a_server_would_hang_up_on_is_not_sent(size: int) -> None:
 def test_a_read_is_refused_when_the_connection_was_lost_in_between() -> None:
     tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a"]), (b"", 0)))
     data = guarded(tree)
-    assert run_in_background(data.fetch(ME, "/a")).result(0) == Stored(b"", 1)
+    assert read(data) == {"/a": Stored(b"", 1)}
 
     def lose(_: Nodes) -> None:
         data._session.breaks += 1
 
     tree.meddle = lose
-    error = run_in_background(data.fetch(ME, "/a")).exception(0)
+    error = run_in_background(data.read_guarded("/a", ME)).exception(0)
     assert isinstance(error, BackendUnavailable)
 
 
@@ -372,13 +356,13 @@ def test_the_first_read_over_a_new_connection_proves_by_a_write_that_it_is_new_e
     multis = []
     for breaks in (0, 0, 1, 1, 1, 3):
         data._session.breaks = breaks
-        assert run_in_background(data.fetch(ME, "/a")).result(0) == Stored(b"", 1)
+        assert read(data) == {"/a": Stored(b"", 1)}
         multis.append(tree.multis)
     assert multis == [0, 0, 1, 1, 1, 2]
     del tree.nodes[ME.key]
     for breaks in (3, 4):
         data._session.breaks = breaks
-        assert isinstance(run_in_background(data.fetch(ME, "/a")).exception(0), Evicted)
+        assert isinstance(run_in_background(data.read_guarded("/a", ME)).exception(0), Evicted)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +371,7 @@ def test_the_first_read_over_a_new_connection_proves_by_a_write_that_it_is_new_e
 def test_versions_are_counted_past_the_end_of_zookeepers_numbers(znode: int, version: int) -> None:
     nodes: Nodes = dict.fromkeys(with_ancestors([ME.key]), (None, 0))
     tree = Tree(nodes | {"/a": (b"", znode)})
-    assert run_in_background(guarded(tree).fetch(ME, "/a")).result(0) == Stored(b"", version)
+    assert read(guarded(tree)) == {"/a": Stored(b"", version)}
     assert outcome(tree, [Expect("/a", version)]) is None
     assert (
         isinstance(outcome(tree, [Expect("/a", version + 1)]), VersionMismatch) or version > 2**31

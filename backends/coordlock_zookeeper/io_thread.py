@@ -1,0 +1,139 @@
+"""What wakes kazoo's I/O thread, and what it does with answers, so that nothing can block it.
+
+kazoo's own classes use queues and conditions that Ctrl-C in a caller's thread may leave locked.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sized
+
+from coordlock.runtime.log import Log
+
+__all__ = ["AnswerCondition", "Calls", "Completions", "Wakeups"]
+
+log = Log("coordlock.zookeeper")
+
+
+class Wakeups:
+    """A byte in a pipe while requests wait; stands in for both ends of kazoo's socket pair.
+
+    kazoo writes a byte per request to a socket pair and reads one per request sent. The pair's
+    buffer holds 278 of them on Linux: the next caller blocks until the connection works again, and
+    the I/O thread itself, which sends too, for ever. And Ctrl-C between a request and its byte
+    would make each later request wait for the next one's. So here nothing is counted: the byte
+    stays until ``left``, kazoo's queue of requests, is empty.
+    """
+
+    def __init__(self, left: Callable[[], Sized]) -> None:
+        self._left = left
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        self._is_set = False
+        # It also keeps a late writer from a descriptor number that was closed and reused.
+        self._lock = threading.RLock()
+
+    def fileno(self) -> int:
+        """The descriptor to wait for; -1 when closed."""
+        return self._reader
+
+    def send(self, data: bytes) -> int:
+        """Announce a request. Raises OSError when closed."""
+        with self._lock:
+            if self._writer < 0:
+                raise OSError("the connection is closed")
+            if not self._is_set:
+                os.write(self._writer, b"\0")
+                self._is_set = True  # after the write: Ctrl-C between them leaves a byte too many
+        return len(data)
+
+    def recv(self, _: int) -> bytes:
+        """A request was sent. Raises BlockingIOError where none had been announced."""
+        with self._lock:
+            if not self._left():
+                self._is_set = False  # before: Ctrl-C between them leaves a byte too many
+                os.read(self._reader, 1)
+        return b"\0"
+
+    def close(self) -> None:
+        """Nothing more can be announced."""
+        with self._lock:
+            if self._writer >= 0:
+                os.close(self._reader)
+                os.close(self._writer)
+                self._reader = self._writer = -1
+
+
+class Calls(queue.SimpleQueue[Callable[[], object]]):
+    """What kazoo calls back, in place of a `queue.Queue`, which Ctrl-C may leave locked."""
+
+    def task_done(self) -> None:
+        """Nothing counts them."""
+
+
+class Completions(Calls):
+    """kazoo's queue of callbacks for answers, which the I/O thread calls itself: `complete`.
+
+    That spares a change of threads for each answer. Nothing that this package does with an answer
+    blocks. Callbacks that other threads put here, because the answer was there before they asked
+    for it, go the usual way, to a worker.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._home: int | None = None
+        self._here: deque[Callable[[], object]] = deque()
+
+    def serve(self, loop: Callable[[], object]) -> None:
+        """Run ``loop``, the I/O thread's, here, and complete what is left when it ends."""
+        self._home = threading.get_ident()
+        try:
+            loop()
+        finally:
+            self.complete()
+            self._home = None
+
+    def put(
+        self, item: Callable[[], object], block: bool = True, timeout: float | None = None
+    ) -> None:
+        """Have ``item`` called."""
+        if threading.get_ident() == self._home:
+            self._here.append(item)
+        else:
+            super().put(item, block, timeout)
+
+    def complete(self) -> None:
+        """Call what the I/O thread has put here; nothing in any other thread."""
+        if threading.get_ident() != self._home:
+            return
+        while self._here:
+            callback = self._here.popleft()
+            try:
+                callback()
+            except Exception:
+                log.exception("a callback for an answer failed")
+
+
+class AnswerCondition(type(threading.RLock())):  # type: ignore[misc]
+    """The condition of one of kazoo's answers, which Ctrl-C can't leave locked.
+
+    A ``with`` statement enters a lock of C's in one step. It enters `threading.Condition` by a
+    function, and Ctrl-C between that function's lock and its return leaves the lock taken; then
+    kazoo's I/O thread would wait for it, for ever, when the answer comes.
+    """
+
+    _condition: threading.Condition | None = None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is notified. Nothing of ours does, as nothing may block."""
+        if self._condition is None:
+            self._condition = threading.Condition(self)
+        return self._condition.wait(timeout)
+
+    def notify_all(self) -> None:
+        """Wake those that wait."""
+        if self._condition is not None:
+            self._condition.notify_all()

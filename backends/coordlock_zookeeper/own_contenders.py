@@ -1,0 +1,399 @@
+"""The contenders of one session: how they are made, found again and removed.
+
+A contender is an ephemeral sequential node. Several that are enqueued together are a *set*: one
+multi makes them, and another deletes them. A multi tells the paths that it has made, and nothing
+else. So it makes a *marker*, too: a node without a sequence, whose path is known before. A request
+that follows at once reads the marker's stat: it names the transaction, which all nodes of the set
+share, and the session that owns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from coordlock.errors import (
+    BackendError,
+    BackendUnavailable,
+    Evicted,
+    SessionLost,
+    TooLarge,
+    VersionMismatch,
+)
+from coordlock.model.admission import is_blocked
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.log import Log
+from coordlock.runtime.promise import Promise, settled
+from coordlock_zookeeper import nodes
+from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.child_lists import ChildList
+from coordlock_zookeeper.contenders import NodeReader, session_name
+from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
+from coordlock_zookeeper.multis import LONGEST, failure
+from coordlock_zookeeper.parents import Parents
+from coordlock_zookeeper.queues import QueueReader
+from coordlock_zookeeper.session import ZookeeperSession
+
+__all__ = ["OwnContenders"]
+
+log = Log("coordlock.zookeeper")
+
+#: How often contenders are sent before the deletions of other programs win.
+_ATTEMPTS: Final = 5
+
+#: One for each entry; None when another attempt is needed.
+_Snapshots = tuple[Snapshot, ...] | None
+
+
+class OwnContenders:
+    """Makes and removes contenders in one session.
+
+    Every method sends what it can before it waits; see `QueueReader`.
+
+    Args:
+        session: whose contenders are made here.
+        queues: reads the queues.
+        layout: where the queues are, and how contenders are named.
+        read: which also tells a node's token.
+        acl: of the nodes made.
+        unwanted: the paths of nodes to delete that may still exist, also of earlier sessions.
+    """
+
+    def __init__(
+        self,
+        session: ZookeeperSession,
+        queues: QueueReader,
+        layout: nodes.Layout,
+        read: NodeReader,
+        acl: Sequence[Any],
+        unwanted: dict[str, None],
+    ) -> None:
+        self._session = session
+        self._client = session.client
+        self._queues = queues
+        self._layout = layout
+        self._token = read.token
+        self._tokens_are_sequences = read.tokens == "sequence"
+        self._acl = acl
+        self._unwanted = unwanted
+        self._parents = Parents(
+            session.client, layout.root, acl, are_lasting=self._tokens_are_sequences
+        )
+        #: The entries that were sent, with the contender's path where it is known.
+        self._sent: dict[str, str | None] = {}
+
+    def enqueue(
+        self, entries: Sequence[Entry], unless_blocked: bool = False
+    ) -> Steps[tuple[Snapshot, ...]]:
+        """See `Backend.enqueue`. One round trip where the queues' nodes exist."""
+        if unless_blocked:
+            present = yield from self._queues.look(entries)
+            if any(map(is_blocked, present, entries)):
+                return present
+        again = any(entry.id in self._sent for entry in entries)
+        attempt = self._adopt(entries) if again else self._create(entries, again)
+        for _ in range(_ATTEMPTS):
+            try:
+                snapshots = yield from attempt
+            except (BackendUnavailable, SessionLost):
+                raise  # the contenders may exist: the entries stay in doubt
+            except BackendError:
+                self.forget(entries)
+                raise
+            if snapshots is not None:
+                return snapshots
+            self.forget(entries)
+            attempt = self._create(entries, again)
+        paths = ", ".join(map(self._path, entries))
+        raise BackendUnavailable(SERVICE, f"{paths}: other programs delete this again and again")
+
+    def _create(self, entries: Sequence[Entry], again: bool) -> Steps[_Snapshots]:
+        """Send the entries, ``again`` when an earlier attempt got no answer."""
+        paths = [self._path(entry) for entry in entries]
+        multi = self._multi(entries) if len(entries) > 1 else None
+        parents: list[Promise[Any]] = []
+        for entry, path in zip(entries, paths, strict=True):
+            self._sent[entry.id] = None
+            parents += self._parents.create(path)
+        marked: Promise[Any] | None = None
+        if multi is None:
+            created = self._send(entries[0])
+        else:
+            created = promise_of(multi.commit_async())
+            marked = promise_of(self._client.exists_async(self._marker(entries)))
+        listed = [self._queues.lists.ask(path) for path in paths]
+        try:
+            answer = yield created
+            if marked is not None and (failed := failure(answer)) is not None:
+                raise failed[1]
+        except (NoNode, NodeExists) as error:
+            for one in listed:
+                yield settled(one)
+            self._parents.forget(paths)
+            yield from self._parents.check(parents)
+            if isinstance(error, NodeExists):  # the marker: an earlier attempt took effect late
+                return (yield from self._adopt(entries))
+            return None
+        # The answer is a path and a stat, or the paths of the marker and of the set.
+        made = answer[:1] if marked is None else answer[1:]
+        self._sent.update({entry.id: path for entry, path in zip(entries, made, strict=True)})
+        self._parents.remember(paths)
+        stat = answer[1] if marked is None else (yield marked)
+        if stat is None:
+            return None  # another program deleted the marker
+        if stat.ephemeralOwner != self._session.number:
+            # A given client's session expired while this was sent, and kazoo started another.
+            self.forget(entries)
+            raise SessionLost(SERVICE, "the server expired the session")
+        return (yield from self._enqueued(entries, made, stat, listed, again))
+
+    def _send(self, entry: Entry) -> Promise[Any]:
+        """Send the request that makes one contender, and tells its path and its stat."""
+        return promise_of(
+            self._client.create_async(
+                self._layout.prefix(entry),
+                entry.owner.encode(entry.value),
+                acl=self._acl,
+                ephemeral=True,
+                sequence=True,
+                include_data=True,
+            )
+        )
+
+    def _multi(self, entries: Sequence[Entry]) -> Any:
+        """The multi that makes a set; the marker first. Raises `TooLarge`."""
+        multi = self._client.transaction()
+        multi.create(self._marker(entries), acl=self._acl, ephemeral=True)
+        for entry in entries:
+            data = entry.owner.encode(entry.value)
+            path = self._layout.prefix(entry)
+            multi.create(path, data, acl=self._acl, ephemeral=True, sequence=True)
+        size = sum(len(one.serialize()) + 9 for one in multi.operations) + 17
+        if size > LONGEST:
+            raise TooLarge(
+                SERVICE,
+                f"{len(entries)} locks in one step are too many: their request of {size} bytes is "
+                f"over what servers take, {LONGEST}",
+            )
+        return multi
+
+    def _adopt(self, entries: Sequence[Entry]) -> Steps[_Snapshots]:
+        """Find the contenders that an attempt without an answer made, or make sure of none.
+
+        A contender of an earlier session is not taken: the server removes it when that session
+        expires. kazoo's own recipe takes it, and believes to hold a lock that another client then
+        gets. Of a set, all contenders must be there, made by the marker's transaction.
+        """
+        paths = [self._path(entry) for entry in entries]
+        is_set = len(entries) > 1
+        synced = promise_of(self._client.sync_async(paths[0]))
+        marked = promise_of(self._client.exists_async(self._marker(entries))) if is_set else None
+        listed = [self._queues.lists.ask(path) for path in paths]
+        yield synced
+        marker = None if marked is None else (yield marked)
+        adopted: list[tuple[str, Any]] = []
+        others: list[str] = []
+        for entry, parent, answer in zip(entries, paths, listed, strict=True):
+            try:
+                positions = (yield answer).positions
+            except NoNode:
+                continue
+            found = [f"{parent}/{one}" for _, one in positions if nodes.has_id(one, entry.id)]
+            stats = [promise_of(self._client.exists_async(path)) for path in found]
+            is_missing = True
+            for path, asked in zip(found, stats, strict=True):
+                stat = yield asked
+                if is_missing and stat is not None and self._is_ours(stat, marker, is_set):
+                    adopted.append((path, stat))
+                    is_missing = False
+                else:
+                    others.append(path)
+        if len(adopted) == len(entries):
+            # `_complete` discards the others.
+            made = [path for path, _ in adopted]
+            return (yield from self._enqueued(entries, made, adopted[0][1], listed, True))
+        others += [path for path, _ in adopted]
+        for path in (*others, self._marker(entries)) if is_set else others:
+            yield from self.delete(path)
+        return None
+
+    def _is_ours(self, stat: Any, marker: Any, is_set: bool) -> bool:
+        """Whether a node with ``stat`` is of this session and, in a set, made with ``marker``."""
+        if is_set and (marker is None or stat.czxid != marker.czxid):
+            return False
+        return bool(stat.ephemeralOwner == self._session.number)
+
+    def _enqueued(
+        self,
+        entries: Sequence[Entry],
+        made: Sequence[str],
+        stat: Any,
+        listed: Sequence[Promise[ChildList]],
+        again: bool,
+    ) -> Steps[_Snapshots]:
+        """The snapshots with the contenders whose paths are ``made``, by what ``stat`` tells."""
+        snapshots = []
+        for entry, path, answer in zip(entries, made, listed, strict=True):
+            self._sent[entry.id] = path
+            sequence = nodes.sequence_of(path)
+            assert sequence is not None  # the server appended it
+            try:
+                child_list = yield answer
+            except NoNode:
+                return None  # another program deleted the contender and its queue
+            if nodes.is_spent(sequence):
+                yield from self._remove_spent(entries, self._path(entry))
+                return None
+            if self._tokens_are_sequences and sequence == 0:
+                return None  # tokens are positive, and the next sequence is 1
+            snapshots.append((yield from self._complete(entry, path, stat, child_list, again)))
+        return tuple(snapshots)
+
+    def _complete(
+        self, entry: Entry, path: str, stat: Any, child_list: ChildList, again: bool
+    ) -> Steps[Snapshot]:
+        """The snapshot of one queue, with the entry's contender at ``path``."""
+        parent, _, own = path.rpartition("/")
+        if again:
+            for child in child_list.children:
+                if nodes.has_id(child, entry.id) and child != own:
+                    # An earlier attempt took effect late, after it had been looked for.
+                    self._discard(f"{parent}/{child}")
+        me = replace(
+            nodes.contender(parent, own),
+            id=entry.id,  # this and the path are the same again, and kept once
+            key=path,
+            claim=entry.claim,
+            token=self._token(own, stat),
+            session=session_name(stat.ephemeralOwner),
+            owner=entry.owner,
+            value=entry.value,
+            version=1,
+        )
+        return (yield from self._queues.part(entry.queue, child_list, me))
+
+    def _remove_spent(self, entries: Sequence[Entry], queue: str) -> Steps[None]:
+        """Remove the node ``queue``, whose counter is spent, so that the next attempt remakes it.
+
+        Its czxids go on. While it has contenders from before, no other may enter.
+        """
+        self.forget(entries)
+        if self._tokens_are_sequences:
+            raise BackendError(
+                SERVICE,
+                f"the sequence of {queue} has reached {2**31 - 1}, so there are no more tokens: "
+                "use token=czxid, whose tokens are larger, or another name",
+            )
+        self._parents.forget([queue])
+        try:
+            yield from self.delete(queue)
+        except NotEmpty:
+            raise BackendUnavailable(
+                SERVICE, f"the counter of {queue} is spent: its contenders must leave first"
+            ) from None
+
+    def publish(self, me: Contender, value: bytes, version: int) -> Steps[None]:
+        """See `Backend.publish`."""
+        data = (me.owner or Owner("", 0)).encode(value)
+        try:
+            try:
+                yield promise_of(self._client.set_async(me.key, data, version - 1))
+            except BadVersion:
+                found, stat = yield promise_of(self._client.get_async(me.key))
+                if (found, stat.version) != (data, version):
+                    raise VersionMismatch(me.key, version) from None
+        except NoNode:
+            raise Evicted(me.key.rpartition("/")[0]) from None
+
+    def withdraw(self, entries: Sequence[Entry]) -> Steps[bool]:
+        """See `Backend.withdraw`. One request where the contenders are known."""
+        is_set = len(entries) > 1
+        removed = True
+        if not (is_set and (yield from self._delete_set(entries))):
+            for entry in entries:
+                removed &= yield from self._delete_own(entry)
+            if is_set:
+                yield from self.delete(self._marker(entries))
+        for entry in entries:
+            self._sent.pop(entry.id, None)
+        return removed
+
+    def _delete_set(self, entries: Sequence[Entry]) -> Steps[bool]:
+        """Delete a set in one step; False, and nothing done, where that is not possible."""
+        multi = self._client.transaction()
+        for entry in entries:
+            if (path := self._sent.get(entry.id)) is None:
+                return False
+            multi.delete(path)
+        multi.delete(self._marker(entries))
+        failed = failure((yield promise_of(multi.commit_async())))
+        if failed is not None and not isinstance(failed[1], NoNode):
+            raise failed[1]
+        return failed is None
+
+    def _delete_own(self, entry: Entry) -> Steps[bool]:
+        """Delete the entry's contender, or all nodes with its id where the path is not known."""
+        if (path := self._sent.get(entry.id)) is not None:
+            return (yield from self.delete(path))
+        parent = self._path(entry)
+        synced = promise_of(self._client.sync_async(parent))
+        listed = promise_of(self._client.get_children_async(parent))
+        yield synced
+        try:
+            children = yield listed
+        except NoNode:
+            return False
+        removed = False
+        for child in children:
+            if nodes.has_id(child, entry.id):
+                removed |= yield from self.delete(f"{parent}/{child}")
+        return removed
+
+    def delete(self, path: str) -> Steps[bool]:
+        """Delete a node; whether it was there."""
+        try:
+            yield promise_of(self._client.delete_async(path))
+        except NoNode:
+            return False
+        return True
+
+    def forget(self, entries: Sequence[Entry]) -> None:
+        """Delete what was made for ``entries``, before any request that is sent after this."""
+        for entry in entries:
+            if (path := self._sent.pop(entry.id, None)) is not None:
+                self._discard(path)
+        if len(entries) > 1:
+            self._discard(self._marker(entries))
+
+    def _discard(self, path: str) -> None:
+        """Delete a node that is not wanted, without waiting for the answer.
+
+        Contenders would wait behind it for as long as the session lives. So `sweep` asks again
+        until there is an answer.
+        """
+        self._unwanted[path] = None
+        promise_of(self._client.delete_async(path)).add_done_callback(
+            partial(self._discarded, path)
+        )
+
+    def _discarded(self, path: str, answer: Promise[Any]) -> None:
+        error = answer.exception()
+        if error is not None and not isinstance(error, NoNode):
+            log.debug("could not delete %s: %s", path, error)
+        if not isinstance(error, (BackendUnavailable, SessionLost)):
+            self._unwanted.pop(path, None)
+
+    def sweep(self) -> None:
+        """Delete unwanted nodes that may still exist. Sends nothing when there are none."""
+        for path in list(self._unwanted):
+            self._discard(path)
+
+    def _path(self, entry: Entry) -> str:
+        return self._layout.queue(entry.queue)
+
+    def _marker(self, entries: Sequence[Entry]) -> str:
+        # The name sorts behind those that have a sequence, in other libraries too.
+        return f"{self._path(entries[0])}/~{entries[0].id}-set"
