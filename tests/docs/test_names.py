@@ -13,12 +13,13 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Final, get_args
 
 import pytest
 
 import coordlock
 import coordlock.backend.contract
+from coordlock.backend import Backend, Capability
 from tests.docs.pages import PAGES, blocks, page, rows
 
 PACKAGES: Final = (
@@ -133,6 +134,20 @@ def test_the_guide_for_backends_has_the_errors_of_the_contract() -> None:
     assert listed == re.findall(
         r"^  \* `(\w+)`:", coordlock.backend.contract.__doc__ or "", re.MULTILINE
     )
+
+
+def test_the_guide_for_backends_has_the_methods_of_the_contract() -> None:
+    methods = {
+        name
+        for name in vars(Backend)
+        if name[0] != "_" and callable(getattr(Backend, name))
+    }
+    seven = {row[0].strip("`") for row in rows(GUIDE, "## The seven methods")}
+    assert seven == Backend.__abstractmethods__
+    others = rows(GUIDE, "## What some services can do besides")
+    assert {row[0].strip("`") for row in others} == set(get_args(Capability))
+    named = {name for row in others for name in re.findall(r"`(\w+)`", row[1])}
+    assert methods - seven - {"require"} == named & methods - seven
 
 
 def test_the_glossary_has_what_clients_make() -> None:
