@@ -13,17 +13,11 @@ from typing import Any, Final, Literal
 from coordlock.backend import Listing
 from coordlock.errors import InvalidName
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.stored_record import (
-    BARRIERS,
-    COUNTERS,
-    GATES,
-    LATCHES,
-    MALFORMED,
-)
+from coordlock.kernel.stored_record import MALFORMED, Folder
 from coordlock.model.names import check_name, escape, unescape
 from coordlock.model.record import NewerFormat, decode
 from coordlock.recipes.shared.exactly_once import value_of
-from coordlock.recipes.shared.generations import Generations
+from coordlock.recipes.shared.rendezvous import Generations
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
 from coordlock.work import layout
@@ -61,10 +55,10 @@ def _latch(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 _KINDS: Final[
     Mapping[Kind, tuple[str, Callable[[Mapping[str, Any]], Mapping[str, Any]] | None]]
 ] = {
-    "barrier": (BARRIERS, lambda fields: {"generations": Generations.parse(fields).last}),
-    "counter": (COUNTERS, lambda fields: {"number": int(value_of(fields))}),
-    "gate": (GATES, lambda fields: {"open": not value_of(fields)}),
-    "latch": (LATCHES, _latch),
+    "barrier": (Folder.BARRIERS, lambda fields: {"generations": Generations.parse(fields).last}),
+    "counter": (Folder.COUNTERS, lambda fields: {"number": int(value_of(fields))}),
+    "gate": (Folder.GATES, lambda fields: {"open": not value_of(fields)}),
+    "latch": (Folder.LATCHES, _latch),
     "work queue": (layout.FOLDER, None),
 }
 

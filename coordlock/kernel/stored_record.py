@@ -16,6 +16,7 @@ change is made twice, however late requests arrive:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
 from coordlock.backend import Expect, Listing, Observation, Operation, Put, Stored
@@ -29,31 +30,25 @@ from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 
-__all__ = [
-    "ASKED",
-    "BARRIERS",
-    "COUNTERS",
-    "GATES",
-    "LATCHES",
-    "MALFORMED",
-    "VALUES",
-    "StoredRecord",
-]
+__all__ = ["MALFORMED", "Folder", "StoredRecord"]
 
 T = TypeVar("T")
-
-#: The folders of all records below the root; no queue has such a name.
-ASKED: Final = "@asked"
-BARRIERS: Final = "@barriers"
-COUNTERS: Final = "@counters"
-GATES: Final = "@gates"
-LATCHES: Final = "@latches"
-VALUES: Final = "@values"
 
 #: What parsing raises for a record that coordlock did not write.
 MALFORMED: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 #: Seconds after an attempt without an answer.
 _PAUSE: Final = 0.1
+
+
+class Folder(StrEnum):
+    """Where the records of each kind are, below the root. No queue has such a name."""
+
+    ASKED = "@asked"
+    BARRIERS = "@barriers"
+    COUNTERS = "@counters"
+    GATES = "@gates"
+    LATCHES = "@latches"
+    VALUES = "@values"
 
 
 class StoredRecord(Generic[T]):
@@ -62,7 +57,7 @@ class StoredRecord(Generic[T]):
     def __init__(
         self,
         engine: Engine,
-        folder: str,
+        folder: Folder,
         name: str,
         parse: Callable[[Mapping[str, Any]], T],
         *,
@@ -71,9 +66,8 @@ class StoredRecord(Generic[T]):
     ) -> None:
         """``parse`` makes the state of the fields: of none where there is no record.
 
-        ``folder`` has all records of a kind. ``guard`` must be in its queue at each read and write.
-        With ``replaces``, what another program wrote counts as no record, and is overwritten;
-        otherwise it is refused.
+        ``guard`` must be in its queue at each read and write. With ``replaces``, what another
+        program wrote counts as no record, and is overwritten; otherwise it is refused.
         """
         self._engine: Final = engine
         engine.backend.require("data")

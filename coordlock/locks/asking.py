@@ -14,7 +14,7 @@ from typing import Any, Final
 from coordlock.backend import Listing, Observation
 from coordlock.errors import BackendError
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.stored_record import ASKED, StoredRecord
+from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.queue_view import QueueMember, queue_view
 from coordlock.model.contender import are_same
@@ -78,7 +78,7 @@ def _write(
 
 def _record(engine: Engine, queue: str) -> StoredRecord[dict[str, str]]:
     """The reasons by the ids of contenders."""
-    return StoredRecord(engine, ASKED, queue, _parse, replaces=True)
+    return StoredRecord(engine, Folder.ASKED, queue, _parse, replaces=True)
 
 
 def _parse(fields: Mapping[str, Any]) -> dict[str, str]:

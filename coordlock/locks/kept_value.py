@@ -25,7 +25,7 @@ from typing import Any, Final
 from coordlock.errors import AcquireCancelled, AcquireTimeout, AcquireUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.report import PATIENCE
-from coordlock.kernel.stored_record import VALUES, StoredRecord
+from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.runtime.clock import sleep
@@ -53,7 +53,7 @@ class KeptValue:
         entry, me = ticket.entries[0], ticket.contenders[0]
         self._token = me.token or 0
         self._record = StoredRecord(
-            engine, VALUES, entry.queue, _Fields.parse, guard=me, replaces=True
+            engine, Folder.VALUES, entry.queue, _Fields.parse, guard=me, replaces=True
         )
         self._is_open = False
         #: Whether this grant may write it.

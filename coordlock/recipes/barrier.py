@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from coordlock.kernel.access import Access
-from coordlock.recipes.shared.participant import NEEDS, Participant
-from coordlock.recipes.shared.recipe import Recipe
-from coordlock.recipes.shared.rendezvous import Rendezvous
+from coordlock.recipes.shared.participant import BarrierRecipe
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.settings import Duration, timeout_of
@@ -15,18 +10,10 @@ from coordlock.settings import Duration, timeout_of
 __all__ = ["AsyncBarrier", "Barrier"]
 
 
-class _BaseBarrier(Recipe, shown="Barrier"):
+class _BaseBarrier(BarrierRecipe, shown="Barrier"):
     """What sync and async barriers share."""
 
-    _instead = "pass its name and its parties on, and make it anew with a client there"
-    _needs = NEEDS
-
-    def __init__(self, access: Access, name: str, parties: int) -> None:
-        super().__init__(access, name)
-        self._rendezvous: Final = Rendezvous(self.name, parties)
-        #: How many pass together. The same for all clients.
-        self.parties: Final = parties
-        self._size = f" of {parties}"
+    _kind = "barrier"
 
     def _wait(self, timeout: Duration | None = None) -> Steps[None]:
         """Wait until as many are here as the barrier takes; then all of them go on.
@@ -40,7 +27,7 @@ class _BaseBarrier(Recipe, shown="Barrier"):
         `Evicted` when the party was lost before it passed, and `QueueMismatch` where another that
         came before gives the barrier another number of parties.
         """
-        participant = Participant(self._access.engine, self._rendezvous)
+        participant = self._participant()
         yield from participant.arrive(timeout_of("wait", timeout))
         participant.leave()
 

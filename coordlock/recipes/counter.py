@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from coordlock.backend import Listing
-from coordlock.kernel.stored_record import COUNTERS
+from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
-from coordlock.recipes.shared.recipe import Recipe
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 
 __all__ = ["AsyncCounter", "Counter"]
 
 
-class _BaseCounter(Recipe, shown="Counter"):
+class _BaseCounter(ExactlyOnce, shown="Counter"):
     """What sync and async counters share."""
+
+    _folder = Folder.COUNTERS
 
     def _add(self, n: int = 1) -> Steps[int]:
         """Add ``n``, which may be negative, exactly once; the number after that.
@@ -32,21 +33,17 @@ class _BaseCounter(Recipe, shown="Counter"):
             after = (before or 0) + n
             return after, after
 
-        return (yield from self._record.change(add))
+        return (yield from self._change(add))
 
     def _get(self) -> Steps[int]:
         """The number, 0 at first; all additions that were acknowledged before are in it.
 
         Raises `BackendUnavailable`.
         """
-        return (yield from self._record.get()) or 0
-
-    @property
-    def _record(self) -> ExactlyOnce:
-        return ExactlyOnce(self._access.engine, COUNTERS, self.name)
+        return (yield from self._value()) or 0
 
     def _shown(self, listing: Listing, before: int | None) -> int:
-        return self._record.value_in(listing) or 0
+        return self._value_in(listing) or 0
 
 
 class Counter(_BaseCounter):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from coordlock.kernel.access import Access
-from coordlock.recipes.shared.participant import NEEDS, Participant
-from coordlock.recipes.shared.recipe import Recipe
-from coordlock.recipes.shared.rendezvous import Rendezvous
+from coordlock.recipes.shared.participant import BarrierRecipe, Participant
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
@@ -16,20 +14,15 @@ from coordlock.settings import DEFAULT, Default, Duration, Timeout, timeout_of
 __all__ = ["AsyncDoubleBarrier", "DoubleBarrier"]
 
 
-class _BaseDoubleBarrier(Recipe, shown="DoubleBarrier"):
+class _BaseDoubleBarrier(BarrierRecipe, shown="DoubleBarrier"):
     """What sync and async double barriers share."""
 
-    _instead = "pass its name and its parties on, and make it anew with a client there"
-    _needs = NEEDS
+    _kind = "double barrier"
 
     def __init__(
         self, access: Access, name: str, parties: int, timeout: Duration | None = None
     ) -> None:
-        super().__init__(access, name)
-        self._rendezvous: Final = Rendezvous(self.name, parties, "double barrier")
-        #: How many enter together. The same for all clients.
-        self.parties: Final = parties
-        self._size = f" of {parties}"
+        super().__init__(access, name, parties)
         #: For how many seconds `enter` waits, and `leave`; None for ever.
         self.timeout: Final = timeout_of("double_barrier", timeout)
         self._inside: Participant | None = None
@@ -42,7 +35,7 @@ class _BaseDoubleBarrier(Recipe, shown="DoubleBarrier"):
         """
         if self._inside is not None:
             raise RuntimeError(f"{self!r} was entered already: leave it, or make another object")
-        self._inside = participant = Participant(self._access.engine, self._rendezvous)
+        self._inside = participant = self._participant()
         try:
             yield from participant.arrive(self._seconds("enter", timeout))
         except BaseException:

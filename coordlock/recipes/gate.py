@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from coordlock.errors import BarrierTimeout
-from coordlock.kernel.stored_record import GATES
+from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
-from coordlock.recipes.shared.recipe import Recipe
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.settings import Duration, timeout_of
@@ -15,8 +14,10 @@ from coordlock.settings import Duration, timeout_of
 __all__ = ["AsyncGate", "Gate"]
 
 
-class _BaseGate(Recipe, shown="Gate"):
+class _BaseGate(ExactlyOnce, shown="Gate"):
     """What sync and async gates share."""
+
+    _folder = Folder.GATES
 
     def _close(self) -> Steps[bool]:
         """Close it for all until `open`, also beyond this client's end; whether it was open.
@@ -32,7 +33,7 @@ class _BaseGate(Recipe, shown="Gate"):
 
     def _is_open(self) -> Steps[bool]:
         """Whether it is open. Raises `BackendUnavailable`."""
-        return not (yield from self._record.get())
+        return not (yield from self._value())
 
     def _wait(self, timeout: Duration | None = None) -> Steps[None]:
         """Wait until it is open.
@@ -46,18 +47,14 @@ class _BaseGate(Recipe, shown="Gate"):
             return BarrierTimeout(self.name, waited, f"gate {self.name!r} was still closed")
 
         seconds = timeout_of("wait", timeout)
-        yield from self._record.wait_until(lambda closed: not closed, seconds, in_vain)
+        yield from self._wait_until(lambda closed: not closed, seconds, in_vain)
 
     def _set(self, *, closed: bool) -> Steps[bool]:
         def switch(before: Any) -> tuple[Any, bool]:
             is_other = bool(before) is not closed
             return (closed if is_other else before), is_other
 
-        return (yield from self._record.change(switch))
-
-    @property
-    def _record(self) -> ExactlyOnce:
-        return ExactlyOnce(self._access.engine, GATES, self.name)
+        return (yield from self._change(switch))
 
 
 class Gate(_BaseGate):

@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from coordlock.errors import BarrierTimeout, QueueMismatch
 from coordlock.kernel.access import Access
-from coordlock.kernel.stored_record import LATCHES
+from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
-from coordlock.recipes.shared.recipe import Recipe
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.settings import Duration, timeout_of
@@ -16,8 +15,10 @@ from coordlock.settings import Duration, timeout_of
 __all__ = ["AsyncLatch", "Latch"]
 
 
-class _BaseLatch(Recipe, shown="Latch"):
+class _BaseLatch(ExactlyOnce, shown="Latch"):
     """What sync and async latches share."""
+
+    _folder = Folder.LATCHES
 
     _instead = "pass its name and its count on, and make it anew with a client there"
 
@@ -40,14 +41,14 @@ class _BaseLatch(Recipe, shown="Latch"):
             left = max(self._left_of(value) - 1, 0)
             return [self.count, left], left
 
-        return (yield from self._record.change(count))
+        return (yield from self._change(count))
 
     def _left(self) -> Steps[int]:
         """How many are left; 0 when it is open.
 
         Raises `QueueMismatch`, as `count_down`, and `BackendUnavailable`.
         """
-        return self._left_of((yield from self._record.get()))
+        return self._left_of((yield from self._value()))
 
     def _wait(self, timeout: Duration | None = None) -> Steps[None]:
         """Wait until it is open.
@@ -63,11 +64,7 @@ class _BaseLatch(Recipe, shown="Latch"):
             return BarrierTimeout(self.name, waited, problem, down, self.count)
 
         seconds = timeout_of("wait", timeout)
-        yield from self._record.wait_until(lambda one: not self._left_of(one), seconds, in_vain)
-
-    @property
-    def _record(self) -> ExactlyOnce:
-        return ExactlyOnce(self._access.engine, LATCHES, self.name)
+        yield from self._wait_until(lambda one: not self._left_of(one), seconds, in_vain)
 
     def _left_of(self, value: Any) -> int:
         """How many are left in what the record keeps. Raises `QueueMismatch`."""

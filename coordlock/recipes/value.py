@@ -11,6 +11,7 @@ written that. So the caller is told, and decides.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from coordlock.backend import Delete, Expect, Listing, Observation, Operation, Put, Stored
 from coordlock.errors import VersionMismatch
@@ -21,39 +22,56 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 
-__all__ = ["AsyncValue", "Value", "send"]
+__all__ = ["AsyncValue", "BaseData", "Value", "send"]
 
 
 def send(access: Access, operations: list[Operation] | tuple[Operation, ...]) -> Steps[None]:
     """Make ``operations`` all at once, where there are any. Raises what `Backend.write` does."""
     engine = access.engine
-    service = engine.backend
-    service.require("data")
+    engine.backend.require("data")
     if operations:
-        yield from engine.send(lambda: service.write(operations), "the write")
+        yield from engine.send(lambda: engine.backend.write(operations), "the write")
 
 
-class _BaseValue(Resident, shown="Value"):
-    """What sync and async values share."""
+class BaseData(Resident, shown="Value"):
+    """What values and folders of them share."""
 
-    _instead = "pass its key on, and make it anew with a client there"
+    _instead = "pass its key or folder on, and make it anew with a client there"
+    #: The key, or the folder with a slash at its end.
+    _where: str
 
-    def __init__(self, access: Access, key: str) -> None:
+    def __init__(self, access: Access, path: str) -> None:
         engine = access.engine
         engine.backend.require("data")
+        self._access: Final = access
+        self._path: Final = check_key(path, root_of(engine), ())
+
+    def _listing(self) -> Steps[Listing]:
+        engine = self._access.engine
+        return (yield from engine.ask(lambda: engine.backend.read(self._where)))
+
+    def _begin(self, news: Callable[[], None]) -> Observation[Listing]:
+        return self._access.engine.backend.follow(self._where, news)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._where!r} at {self._access.settings}>"
+
+
+class _BaseValue(BaseData, shown="Value"):
+    """What sync and async values share."""
+
+    def __init__(self, access: Access, key: str) -> None:
+        super().__init__(access, key)
+        self._where = self._path
         #: An absolute path.
-        self.key = check_key(key, root_of(engine), ())
-        self._access = access
+        self.key: Final = self._path
 
     def _get(self) -> Steps[Stored | None]:
         """What is kept, None for nothing. It shows all that was acknowledged to any client before.
 
         Raises `BackendUnavailable`.
         """
-        engine = self._access.engine
-        service = engine.backend
-        listing = yield from engine.ask(lambda: service.read(self.key))
-        return listing.values.get(self.key)
+        return self._shown((yield from self._listing()), None)
 
     def _set(self, data: bytes, *, expect: int | None = None) -> Steps[None]:
         """Keep ``data`` from now on.
@@ -97,14 +115,8 @@ class _BaseValue(Resident, shown="Value"):
         conditions = [] if expect is None else [Expect(self.key, check_version(expect))]
         yield from send(self._access, [*conditions, write])
 
-    def _begin(self, news: Callable[[], None]) -> Observation[Listing]:
-        return self._access.engine.backend.follow(self.key, news)
-
     def _shown(self, listing: Listing, before: Stored | None) -> Stored | None:
         return listing.values.get(self.key)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.key!r} at {self._access.settings}>"
 
 
 class Value(_BaseValue):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from coordlock.backend import Listing, Observation, Stored
+from coordlock.backend import Listing, Stored
 from coordlock.kernel.access import Access
-from coordlock.locks.transaction import check_key, root_of
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
+from coordlock.recipes.value import BaseData
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
 
 __all__ = ["AsyncValues", "Values", "ValuesView"]
 
@@ -48,33 +47,21 @@ def _view(listing: Listing, before: ValuesView | None) -> ValuesView:
     )
 
 
-class _BaseValues(Resident, shown="Values"):
+class _BaseValues(BaseData, shown="Values"):
     """What sync and async folders of values share."""
 
-    _instead = "pass its folder on, and make it anew with a client there"
-
     def __init__(self, access: Access, folder: str) -> None:
-        engine = access.engine
-        engine.backend.require("data")
-        path = folder[:-1] if str(folder).endswith("/") else folder
+        super().__init__(access, folder[:-1] if str(folder).endswith("/") else folder)
+        self._where = f"{self._path}/"
         #: An absolute path that ends with a slash.
-        self.folder: Final = check_key(path, root_of(engine), ()) + "/"
-        self._access: Final = access
+        self.folder: Final = self._where
 
     def _get(self) -> Steps[Mapping[str, Stored]]:
         """What each key directly in the folder holds, all at one moment, in the keys' order.
 
         It shows all that was acknowledged to any client before. Raises `BackendUnavailable`.
         """
-        engine = self._access.engine
-        service = engine.backend
-        return (yield from engine.ask(lambda: service.read(self.folder))).values
-
-    def _begin(self, news: Callable[[], None]) -> Observation[Listing]:
-        return self._access.engine.backend.follow(self.folder, news)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.folder!r} at {self._access.settings}>"
+        return (yield from self._listing()).values
 
 
 class Values(_BaseValues):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from coordlock.errors import BackendUnavailable
+from coordlock.recipes.counter import Counter
 from coordlock.recipes.shared import exactly_once
-from coordlock.recipes.shared.exactly_once import ExactlyOnce
 from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices, search
 from tests.simulation.world import Call, Party
 
@@ -70,13 +70,8 @@ class Counting(BadDayForData):
         assert all(0 < one <= total for one in numbers)
 
 
-def one_more(before: int | None) -> tuple[int, int]:
-    after = (before or 0) + 1
-    return after, after
-
-
 def added(party: Party) -> Any:
-    return ExactlyOnce(party.engine, "@counters", "n").change(one_more)
+    return Counter(party.access, "n")._add()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from coordlock_memory import Fault
 from coordlock import BackendUnavailable, BarrierTimeout, Client
 from coordlock.model.contender import Entry
 from coordlock.model.record import decode, encode
-from coordlock.recipes.shared.generations import Generations
+from coordlock.recipes.shared.rendezvous import Generations
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 

@@ -18,13 +18,13 @@ import os
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
-from coordlock.backend import Listing, Observation
+from coordlock.backend import Listing
 from coordlock.errors import BackendUnavailable, CoordlockError
-from coordlock.kernel.engine import Engine
-from coordlock.kernel.stored_record import StoredRecord
+from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.recipes.shared.observer import wait_until
+from coordlock.recipes.shared.recipe import Recipe
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 
@@ -76,27 +76,24 @@ def value_of(fields: Mapping[str, Any]) -> Any:
     return _Content.parse(fields).value
 
 
-class ExactlyOnce:
-    """One such value, as a client works with it."""
+class ExactlyOnce(Recipe):
+    """What recipes share that keep such a value."""
 
-    def __init__(self, engine: Engine, folder: str, name: str) -> None:
-        """``folder`` has all values of a kind, and begins with ``@``."""
-        self._engine: Final = engine
-        self._record: Final = StoredRecord(engine, folder, name, _Content.parse)
+    _folder: ClassVar[Folder]
 
-    def get(self) -> Steps[Any]:
+    @property
+    def _record(self) -> StoredRecord[_Content]:
+        return StoredRecord(self._access.engine, self._folder, self.name, _Content.parse)
+
+    def _value(self) -> Steps[Any]:
         """The value; None where nobody has made one. Raises `BackendUnavailable`."""
         return (yield from self._record.get()).value
 
-    def follow(self, news: Callable[[], None]) -> Observation[Listing]:
-        """Observe it: `value_in` tells the value in each listing."""
-        return self._record.follow(news)
-
-    def value_in(self, listing: Listing) -> Any:
+    def _value_in(self, listing: Listing) -> Any:
         """The value in what was read. Raises `BackendError` as `StoredRecord.state_in`."""
         return self._record.state_in(listing).value
 
-    def wait_until(
+    def _wait_until(
         self,
         is_wanted: Callable[[Any], bool],
         timeout: float | None,
@@ -104,21 +101,21 @@ class ExactlyOnce:
     ) -> Steps[None]:
         """Wait until the value is as ``is_wanted`` says: see `observer.wait_until`."""
         yield from wait_until(
-            self._engine,
-            self.follow,
-            lambda listing: is_wanted(self.value_in(listing)),
+            self._access.engine,
+            self._record.follow,
+            lambda listing: is_wanted(self._value_in(listing)),
             timeout,
-            lambda listing, waited: in_vain(self.value_in(listing), waited),
+            lambda listing, waited: in_vain(self._value_in(listing), waited),
         )
 
-    def change(self, operation: Callable[[Any], tuple[Any, T]]) -> Steps[T]:
+    def _change(self, operation: Callable[[Any], tuple[Any, T]]) -> Steps[T]:
         """Make ``operation`` once: it gives a new value, which is JSON's, and an answer.
 
         It may be called several times, has no other effects, and may raise. Raises
         `BackendUnavailable` when no attempt was answered within the client's ``request_timeout``:
         that says whether it may have been made.
         """
-        engine = self._engine
+        engine = self._access.engine
         engine.check()
         if not engine.was_open:
             yield from engine.session()
@@ -129,12 +126,12 @@ class ExactlyOnce:
             writer = _Writer()
         try:
             writer.number += 1
-            return (yield from self._change(writer, operation))
+            return (yield from self._settled(writer, operation))
         finally:
             idle.append(writer)
 
-    def _change(self, writer: _Writer, operation: Callable[[Any], tuple[Any, T]]) -> Steps[T]:
-        engine, record = self._engine, self._record
+    def _settled(self, writer: _Writer, operation: Callable[[Any], tuple[Any, T]]) -> Steps[T]:
+        engine, record = self._access.engine, self._record
         yield engine.deadline(engine.settings.request_timeout)
         try:
             while True:
@@ -145,7 +142,12 @@ class ExactlyOnce:
                         made: T = answer
                         return made
                     if not number and not 0 < record.moved <= _REMEMBERED:
-                        self._lose_track()
+                        raise BackendUnavailable(
+                            str(engine.settings),
+                            f"no answer came to a change of {record.key!r}, and more than "
+                            f"{_REMEMBERED} others have followed since: whether it was made "
+                            "cannot be found out any more",
+                        )
                 value, answer = operation(content.value)
                 if value == content.value:
                     return answer
@@ -159,10 +161,3 @@ class ExactlyOnce:
                 outcome = "the change may have been made, or may be yet"
             reason = f"{silent.reason}; {outcome}"
             raise BackendUnavailable(silent.service, reason) from late.__cause__
-
-    def _lose_track(self) -> NoReturn:
-        raise BackendUnavailable(
-            str(self._engine.settings),
-            f"no answer came to a change of {self._record.key!r}, and more than {_REMEMBERED} "
-            "others have followed since: whether it was made cannot be found out any more",
-        )

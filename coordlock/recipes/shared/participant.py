@@ -21,39 +21,36 @@ left for good, and the record may drop them.
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from coordlock.backend import Capability, Observation, Queue
+from coordlock.backend import Observation, Queue
 from coordlock.errors import (
     BackendUnavailable,
     BarrierTimeout,
     Evicted,
     SessionLost,
 )
+from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.announcement import Announcement
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
-from coordlock.kernel.stored_record import BARRIERS, StoredRecord
+from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.recipes.shared.generations import Generations
 from coordlock.recipes.shared.observer import wait_until
-from coordlock.recipes.shared.rendezvous import Rendezvous
+from coordlock.recipes.shared.recipe import Recipe
+from coordlock.recipes.shared.rendezvous import Generations, Rendezvous
 from coordlock.runtime.clock import within
 from coordlock.runtime.condition import Condition
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 
-__all__ = ["NEEDS", "Participant"]
+__all__ = ["BarrierRecipe", "Participant"]
 
 #: Seconds after which a participant writes the record in place of the last one to arrive.
 _HELP: Final = 1.0
-
-
-#: What participants need of the service.
-NEEDS: Final[tuple[Capability, ...]] = ("data", "publishing")
 
 
 class Participant:
@@ -63,7 +60,9 @@ class Participant:
         self._engine: Final = engine
         self._rendezvous: Final = rendezvous
         self._service: Final = engine.backend
-        self._record: Final = StoredRecord(engine, BARRIERS, rendezvous.name, Generations.parse)
+        self._record: Final = StoredRecord(
+            engine, Folder.BARRIERS, rendezvous.name, Generations.parse
+        )
         self._ticket: Ticket | None = None
         #: How many were there when it was last seen, this one too.
         self._there = 1
@@ -221,3 +220,21 @@ class Participant:
             reason = "was passed so often meanwhile that it is unknown whether this party was in"
             raise BackendUnavailable(str(engine.settings), f"{self._rendezvous} {reason}")
         return generation or frozenset()
+
+
+class BarrierRecipe(Recipe):
+    """What barriers and double barriers share."""
+
+    _instead = "pass its name and its parties on, and make it anew with a client there"
+    _needs = ("data", "publishing")
+    _kind: ClassVar[str]
+
+    def __init__(self, access: Access, name: str, parties: int) -> None:
+        super().__init__(access, name)
+        self._rendezvous: Final = Rendezvous(self.name, parties, self._kind)
+        #: How many pass together. The same for all clients.
+        self.parties: Final = parties
+        self._size = f" of {parties}"
+
+    def _participant(self) -> Participant:
+        return Participant(self._access.engine, self._rendezvous)
