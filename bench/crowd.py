@@ -190,9 +190,7 @@ class Crowd:
             for ended in filter(asyncio.Task.done, waiters):
                 ended.result()
                 raise RuntimeError("a waiter was granted the lock: its holder has lost it")
-            with link.lock:
-                tickets = list(link._tickets.values())
-            standing = sum(_stands(one) for one in tickets if one.entries[0].queue == name)
+            standing = sum(_stands(one) for one in link.tickets if one.entries[0].queue == name)
             took = time.perf_counter() - started
 
     async def _watch(self, name: str) -> None:
@@ -202,8 +200,7 @@ class Crowd:
         """
         link = self._client._engine
         for _ in range(600):
-            with link.lock:
-                tickets = [one for one in link._tickets.values() if one.entries[0].queue == name]
+            tickets = [one for one in link.tickets if one.entries[0].queue == name]
             known = [contender for one in tickets for contender in one.contenders]
             late = sum(not is_told_in_order(link.backend, one) for one in known)
             if late <= max(1, len(known) / 100):

@@ -183,7 +183,7 @@ class _BaseClient(Resident, shown="Client"):
         Those that look for deadlocks tell what they hold and wait for, once they have waited for
         the option ``deadlock_delay``; of others nothing is known. Raises `BackendUnavailable`.
         """
-        from coordlock.kernel.watchdog import deadlocks
+        from coordlock.kernel.deadlock_detector import deadlocks
 
         return (yield from self._engine.bounded(deadlocks(self._engine)))
 

@@ -18,15 +18,15 @@ from coordlock.errors import (
     CoordlockError,
     Evicted,
 )
+from coordlock.kernel.deadlock_detector import DeadlockDetector
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
-from coordlock.kernel.watchdog import Watchdog
 from coordlock.model import conversion
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
-from coordlock.model.conversion import Deadlock, Publish, Wait
+from coordlock.model.conversion import MutualWait, Publish, WaitFor
 from coordlock.runtime.cancellation import ENDING
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
@@ -109,36 +109,36 @@ class Conversions:
             yield self._publish(self._settled)
 
     def _strengthen(self, target: Mode) -> Steps[None]:
-        watchdog: Watchdog | None = None
+        detector: DeadlockDetector | None = None
         try:
             yield settled(self._publisher.last)
             while True:
                 self._check()
                 snapshot = yield from self._read()
-                step = conversion.next_step(snapshot, self._mine(), target)
-                if isinstance(step, Deadlock):
-                    name, other = self._ticket.name, str(step.other)
+                decision = conversion.decide(snapshot, self._mine(), target)
+                if isinstance(decision, MutualWait):
+                    name, other = self._ticket.name, str(decision.other)
                     raise ConversionDeadlock(name, self.mode.name, target.name, other)
                 if self._once or ENDING.reason is not None:
-                    self._must_not_wait(snapshot, step, target)
-                if isinstance(step, Publish):
-                    claim = step.claim
+                    self._must_not_wait(snapshot, decision, target)
+                if isinstance(decision, Publish):
+                    claim = decision.claim
                     yield self._publish(partial(_always, claim))
                     if claim.mode is target:
                         self.mode = target
                         return
                 else:
-                    self._in_the_way = step.contenders
-                    watchdog = watchdog or self._watchdog()
-                    yield from self._wait(step.contenders, snapshot.revision)
+                    self._in_the_way = decision.contenders
+                    detector = detector or self._detector()
+                    yield from self._wait(decision.contenders, snapshot.revision)
         finally:
-            if watchdog is not None:
-                watchdog.stop()
+            if detector is not None:
+                detector.stop()
 
-    def _must_not_wait(self, snapshot: Snapshot, step: Publish | Wait, target: Mode) -> None:
+    def _must_not_wait(self, snapshot: Snapshot, decision: Publish | WaitFor, target: Mode) -> None:
         """Raise where it would have to wait, before what it publishes keeps anybody out."""
-        if isinstance(step, Wait):
-            self._in_the_way = step.contenders
+        if isinstance(decision, WaitFor):
+            self._in_the_way = decision.contenders
         else:
             self._in_the_way = conversion.in_the_way(snapshot, self._mine(), target)
         if self._in_the_way:
@@ -193,11 +193,11 @@ class Conversions:
             for cancel in cancels:
                 cancel()
 
-    def _watchdog(self) -> Watchdog | None:
+    def _detector(self) -> DeadlockDetector | None:
         delay, caller = self._engine.settings.deadlock_delay, self._ticket.caller
         if delay is None or caller is None or len(self._engine.held_by(caller)) < 2:
             return None
-        return Watchdog(self._engine, self._ticket, caller, delay, self._give_up)
+        return DeadlockDetector(self._engine, self._ticket, caller, delay, self._give_up)
 
     def _give_up(self, error: CoordlockError) -> bool:
         return self._news.fail(error)

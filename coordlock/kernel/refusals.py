@@ -1,4 +1,4 @@
-"""Which locks have refused a try lately: the next try looks before it takes a place.
+"""Which locks have refused a try lately: the next try looks before it takes a position.
 
 A try that enqueues in order to look stands in the way of the next one until it has withdrawn. So
 pollers that do nothing else refuse each other a lock that nobody holds.
@@ -7,9 +7,11 @@ pollers that do nothing else refuse each other a lock that nobody holds.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from coordlock.backend import Capabilities
+from coordlock.model.claim import AnyClaim, Permit
 from coordlock.runtime.clock import Clock
 
 __all__ = ["Refusals"]
@@ -23,8 +25,9 @@ _MOST: Final = 1024
 class Refusals:
     """The queues of one client whose tries were refused, the latest last."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, capabilities: Capabilities) -> None:
         self._clock: Final = clock
+        self._one_step: Final = capabilities.one_step
         # Reentrant, because a signal handler may try a lock.
         self._lock: Final = threading.RLock()
         self._times: Final[dict[str, float]] = {}
@@ -45,3 +48,16 @@ class Refusals:
             return False
         since = self._clock.now() - _LATELY
         return any(self._times.get(queue, since) > since for queue in queues)
+
+    def looks_first(self, claims: Mapping[str, AnyClaim]) -> bool:
+        """Whether a try takes no position where it would be refused.
+
+        Where that costs a request more, it does so only if such a try was refused lately.
+        """
+        if self._one_step == "all":
+            return True
+        if self._one_step == "mode" and len(claims) == 1:
+            [claim] = claims.values()
+            if not isinstance(claim, Permit):
+                return True
+        return self.are_recent(claims)

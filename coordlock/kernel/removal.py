@@ -1,24 +1,30 @@
-"""Removing contenders for certain: asked until the service has answered, again when in doubt."""
+"""Leaving queues for certain: asked until the service has answered, and again where in doubt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 from coordlock.backend import Backend
-from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
 from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.model.contender import Entry
-from coordlock.runtime.clock import Timers, sleep
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.promise import Promise, resolved
+from coordlock.model.names import joined
+from coordlock.runtime.clock import Timers, ensure, sleep, soon
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.promise import Promise, resolved, settled
 
-__all__ = ["Removal", "Removed", "removal"]
+__all__ = ["Leaving", "Withdrawal", "removal"]
+
+T = TypeVar("T")
 
 #: When a contender in doubt is looked for again after its removal: seconds from one to the next.
 _CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
+_ANSWERED: Final[Promise[Any]] = resolved(None)
 
 
 def removal(
@@ -39,59 +45,186 @@ def removal(
     return removed or bool(doubts)
 
 
-class Removed(NamedTuple):
-    """Whether every contender was there to be removed, and whether that is certain."""
+class Leaving(Protocol):
+    """The ticket that is withdrawn, as its withdrawal uses it."""
 
-    was_there: bool
-    is_certain: bool
+    @property
+    def end(self) -> Promise[CoordlockError | None]:
+        """Kept with the loss, or with None when the withdrawal begins before one."""
+
+    def stop_watching(self) -> None:
+        """Watch no contender any longer."""
+
+    def until_told(self) -> Promise[None]:
+        """A promise that is kept when a loss is told, though it was withdrawn."""
 
 
-class Removal:
-    """The removal of the contenders of a ticket that is withdrawn.
+class Withdrawal:
+    """How the contenders of one ticket leave their queues. Begins once, and is then certain.
 
-    An outage does not end it: it goes on when the service answers again, or when the service has
-    ended the session, which removes them, too.
+    It knows the requests that may have added them. An outage does not end it: it goes on when the
+    service answers again, or when the service has ended the session, which removes them, too.
+    ``on_gone`` hears of the entries when no contender can be left.
     """
 
-    __slots__ = ("_backend", "_entries", "_recovery", "_session", "_timers")
+    __slots__ = (
+        "_attempts",
+        "_backend",
+        "_entries",
+        "_lock",
+        "_on_gone",
+        "_recovery",
+        "_request",
+        "_session",
+        "_timers",
+        "_was_struck",
+        "answer",
+        "has_begun",
+        "removed_alone",
+    )
 
     def __init__(
         self,
-        entries: Sequence[Entry],
+        entries: tuple[Entry, ...],
         session: Session,
         backend: Backend,
         timers: Timers,
         recovery: Recovery,
+        on_gone: Callable[[tuple[Entry, ...]], None],
     ) -> None:
+        self.has_begun = False
+        #: Whether it has removed every contender, once that is known.
+        self.answer: Final[Promise[bool]] = Promise()
+        #: Whether it is certain that it removed every contender, and nothing else did.
+        self.removed_alone = False
         self._entries = entries
         self._session = session
         self._backend = backend
         self._timers = timers
         self._recovery = recovery
+        self._on_gone = on_gone
+        self._lock = threading.RLock()
+        #: How many requests may have added contenders, and the latest of them.
+        self._attempts = 0
+        self._request: Promise[Any] | None = None
+        #: Whether a signal handler that raised has ended a run, which may have removed them.
+        self._was_struck = False
 
-    def steps(self) -> Steps[Removed]:
-        """Remove them."""
-        waited = False
+    @property
+    def found_nothing(self) -> bool:
+        """Whether a contender had left before it was removed."""
+        answer = self.answer
+        return answer.done() and answer.exception() is None and not answer.result()
+
+    # Before
+
+    def attempt(self, send: Callable[[], Promise[T]]) -> Promise[T] | None:
+        """Send a request that may add the contenders; None where they are to leave already."""
+        with self._lock:
+            if self.has_begun:
+                return None
+            self._attempts += 1
+        self._request = request = send()
+        return request
+
+    def attempt_answered(self, *, added_nothing: bool = False) -> None:
+        """The latest request was answered. An earlier one may be without an answer for ever."""
+        self._request = _ANSWERED  # what it answered is known, and need not be kept
+        if added_nothing and self._attempts == 1:
+            self._attempts = 0
+
+    # The withdrawal
+
+    def begin(self, ticket: Leaving) -> Promise[bool]:
+        """Begin, unless it has begun; the answer. Safe at any moment, from any thread."""
+        if not self.has_begun:
+            ensure(self._timers, partial(self._begin, ticket), partial(self._resume, ticket))
+        return self.answer
+
+    def _begin(self, ticket: Leaving) -> None:
+        with self._lock:
+            if self.has_begun:
+                return
+            self.has_begun = True
+        self._run(ticket)
+
+    def _resume(self, ticket: Leaving) -> None:
+        """Run once more, where no signal strikes: a signal handler has ended the run before."""
+        self.has_begun = self._was_struck = True
+        self._run(ticket)
+
+    def _run(self, ticket: Leaving) -> None:
+        ticket.end.resolve(self._session.ended)  # a loss that nothing has told yet is one, too
+        outcome = run_in_background(self._steps(ticket))
+        if outcome.done() and (error := outcome.exception()) is not None:
+            raise error  # a signal handler's
+
+    def _steps(self, ticket: Leaving) -> Steps[None]:
+        try:
+            if self._attempts:
+                yield from self._leave(ticket)
+            else:
+                self.answer.resolve(False)
+        except GeneratorExit:
+            raise  # it was dropped where it waited
+        except ClientClosed as error:
+            self.answer.fail(error)  # they go with their session, and nothing has told of a loss
+        except BaseException as error:
+            if not (self._was_struck or isinstance(error, CoordlockError)):
+                # A signal handler's, in the thread that goes on here.
+                soon(self._timers, partial(self._resume, ticket))
+                raise
+            self._recovery.refused(joined(entry.queue for entry in self._entries), error)
+            self.answer.fail(error)
+            yield ticket.until_told()  # known until then, or they would pass for another client's
+        finally:
+            if self.answer.done():  # else it is resumed
+                self._on_gone(self._entries)
+            ticket.stop_watching()
+
+    def _leave(self, ticket: Leaving) -> Steps[None]:
+        if self._request is not None and not self._request.done():
+            yield settled(self._request)
+        was_there, is_certain = yield from self._remove()
+        self.removed_alone = was_there and is_certain and not self._was_struck
+        is_in_doubt = self._attempts > 1 or self._may_take_effect_later()
+        if not is_in_doubt:
+            # First, because a client that is being closed waits for the answer.
+            self._on_gone(self._entries)
+        self.answer.resolve(was_there or self._was_struck)
+        ticket.stop_watching()  # not before: the contender behind waits for the answer alone
+        if is_in_doubt:
+            for delay in _CONFIRMATIONS:
+                yield sleep(self._timers, delay)
+                yield from self._remove()
+
+    def _may_take_effect_later(self) -> bool:
+        """Whether the latest request has no answer: it may add contenders after the removal."""
+        request = self._request
+        # In the first two cases another thread is sending it.
+        return (
+            request is None
+            or not request.done()
+            or isinstance(request.exception(), BackendUnavailable)
+        )
+
+    def _remove(self) -> Steps[tuple[bool, bool]]:
+        """Remove them; whether every one was there, and whether that is certain."""
+        has_paused = False
 
         def pause(seconds: float) -> Promise[None]:
-            nonlocal waited
-            waited = True
+            nonlocal has_paused
+            has_paused = True
             return self._recovery.pause(seconds)
 
         try:
             was_there = yield from removal(self._ask, self._timers, longest=5.0, pause=pause)
         except SessionLost as error:
             self._session.gone_with(error)
-            return Removed(False, True)
-        if waited and not self._session.gone:
+            return False, True
+        if has_paused and not self._session.gone:
             self._recovery.noticed()  # it was asked in vain before, and now the service answers
-        return Removed(was_there, not waited)
-
-    def repeated(self) -> Steps[None]:
-        """Remove again, later, what a request may make that was sent and never answered."""
-        for delay in _CONFIRMATIONS:
-            yield sleep(self._timers, delay)
-            yield from self.steps()
+        return was_there, not has_paused
 
     def _ask(self) -> Promise[bool]:
         if self._session.gone:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from coordlock.errors import AcquireTimeout, AcquireUnavailable, BackendUnavailable
 from coordlock.kernel.engine import Engine
@@ -18,14 +18,8 @@ from coordlock.runtime.caller import Caller, described
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
-
-if TYPE_CHECKING:
-    from coordlock.kernel import events
-else:
-    events = Lazily("coordlock.kernel.events")
 
 __all__ = ["PATIENCE", "Report", "identified"]
 
@@ -43,12 +37,21 @@ class Report:
 
     Of several queues, it is about the first in which the call has to wait.
 
-    ``deadline`` is the call's, None where the service need not be asked who is ahead.
+    ``once`` says that it does not wait, and ``deadline`` is when it ends.
     """
 
     __slots__ = (
-        *("_ahead", "_answer", "_caller", "_claims", "_deadline", "_engine", "_position"),
-        *("_started", "_warns", "name"),
+        "_ahead",
+        "_answer",
+        "_caller",
+        "_claims",
+        "_deadline",
+        "_engine",
+        "_once",
+        "_position",
+        "_started",
+        "_warns",
+        "name",
     )
 
     def __init__(
@@ -56,6 +59,7 @@ class Report:
         engine: Engine,
         claims: Mapping[str, AnyClaim],
         caller: Caller | None,
+        once: bool,
         deadline: Deadline | None,
     ) -> None:
         self._engine = engine
@@ -63,6 +67,7 @@ class Report:
         self.name = next(iter(claims)) if len(claims) == 1 else joined(claims)
         self._claims = claims
         self._caller = caller
+        self._once = once
         self._deadline = deadline
         self._started = engine.clock.now()
         self._position: int | None = None
@@ -73,34 +78,34 @@ class Report:
     def waits(
         self,
         ticket: Ticket,
-        places: Iterable[Contender],
+        mine: Iterable[Contender],
         queues: Iterable[Snapshot],
         waiting_for: Iterable[tuple[Contender, ...]],
     ) -> None:
-        """``ticket``, with ``places`` in ``queues``, waits for ``waiting_for`` or is refused."""
-        listeners, is_first, had_waited = self._engine.events, True, self._position is not None
-        all_places = zip(ticket.entries, places, queues, waiting_for, strict=True)
-        for entry, me, snapshot, ahead in all_places:
-            if not ahead:
-                continue
-            position = snapshot.omitted + len(snapshot.before(me))
-            if is_first:
-                self.name, self._position, self._ahead = entry.queue, position, ahead[-1]
-                is_first = False
-            if had_waited or not listeners.heard:
-                return
+        """``ticket``, whose contenders are ``mine``, waits for ``waiting_for`` or is refused."""
+        every = zip(ticket.entries, mine, queues, waiting_for, strict=True)
+        blocked = [one for one in every if one[3]]
+        is_news = self._position is None
+        entry, me, snapshot, ahead = blocked[0]
+        self.name, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
+        if is_news and (listeners := self._engine.events).heard:
+            from coordlock.kernel.events import Queued
+
             now = self._engine.clock.now()
-            listeners.tell(events.Queued(now, entry.id, entry.queue, entry.claim, position))
+            for entry, me, snapshot, _ in blocked:
+                what = now, entry.id, entry.queue, entry.claim
+                listeners.tell(Queued(*what, _position(snapshot, me)))
 
     def granted(self, ticket: Ticket) -> None:
         """The lock was granted to ``ticket``."""
         if not (listeners := self._engine.events).heard:
             return
+        from coordlock.kernel.events import Granted
+
         now, waited = self._engine.clock.now(), self._waited
         for entry, me in zip(ticket.entries, ticket.contenders, strict=True):
-            token = me.token or 0
-            event = events.Granted(now, entry.id, entry.queue, entry.claim, token, waited)
-            listeners.tell(event)
+            what = now, entry.id, entry.queue, entry.claim
+            listeners.tell(Granted(*what, me.token or 0, waited))
 
     def on_time(self, departure: Promise[None], ticket: Ticket) -> Steps[None]:
         """Let ``ticket`` wait for ``departure``; ask who is ahead when the deadline is near."""
@@ -115,9 +120,9 @@ class Report:
                 self._answer = self._engine.backend.snapshot(self.name, self._ahead, owners=True)
         yield departure
 
-    def busy(self, once: bool) -> AcquireTimeout:
-        """The error of a call that asked ``once``, or waited in vain, at a lock that is held."""
-        held_here = None if once else self._held_here()
+    def busy(self) -> AcquireTimeout:
+        """The error of a call that asked once, or waited in vain, at a lock that is held."""
+        held_here = None if self._once else self._held_here()
         return AcquireTimeout(self.name, self._waited, self._position, self._described(), held_here)
 
     def unavailable(self, silent: BackendUnavailable) -> AcquireUnavailable:
@@ -125,13 +130,11 @@ class Report:
         facts = self.name, self._waited, self._position, self._described(), self._held_here()
         return AcquireUnavailable(silent.service, silent.reason, *facts)
 
-    def silence(
-        self, late: DeadlineReached, ticket: Ticket | None, once: bool
-    ) -> BackendUnavailable | None:
+    def silence(self, late: DeadlineReached, ticket: Ticket | None) -> BackendUnavailable | None:
         """At the deadline, the error for a service that is silent; None for one that answers."""
         if self._position is None:
             return self._engine.silent(late)
-        if once:
+        if self._once:
             return None
         if ticket is not None and (doubt := ticket.session.suspicion) is not None:
             return BackendUnavailable(str(self._engine.settings), doubt)
@@ -166,7 +169,7 @@ class Report:
     def _held_here(self) -> str | None:
         """Since when and where this client holds the lock, if it does."""
         own = self._own_grant()
-        held = [own] if own is not None else self._engine.held(self.name)
+        held = [own] if own is not None else self._engine.tickets.held(self.name)
         for ticket in held:
             if ticket.granted is not None:
                 since, caller = ticket.granted
@@ -183,6 +186,11 @@ class Report:
                 self.name,
                 self._held_here(),
             )
+
+
+def _position(snapshot: Snapshot, me: Contender) -> int:
+    """How many contenders stand before ``me``."""
+    return snapshot.omitted + len(snapshot.before(me))
 
 
 def identified(engine: Engine, queue: str, contender: Contender) -> Steps[Contender]:

@@ -13,14 +13,11 @@ from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
 from coordlock.kernel.retry import retried
 from coordlock.runtime.clock import Timer, Timers, soon
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
 if TYPE_CHECKING:
-    from coordlock.kernel import events
-else:
-    events = Lazily("coordlock.kernel.events")
+    from coordlock.kernel.events import Event  # most clients have no listener
 
 __all__ = ["Session"]
 
@@ -52,7 +49,7 @@ class Session:
         timers: Timers,
         on_end: Callable[[Session, CoordlockError], None],
         on_recovery: Callable[[], object] = lambda: None,
-        tell: Callable[[events.Event], object] = lambda event: None,
+        tell: Callable[[Event], object] = lambda event: None,
     ) -> None:
         self.id = ""
         self.shared = False
@@ -71,7 +68,7 @@ class Session:
         self._end: CoordlockError | None = None
         self._has_told = False
         self._next_beat: Timer | None = None
-        self._watchdog: Timer | None = None
+        self._expiry_timer: Timer | None = None
 
     def open(self) -> Steps[Session]:
         """Open it in the service. It is open when a first heartbeat is acknowledged.
@@ -118,7 +115,9 @@ class Session:
             if self._suspicion is not None or self._end is not None:
                 return
             self._suspicion = reason
-        self._tell(events.SessionDoubted(self._timers.clock.now(), self.id, reason))
+        from coordlock.kernel.events import SessionDoubted
+
+        self._tell(SessionDoubted(self._timers.clock.now(), self.id, reason))
         log.warning("the %s session %s is in doubt: %s", self._backend.scheme, self.id, reason)
 
     def recovered(self) -> None:
@@ -161,8 +160,8 @@ class Session:
         with self._lock:
             error = self._settle(error)
             has_told, self._has_told = self._has_told, True
-            timers = self._next_beat, self._watchdog
-            self._next_beat = self._watchdog = None
+            timers = self._next_beat, self._expiry_timer
+            self._next_beat = self._expiry_timer = None
         for timer in timers:
             if timer is not None:
                 timer.cancel()
@@ -181,7 +180,9 @@ class Session:
             answer.resolve(future.result())
             if doubted:
                 if self._suspicion is None:
-                    self._tell(events.SessionRecovered(self._timers.clock.now(), self.id))
+                    from coordlock.kernel.events import SessionRecovered
+
+                    self._tell(SessionRecovered(self._timers.clock.now(), self.id))
                     # As visible as the doubt was.
                     log.warning("the %s session %s is good again", self._backend.scheme, self.id)
                 self._on_recovery()
@@ -202,13 +203,16 @@ class Session:
             self._suspicion = None
             self._sent, self._ttl, self._deadline = sent, ttl, sent + ttl
             self._schedule(sent + ttl / _BEATS_PER_TTL)
-            if ttl < math.inf and (self._watchdog is None or self._watchdog.when > self._deadline):
-                self._rearm()
+            if ttl < math.inf:
+                self._expire_at(self._deadline)
 
-    def _rearm(self) -> None:
-        if self._watchdog is not None:
-            self._watchdog.cancel()
-        self._watchdog = self._timers.call_at(self._deadline, self._watch)
+    def _expire_at(self, deadline: float) -> None:
+        """Look at the clock at ``deadline``. A timer that is due earlier is set anew by then."""
+        if (timer := self._expiry_timer) is not None:
+            if timer.when <= deadline:
+                return
+            timer.cancel()
+        self._expiry_timer = self._timers.call_at(deadline, self._watch)
 
     def _schedule(self, when: float) -> None:
         if self._next_beat is not None:
@@ -227,7 +231,9 @@ class Session:
             self.beat()
 
     def _watch(self) -> None:
+        """The session has ended, or its deadline has moved."""
         if self.ended is None:
             with self._lock:
+                self._expiry_timer = None
                 if self._end is None:
-                    self._rearm()
+                    self._expire_at(self._deadline)

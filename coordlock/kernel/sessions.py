@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
@@ -16,15 +16,9 @@ from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.runtime.clock import Timers, sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock.settings import Settings
-
-if TYPE_CHECKING:
-    from coordlock.kernel import events
-else:
-    events = Lazily("coordlock.kernel.events")
 
 __all__ = ["Sessions"]
 
@@ -152,8 +146,10 @@ class Sessions:
         self._latest = session
         self._trouble = None
         if self._events.heard:
+            from coordlock.kernel.events import SessionOpened
+
             now = self._timers.clock.now()
-            self._events.tell(events.SessionOpened(now, session.id, session.ttl))
+            self._events.tell(SessionOpened(now, session.id, session.ttl))
         say("%s: session %s is open", self._settings, session.id)
         self._recovery.noticed()
         self._answer(None)

@@ -92,7 +92,7 @@ class BaseGrant(Resident, shown="Grant"):
         if (lost := self._ticket.lost) is not None:
             # The other errors' texts say which lock it was, as the text of `LockLost` does.
             return lost.reason if isinstance(lost, Evicted | LockLost) else str(lost)
-        return _HAD_LEFT if self._ticket.was_missing else None
+        return None
 
     def _lost_error(self) -> LockLost:
         return LockLost(self.name, self._first_token, self._loss() or _HAD_LEFT)

@@ -208,7 +208,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         False in a forked child, for what its parent holds.
         """
         engine = self._access.engine
-        return not engine.inherited and all(engine.held(name) for name in self._claims)
+        return not engine.inherited and all(engine.tickets.held(name) for name in self._claims)
 
     def __repr__(self) -> str:
         claims = ", ".join(dict.fromkeys(map(str, self._claims.values())))

@@ -28,13 +28,13 @@ from coordlock.model.claim import Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 
 __all__ = [
-    "Deadlock",
+    "Decision",
+    "MutualWait",
     "Publish",
-    "Step",
-    "Wait",
+    "WaitFor",
+    "decide",
     "in_the_way",
     "is_weaker",
-    "next_step",
     "waited_for",
 ]
 
@@ -47,20 +47,20 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitFor:
     """Wait until one of ``contenders`` has left or published something else, then read again."""
 
     contenders: tuple[Contender, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlock:
+class MutualWait:
     """Give up: ``other`` converts, too, and each waits for what the other has."""
 
     other: Contender
 
 
-Step = Publish | Wait | Deadlock
+Decision = Publish | WaitFor | MutualWait
 
 
 def is_weaker(target: Mode, mode: Mode) -> bool:
@@ -68,7 +68,7 @@ def is_weaker(target: Mode, mode: Mode) -> bool:
     return mode.joined(target) is mode
 
 
-def next_step(snapshot: Snapshot, me: Contender, target: Mode) -> Step:
+def decide(snapshot: Snapshot, me: Contender, target: Mode) -> Decision:
     """What brings ``me``, which is granted and claims what it last published, closer to ``target``.
 
     The snapshot must omit none, and have been read after that was published.
@@ -87,15 +87,15 @@ def next_step(snapshot: Snapshot, me: Contender, target: Mode) -> Step:
         it_waits = wanted.conflicts(mine.mode)
         if waits_for_it and it_waits:
             if mine.target is None or other.order < me.order:
-                return Deadlock(other)
+                return MutualWait(other)
             gives_up.add(other.key)  # when it sees this one
         settled = waits_for_it or it_waits or not target.conflicts(wanted)
         if settled or mine.yields_to is not None:
             continue
         if mine.target is None and _is_stuck_behind(snapshot, (other,), me, gives_up):
-            return Deadlock(other)
+            return MutualWait(other)
         if mine.target is None or (theirs.yields_to is None and me.order < other.order):
-            return Wait((other,))
+            return WaitFor((other,))
         return Publish(replace(mine, target=None))
     if mine.target is None:
         return Publish(replace(mine, target=target))
@@ -105,14 +105,14 @@ def next_step(snapshot: Snapshot, me: Contender, target: Mode) -> Step:
             return done
         rivals = [one for one, _, _ in _converting(others) if one.key not in gives_up]
         if rivals and _is_stuck_behind(snapshot, in_the_way, me, gives_up):
-            return Deadlock(rivals[0])
+            return MutualWait(rivals[0])
         return Publish(replace(mine, yields_to=tuple(_ranges(snapshot, in_the_way, me))))
     left = waited_for(snapshot, me)
     if not left:
         return done
     # One of those that must all leave is enough, and any that may come to convert against it.
     watched = [one for one in left[:-1] if isinstance(one.claim, Convertible)]
-    return Wait((*watched, left[-1]))
+    return WaitFor((*watched, left[-1]))
 
 
 def waited_for(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:

@@ -16,7 +16,7 @@ from typing import ClassVar, Final, Generic, TypeVar, cast
 from coordlock.errors import AcquireCancelled, BackendUnavailable, Evicted, SessionLost
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.announcement import Announcement
+from coordlock.kernel.entries import Announcement
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
 from coordlock.recipes.shared.observer import AsyncObserver, Observer

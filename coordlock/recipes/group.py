@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Generic, TypeVar, cast
 
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.announcement import Announcement
+from coordlock.kernel.entries import Announcement
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.recipes.member_list import (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     asyncio = Lazily("asyncio")
 
-__all__ = ["Steps", "completion", "run", "run_async", "run_in_background"]
+__all__ = ["Steps", "completion", "run", "run_async", "run_in_background", "undone"]
 
 T = TypeVar("T")
 
@@ -135,6 +135,22 @@ def run_in_background(
 
     advance(lambda: next(steps))
     return promise
+
+
+def undone(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:
+    """The result of ``steps``; where they end without one, ``undo`` is called.
+
+    Twice, because a signal handler that raises may keep the first call from beginning.
+    """
+    try:
+        try:
+            return (yield from steps)
+        except BaseException:
+            undo()
+            raise
+    except BaseException:
+        undo()
+        raise
 
 
 def _deadline(step: Deadline | None) -> Deadline | None:

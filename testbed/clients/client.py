@@ -164,7 +164,7 @@ class ClientProcess:
         withdrawals = [
             ticket.withdraw()
             for engine in engines
-            for ticket in list(engine._tickets.values())
+            for ticket in list(engine.tickets)
             if ticket.is_leaving
         ]
         await asyncio.gather(*map(completion, withdrawals))

@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 import coordlock
-from coordlock.kernel.watchdog import Watchdog
+from coordlock.kernel.deadlock_detector import DeadlockDetector
 from coordlock.runtime.driver import Steps
 from coordlock.testing.waiting import eventually
 from tests.cli.command import Cli
@@ -25,7 +25,7 @@ def find_nothing(*_: object) -> Steps[None]:
 @pytest.fixture
 def circle(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two threads wait for each other. The fault: neither finds it."""
-    monkeypatch.setattr(Watchdog, "_own", find_nothing)
+    monkeypatch.setattr(DeadlockDetector, "_own", find_nothing)
     both_hold = threading.Barrier(2)
     stop = coordlock.Cancellation()
     with (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coordlock.kernel.engine import Engine
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
+from coordlock.kernel.tickets import Tickets
 from coordlock.runtime.promise import Promise
 from coordlock.testing.faults.exclusion import HeldTogether
 from coordlock.testing.faults.loss import MissingSignal
@@ -56,7 +56,7 @@ def leaves_the_deadline_to_its_timers() -> Changes:
 
 @mutant("A holder is not told that its session has ended.", simulated=(Contention,))
 def tells_no_holder_of_the_end_of_its_session() -> Changes:
-    return [(Engine, "_session_ended", nothing)]
+    return [(Tickets, "lose_session", nothing)]
 
 
 @mutant(

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import coordlock.kernel.engine
 import coordlock.kernel.removal
+import coordlock.kernel.tickets
 from coordlock.errors import BackendUnavailable
-from coordlock.kernel.engine import Engine
+from coordlock.kernel.closing import Closing
+from coordlock.kernel.removal import Withdrawal
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.runtime.driver import Steps
@@ -26,11 +27,11 @@ from tests.simulation.contention import Contention
 
 @mutant("What was given up or released stays in the queue.", simulated=(Contention,))
 def never_withdraws() -> Changes:
-    def withdraw(self: Ticket) -> Promise[bool]:
-        self._on_gone(self)
+    def begin(self: Withdrawal, _: Ticket) -> Promise[bool]:
+        self._on_gone(self._entries)
         return resolved(False)
 
-    return [(Ticket, "withdraw", withdraw)]
+    return [(Withdrawal, "begin", begin)]
 
 
 @mutant(
@@ -62,7 +63,7 @@ def never_looks_for_what_came_late() -> Changes:
     Play(scenarios.a_visitor_leaves_during_an_outage, Unanswered, ("zookeeper",)),
 )
 def leaves_its_contenders_when_it_is_closed() -> Changes:
-    return [(Engine, "_must_stay", lambda _: False)]
+    return [(Closing, "_must_stay", lambda _: False)]
 
 
 @mutant(
@@ -74,9 +75,10 @@ def sends_again_under_another_id() -> Changes:
     send = Ticket._send
 
     def send_anew(self: Ticket, unless_blocked: bool) -> Any:
-        if self._attempts:
+        if self.withdrawal._attempts:
             (entry,) = self.entries
-            self.entries = (replace(entry, id=uuid.uuid4().hex),)  # type: ignore[misc]
+            anew = (replace(entry, id=uuid.uuid4().hex),)
+            self.entries = self.withdrawal._entries = anew  # type: ignore[misc]
         return send(self, unless_blocked)
 
     return [(Ticket, "_send", send_anew)]
@@ -87,7 +89,7 @@ def sends_again_under_another_id() -> Changes:
     Play(scenarios.heartbeats_find_no_leader, Unanswered, ("zookeeper",)),
 )
 def keeps_its_place_when_it_counts_as_lost() -> Changes:
-    return [(coordlock.kernel.engine, "_withdraw", nothing)]
+    return [(coordlock.kernel.tickets, "_withdraw", nothing)]
 
 
 @mutant(

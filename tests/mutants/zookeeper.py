@@ -14,7 +14,7 @@ from coordlock_zookeeper.own_contenders import OwnContenders
 from coordlock_zookeeper.watches import Watches
 
 import coordlock
-from coordlock.kernel.entry_ids import EntryIds
+from coordlock.kernel.entries import EntryIds
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.contender import Contender
 from coordlock.runtime.promise import resolved

@@ -210,7 +210,7 @@ class BadDay(RuleBasedStateMachine):
             self.get_over()
             assert self.world.everybody() == []
             assert self.world.watches() == 0
-            assert not any(party.engine._tickets for party in self.world.parties)
+            assert not any(party.engine.tickets for party in self.world.parties)
             assert flush(30)
             assert self.complaints.heard == []
         finally:

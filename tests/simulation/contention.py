@@ -316,7 +316,7 @@ class Several(Contention):
             queue: {one.id: one for one in self.world.queue(queue)} for queue in self.queues
         }
         for party in self.world.parties:
-            for ticket in party.engine._everybody():
+            for ticket in party.engine.tickets:
                 # As the service knows them: the answer may be under way.
                 found = [standing[entry.queue].get(entry.id) for entry in ticket.entries]
                 pairs = zip(ticket.entries, found, strict=True)

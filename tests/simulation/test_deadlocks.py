@@ -213,7 +213,7 @@ def _holders_alone(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, 
 
 
 WRONG = {
-    "nobody looks": ("coordlock.kernel.watchdog.Watchdog._begin", _nothing),
+    "nobody looks": ("coordlock.kernel.deadlock_detector.DeadlockDetector._begin", _nothing),
     "who converts waits for nobody": ("coordlock.model.waits.waited_for", lambda *_: ()),
     "who can go on counts as stuck": ("coordlock.model.waits._Graph._free", _nothing),
     "one holder of a semaphore is enough": ("coordlock.model.waits.obstacles", _any_of_them),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from coordlock.kernel.acquisition import _Acquisition
 from coordlock.kernel.refusals import Refusals
 from coordlock.model.claim import AnyClaim, Mode, Permit
 from tests.simulation.polling import Polling, TwoSteps
@@ -67,7 +66,7 @@ def test_pollers_overtake_nobody_who_waits(service: type[Network]) -> None:
 def test_a_poller_that_enqueues_what_is_refused_is_found_out(
     service: type[Network], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_Acquisition, "_looks", False)
+    monkeypatch.setattr(Refusals, "looks_first", lambda *_: False)
     polling = Polling(LOCK * 20, service)
     polling.world.advance(RUN)
     with pytest.raises(AssertionError, match="by nobody"):

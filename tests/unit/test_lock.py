@@ -274,5 +274,5 @@ def test_trying_and_acquiring_again_and_again_leaves_nothing(
             assert grant is not None
             assert grant.release()
     assert service.size("q") == 0
-    assert not client._engine._tickets
+    assert not client._engine.tickets
     assert backend(client).service._state.watches == {}

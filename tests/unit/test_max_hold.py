@@ -9,7 +9,7 @@ import pytest
 
 import coordlock
 from coordlock import GrantState, LockLost, Mode, ValueLock
-from coordlock.kernel.engine import _NOTICE as NOTICE
+from coordlock.kernel.tickets import _NOTICE as NOTICE
 from coordlock.locks.base_lock import AcquireOptions
 from coordlock.runtime import log
 from coordlock.testing.waiting import eventually

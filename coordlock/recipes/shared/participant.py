@@ -32,8 +32,8 @@ from coordlock.errors import (
 )
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.announcement import Announcement
 from coordlock.kernel.engine import Engine
+from coordlock.kernel.entries import Announcement
 from coordlock.kernel.retry import retried
 from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.kernel.ticket import Ticket

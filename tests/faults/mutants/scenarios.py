@@ -183,7 +183,7 @@ def a_watch_is_set_late(stage: Stage) -> None:
 def _has_its_watches(client: Client) -> bool:
     """Whether the service is known to have what its one waiter watches."""
     engine = client._engine
-    [ticket] = engine._tickets.values()
+    [ticket] = engine.tickets
     watched = (*ticket.contenders, *(ticket.departures.watched if ticket.departures else ()))
     return len(watched) > 1 and all(is_told_in_order(engine.backend, one) for one in watched)
 

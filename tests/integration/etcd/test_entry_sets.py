@@ -59,7 +59,7 @@ def test_what_is_too_many_leaves_nothing_behind(
         with pytest.raises(BackendError, match=f"{number} locks") as caught:
             client.multi_lock(names(number)).acquire(timeout=BOUND)
         assert not isinstance(caught.value, BackendUnavailable)
-        eventually(lambda: not client._engine._tickets)
+        eventually(lambda: not client._engine.tickets)
         assert keys(limited, root) == []
     assert caplog.messages == []
 

@@ -155,10 +155,10 @@ def test_what_closing_left_to_be_done_ends_when_the_given_client_is_stopped(
         )
         client.close()
         assert isinstance(waiting.exception(BOUND), coordlock.ClientClosed)
-    assert client._engine._tickets
+    assert client._engine.tickets
     own.stop()
     own.close()
-    eventually(lambda: not client._engine._tickets)
+    eventually(lambda: not client._engine.tickets)
 
 
 def test_the_chroot_is_respected(

@@ -115,7 +115,7 @@ def test_a_release_wakes_one_waiter(world: World, other: Party) -> None:
     release(grant)
     world.settle()
     assert sum(len(p.network.requests) for p in parties) - sum(asked) == 0
-    assert len([p for p in parties if p.engine._tickets]) == 20
+    assert len([p for p in parties if p.engine.tickets]) == 20
 
 
 def test_a_waiter_in_the_middle_that_leaves_wakes_only_the_next(world: World, other: Party) -> None:
@@ -229,7 +229,7 @@ def test_a_try_that_is_refused_sends_one_request_and_nothing_else(
     assert (error.position, str(error.holder)) == (1, str(held._ticket.contenders[0]))
     assert {*party.network.requests[before:]} <= {"enqueue", "open", "heartbeat"}
     assert party.network.requests[before:].count("enqueue") == 1
-    assert not party.engine._tickets
+    assert not party.engine.tickets
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -348,7 +348,7 @@ def test_a_cancelled_waiter_leaves_the_queue(
     assert len(world.queue()) == 1
     assert grant_call.done
     assert world.watches() == 1  # the holder's own
-    assert not party.engine._tickets
+    assert not party.engine.tickets
 
 
 def test_a_failed_session_leaves_nothing_behind(world: World, party: Party) -> None:

@@ -16,8 +16,7 @@ from coordlock.errors import (
     ForkedClient,
     SessionLost,
 )
-from coordlock.kernel.engine import _NOTICE as NOTICE
-from coordlock.kernel.ticket import Stage
+from coordlock.kernel.tickets import _NOTICE as NOTICE
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
@@ -77,7 +76,7 @@ def test_a_waiter_whose_session_ends_queues_again_where_that_is_wanted(
     world.settle()
     release(other.grant(later.result))
     world.advance(5)
-    assert call.result.stage is Stage.GRANTED
+    assert call.result.granted is not None
     log.flush(10)
     assert caplog.text.count("waiting goes on at the end of the queue") == times
 
@@ -222,7 +221,7 @@ def test_a_late_twin_that_the_whole_queue_shows_is_not_taken_for_an_evicted_cont
         mine = world.queue()[-1]
         other.acquire(claim=Mode.EX)
         world.service.remove(mine)
-        [ticket] = (one for one in party.engine._tickets.values() if one.entries[0].queue == "q")
+        [ticket] = (one for one in party.engine.tickets if one.entries[0].queue == "q")
         world.service.enqueue(mine.session, ticket.entries)
         return real(queue, upto, **how)
 
@@ -381,7 +380,7 @@ def test_a_lock_that_was_lost_at_its_deadline_is_free_though_the_session_lives_o
     world.advance(1)
     assert world.service.heartbeat(session)
     assert call.result.contenders[0] == world.queue()[0]
-    assert not party.engine._tickets
+    assert not party.engine.tickets
 
 
 def test_a_lock_that_was_lost_on_a_look_at_the_clock_is_given_up_by_another_thread(

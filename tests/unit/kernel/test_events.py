@@ -107,6 +107,6 @@ def test_a_listener_that_has_gone_hears_nothing_and_a_failing_one_disturbs_none(
 
 
 def test_with_no_listener_no_event_is_made(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordlock.kernel.report.events.Granted", None)
-    monkeypatch.setattr("coordlock.kernel.engine.events.Left", None)
+    monkeypatch.setattr("coordlock.kernel.events.Granted", None)
+    monkeypatch.setattr("coordlock.kernel.events.Left", None)
     client.lock("q").acquire().release()

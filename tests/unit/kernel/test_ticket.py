@@ -62,7 +62,7 @@ def behind_three(world: World, party: Party) -> tuple[Ticket, Snapshot]:
 
 
 def live_tickets(party: Party) -> int:
-    return len(party.engine._tickets)
+    return len(party.engine.tickets)
 
 
 def test_a_ticket_that_was_never_sent_is_withdrawn_without_a_request(party: Party) -> None:
@@ -136,7 +136,7 @@ def test_a_ticket_whose_removal_fails_is_known_as_long_as_its_contender_stands(
     monkeypatch.setattr(party.engine.backend, "withdraw", lambda _: failed(refused))
     assert queued.withdraw().exception(0) is refused
     [standing] = world.queue()
-    assert party.engine.own(standing) is queued
+    assert party.engine.tickets.own(standing) is queued
     world.service.expire(queued.session.id)
     world.settle()
     assert live_tickets(party) == 0

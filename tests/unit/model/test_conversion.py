@@ -18,7 +18,7 @@ from coordlock.model import conversion
 from coordlock.model.admission import blockers, holders, next_in_line
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.model.conversion import Deadlock, Publish, Wait, next_step
+from coordlock.model.conversion import MutualWait, Publish, WaitFor, decide
 
 CONVERTIBLE = [Mode.CR, Mode.CW, Mode.PR, Mode.PW, Mode.EX]
 
@@ -154,16 +154,16 @@ class World:
         snapshot = self.read(party)
         if snapshot.find(party.me.id) is None:
             return
-        match next_step(snapshot, party.me, party.target):
+        match decide(snapshot, party.me, party.target):
             case Publish(claim):
                 party.outbox = claim
                 if claim.target is None and claim.mode is party.target:
                     # From now on it does what the new mode allows.
                     party.holds = {claim.mode}
-            case Wait(contenders):
+            case WaitFor(contenders):
                 party.seen, party.waits_for = snapshot, contenders
                 assert contenders
-            case Deadlock():
+            case MutualWait():
                 if self.doubts and not party.lags:
                     self.check_circle(party)
                 party.outcomes.append("deadlock")
@@ -364,7 +364,7 @@ def queue(*claims: AnyClaim) -> Snapshot:
 def test_readers_behind_a_waiting_writer_are_not_waited_for() -> None:
     """At the end of the queue it would wait for them, and they for the writer, and that for it."""
     snapshot = queue(Convertible(Mode.PR, Mode.EX), Mode.EX, Mode.PR)
-    assert next_step(snapshot, snapshot.contenders[0], Mode.EX) == Publish(Convertible(Mode.EX))
+    assert decide(snapshot, snapshot.contenders[0], Mode.EX) == Publish(Convertible(Mode.EX))
 
 
 def test_when_the_writer_gives_up_its_readers_are_not_let_in_beside_the_converted_one() -> None:
@@ -376,26 +376,26 @@ def test_those_that_hold_go_first_and_are_told_so() -> None:
     claims = (Convertible(Mode.PR, Mode.EX), Mode.PR, Mode.NL, Mode.PR, Mode.EX, Mode.PR)
     snapshot = queue(*claims)
     me = snapshot.contenders[0]
-    step = next_step(snapshot, me, Mode.EX)
-    assert step == Publish(Convertible(Mode.PR, Mode.EX, ((2, 2), (4, 4))))
-    decided = queue(step.claim, *claims[1:])
+    decision = decide(snapshot, me, Mode.EX)
+    assert decision == Publish(Convertible(Mode.PR, Mode.EX, ((2, 2), (4, 4))))
+    decided = queue(decision.claim, *claims[1:])
     assert holders(decided) == {"c1", "c2", "c3", "c4"}
-    step = next_step(decided, decided.contenders[0], Mode.EX)
-    assert step == Wait((decided.contenders[3],))
+    decision = decide(decided, decided.contenders[0], Mode.EX)
+    assert decision == WaitFor((decided.contenders[3],))
 
 
 def test_one_in_between_that_waits_is_not_taken_for_one_that_goes_first() -> None:
     """The waiting CW conflicts with what is held; the CR behind it is admitted."""
     snapshot = queue(Convertible(Mode.PR, Mode.EX), Mode.CR, Mode.CW, Mode.CR)
-    step = next_step(snapshot, snapshot.contenders[0], Mode.EX)
-    assert step == Publish(Convertible(Mode.PR, Mode.EX, ((2, 2), (4, 4))))
+    decision = decide(snapshot, snapshot.contenders[0], Mode.EX)
+    assert decision == Publish(Convertible(Mode.PR, Mode.EX, ((2, 2), (4, 4))))
 
 
 def test_one_that_a_decided_conversion_keeps_out_is_not_waited_for() -> None:
     """The CW waits for the first one, which waits for me: I must not wait for the CW."""
     first = Convertible(Mode.CR, Mode.EX, ((2, 2),))
     snapshot = queue(first, Convertible(Mode.CR, Mode.PR), Mode.CW)
-    assert next_step(snapshot, snapshot.contenders[1], Mode.PR) == Publish(Convertible(Mode.PR))
+    assert decide(snapshot, snapshot.contenders[1], Mode.PR) == Publish(Convertible(Mode.PR))
 
 
 @pytest.mark.parametrize("decided", [None, ()], ids=["undecided", "decided"])
@@ -405,8 +405,8 @@ def test_a_reader_that_goes_first_is_not_taken_for_one_that_waits_for_me(
     """The other one converts as well, and waits for nobody: there is no circle."""
     other = Convertible(Mode.CR, Mode.PR, decided)
     snapshot = queue(Convertible(Mode.PR, Mode.EX), Mode.PR, other)
-    step = next_step(snapshot, snapshot.contenders[0], Mode.EX)
-    assert step == Publish(Convertible(Mode.PR, Mode.EX, ((2, 3),)))
+    decision = decide(snapshot, snapshot.contenders[0], Mode.EX)
+    assert decision == Publish(Convertible(Mode.PR, Mode.EX, ((2, 3),)))
 
 
 def test_who_could_be_granted_but_for_a_conversion_that_is_not_decided_holds() -> None:
@@ -417,22 +417,22 @@ def test_who_could_be_granted_but_for_a_conversion_that_is_not_decided_holds() -
 def test_a_contender_before_is_waited_for_whether_it_holds_or_not() -> None:
     """It waits for none behind it, so it would be let in beside the converted one."""
     snapshot = queue(Mode.PR, Mode.CW, Convertible(Mode.CR, Mode.PR))
-    step = next_step(snapshot, snapshot.contenders[2], Mode.PR)
-    assert step == Publish(Convertible(Mode.CR, Mode.PR, ()))
-    assert isinstance(step.claim, Convertible)
-    decided = queue(Mode.PR, Mode.CW, step.claim)
-    assert next_step(decided, decided.contenders[2], Mode.PR) == Wait((decided.contenders[1],))
+    decision = decide(snapshot, snapshot.contenders[2], Mode.PR)
+    assert decision == Publish(Convertible(Mode.CR, Mode.PR, ()))
+    assert isinstance(decision.claim, Convertible)
+    decided = queue(Mode.PR, Mode.CW, decision.claim)
+    assert decide(decided, decided.contenders[2], Mode.PR) == WaitFor((decided.contenders[1],))
 
 
 def test_a_target_that_an_earlier_conversion_has_left_behind_is_taken_back_first() -> None:
     snapshot = queue(Convertible(Mode.CR, Mode.CW, ()), Mode.CR)
-    step = next_step(snapshot, snapshot.contenders[0], Mode.EX)
-    assert step == Publish(Convertible(Mode.CR))
+    decision = decide(snapshot, snapshot.contenders[0], Mode.EX)
+    assert decision == Publish(Convertible(Mode.CR))
 
 
 def test_a_weaker_mode_is_taken_at_once() -> None:
     snapshot = queue(Convertible(Mode.EX), Mode.EX)
-    assert next_step(snapshot, snapshot.contenders[0], Mode.PR) == Publish(Convertible(Mode.PR))
+    assert decide(snapshot, snapshot.contenders[0], Mode.PR) == Publish(Convertible(Mode.PR))
 
 
 def test_what_is_published_is_read_again() -> None:

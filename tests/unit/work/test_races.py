@@ -85,7 +85,7 @@ def test_a_worker_that_is_lost_before_it_has_read_its_item_takes_it_as_another_o
         if "/items/" in where:
             del backend.read
             engine = client._access.engine
-            [worker] = [one for one in engine._tickets.values() if "work-" in one.entries[0].queue]
+            [worker] = [one for one in engine.tickets if "work-" in one.entries[0].queue]
             backend_of(other).service.remove(worker.contenders[0])
             eventually(lambda: worker.lost)
         return read(where)
@@ -119,7 +119,7 @@ def test_a_job_that_was_lost_leaves_nothing_behind_where_no_block_ends(
     assert other.work_queue("q").evict(job.id)
     with pytest.raises(LockLost):
         job.done()
-    eventually(lambda: not client._access.engine._tickets)
+    eventually(lambda: not client._access.engine.tickets)
 
 
 def test_who_is_overtaken_at_the_head_takes_the_next(

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from coordlock.errors import ClientClosed, CoordlockError, DeadlockDetected, SessionLost
-from coordlock.kernel.announcement import Announcement
 from coordlock.kernel.engine import Engine
+from coordlock.kernel.entries import Announcement
 from coordlock.kernel.ticket import Ticket
 from coordlock.model import waits
 from coordlock.model.claim import Mode
@@ -31,7 +31,7 @@ from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 
-__all__ = ["WAITS", "Watchdog", "deadlocks"]
+__all__ = ["WAITS", "DeadlockDetector", "deadlocks"]
 
 log = Log("coordlock")
 
@@ -41,7 +41,7 @@ WAITS: Final = internal("waits")
 _LONGEST: Final = 8.0
 
 
-class Watchdog:
+class DeadlockDetector:
     """Looks for a deadlock while ``ticket`` waits, from ``delay`` seconds on."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Watchdog:
             pass  # as the wait, which says so
         except CoordlockError as error:
             # Once for each client and reason: where it lacks a right, it lacks it at every wait.
-            told = self._engine.share((Watchdog, type(error)), threading.Event)
+            told = self._engine.share((DeadlockDetector, type(error)), threading.Event)
             say = log.debug if told.is_set() else log.warning
             told.set()
             say("lock %r: this wait is not looked at for deadlocks: %s", ticket.name, error)

@@ -14,8 +14,8 @@ from coordlock_memory import Fault, MemoryBackend, MemoryService
 from coordlock.errors import CoordlockError, DeadlockDetected, SessionLost, TooLarge
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.conversion import Conversions
+from coordlock.kernel.deadlock_detector import WAITS
 from coordlock.kernel.ticket import Ticket
-from coordlock.kernel.watchdog import WAITS
 from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant
 from coordlock.model.claim import AnyClaim, Convertible, Mode
@@ -40,7 +40,7 @@ def test_a_wait_is_given_up_and_leaves_the_queue(world: World, party: Party) -> 
     holder = world.party().held()
     call = party.acquire()
     world.settle()
-    (ticket,) = party.engine._tickets.values()
+    (ticket,) = party.engine.tickets
     ticket.give_up(ERROR)
     world.settle()
     assert isinstance(call.error, DeadlockDetected)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from coordlock.kernel.entry_ids import EntryIds
+from coordlock.kernel.entries import EntryIds
 
 
 def test_ids_are_32_digits_and_never_the_same() -> None:

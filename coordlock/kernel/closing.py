@@ -1,0 +1,120 @@
+"""The end of one client, and of one that was dropped before it was closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from coordlock.backend import Backend
+from coordlock.errors import ClientClosed
+from coordlock.kernel.sessions import Sessions
+from coordlock.kernel.tickets import Tickets
+from coordlock.runtime.clock import Timers, soon
+from coordlock.runtime.deadline import Deadline, DeadlineReached
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise, settled
+
+__all__ = ["Closing"]
+
+
+class Closing:
+    """Withdraws what is left, and ends the session and the connection.
+
+    A shared session goes on without us, and so would its contenders. So what it still has when no
+    caller waits any more is withdrawn in the background, and the rest closed after that.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        sessions: Sessions,
+        tickets: Tickets,
+        timers: Timers,
+        callbacks: Timers,
+    ) -> None:
+        self._backend = backend
+        self._sessions = sessions
+        self._tickets = tickets
+        self._timers = timers
+        self._callbacks = callbacks
+        self._closed: Promise[None] | None = None
+        #: Whether no caller waits any more: the last ticket that goes ends the rest.
+        self._is_unwatched = False
+        #: What to call once nothing is held or waited for.
+        self._unused: Callable[[], object] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the client was closed."""
+        return self._closed is not None
+
+    def steps(self, deadline: Deadline | None) -> Steps[None]:
+        """Close, and wait for the service until ``deadline``. Idempotent.
+
+        Needs no timers, because the interpreter starts no threads at its exit.
+        """
+        yield deadline
+        mine: Promise[None] = Promise()
+        try:
+            with self._tickets.lock:
+                closed = self._closed = self._closed or mine
+            with suppress(DeadlineReached):
+                if closed is not mine:
+                    yield closed
+                    return
+                for withdrawal in self._withdraw_all():
+                    yield settled(withdrawal)
+                if not self._must_stay():
+                    yield settled(self._disconnect())
+        finally:
+            # A second caller does it, too: a signal may have kept the first one from it.
+            self._finish()
+
+    def _finish(self) -> None:
+        """No caller waits any more. Idempotent."""
+        try:
+            # Before the tickets are looked at, for the last one looks at this: see `forgotten`.
+            self._is_unwatched = True
+            self._withdraw_all()  # what a signal kept from it, or has come meanwhile
+            if not self._must_stay():
+                self._leave()
+        finally:
+            if self._closed is not None:
+                self._closed.resolve(None)  # first, because a callback may wait for it
+            self._callbacks.close()
+
+    def _withdraw_all(self) -> list[Promise[bool]]:
+        """End all tickets here; of a shared session, withdraw them one by one."""
+        self._sessions.refuse()
+        tickets = list(self._tickets)
+        for ticket in tickets:
+            ticket.lose(ClientClosed())
+        return [ticket.withdraw() for ticket in tickets if ticket.session.shared]
+
+    def _must_stay(self) -> bool:
+        """Whether a shared session has, or may have, contenders that are left to this client."""
+        return any(ticket.session.shared for ticket in self._tickets)
+
+    def _leave(self) -> None:
+        self._disconnect()
+        self._timers.close()
+
+    def _disconnect(self) -> Promise[None]:
+        self._sessions.end()
+        return self._backend.close()
+
+    def forgotten(self) -> None:
+        """A ticket has gone for good."""
+        if self._is_unwatched and not self._tickets:
+            self._leave()
+        self._tell_when_unused()
+
+    def call_when_unused(self, action: Callable[[], object]) -> None:
+        """Call ``action``, once, in the timers' thread when nothing is held or waited for."""
+        self._unused = action
+        self._tell_when_unused()
+
+    def _tell_when_unused(self) -> None:
+        if self._unused is not None and all(ticket.is_leaving for ticket in self._tickets):
+            action, self._unused = self._unused, None
+            soon(self._timers, action)

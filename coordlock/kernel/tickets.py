@@ -1,0 +1,184 @@
+"""The live tickets of one client, and what follows when they are lost.
+
+Their holders hear of a loss first, then the contenders are removed: the service may keep them for
+longer than this client counts on them, and others need not wait for their release.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
+
+from coordlock.errors import ClientClosed, CoordlockError, LockLost
+from coordlock.kernel.session import Session
+from coordlock.kernel.ticket import HoldLimit, Ticket
+from coordlock.model.claim import Convertible
+from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.caller import Caller
+from coordlock.runtime.clock import Timers
+from coordlock.runtime.log import Log
+from coordlock.runtime.promise import Promise
+
+__all__ = ["Tickets"]
+
+log = Log("coordlock")
+
+K = TypeVar("K")
+
+#: Seconds from a loss at the deadline to the withdrawal of what was held: so that its holder, which
+#: may wait for a processor, hears of the loss before the next one is granted.
+_NOTICE: Final = 0.2
+
+
+class Tickets:
+    """Each from before it is sent until no contender of it can be left."""
+
+    def __init__(self, service: object, timers: Timers) -> None:
+        """``service`` is named by what the log says."""
+        self._service: Final = service
+        self._timers: Final = timers
+        # Reentrant: a signal handler, or a finalizer in a collection of garbage, may release a lock
+        # between any two steps of this thread.
+        self.lock: Final = threading.RLock()
+        self._by_id: Final[dict[str, Ticket]] = {}
+        #: The grants of each queue, and those of each caller, in that order.
+        self._granted: Final[dict[str, dict[Ticket, None]]] = {}
+        self._callers: Final[dict[Caller, dict[Ticket, None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        # Over a copy: a collection of garbage meanwhile may forget some.
+        with self.lock:
+            return iter(dict.fromkeys(self._by_id.values()))
+
+    def add(self, ticket: Ticket) -> None:
+        """``ticket`` is about to be sent."""
+        with self.lock:
+            for entry in ticket.entries:
+                self._by_id[entry.id] = ticket
+
+    def grant(self, ticket: Ticket, caller: Caller | None) -> None:
+        """``ticket`` is granted to ``caller``. Of several contenders, all go when one is lost."""
+        if len(ticket.entries) > 1:
+            ticket.end.add_done_callback(partial(self._fall_together, ticket))
+        with self.lock:
+            for entry in ticket.entries:
+                if entry.id in self._by_id:  # else the client has been closed
+                    self._granted.setdefault(entry.queue, {})[ticket] = None
+                    if caller is not None:
+                        ticket.caller = caller
+                        self._callers.setdefault(caller, {})[ticket] = None
+
+    def forget(self, entries: Iterable[Entry]) -> None:
+        """No contender of ``entries`` is left. Idempotent."""
+        with self.lock:
+            for entry in entries:
+                if (ticket := self._by_id.pop(entry.id, None)) is not None:
+                    _drop(self._granted, entry.queue, ticket)
+                    if ticket.caller is not None:
+                        _drop(self._callers, ticket.caller, ticket)
+
+    def own(self, contender: Contender) -> Ticket | None:
+        """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
+        return self._by_id.get(contender.id)
+
+    def held(self, queue: str) -> list[Ticket]:
+        """The grants of ``queue``, the oldest first."""
+        with self.lock:
+            return [one for one in self._granted.get(queue, ()) if not one.end.done()]
+
+    def held_by(self, caller: Caller) -> list[Ticket]:
+        """What ``caller`` was granted and holds.
+
+        What is lost or being removed goes whatever the caller waits for, also where it comes late.
+        """
+        if caller not in self._callers:
+            return []
+        with self.lock:
+            granted = self._callers.get(caller, ())
+            return [one for one in granted if not one.is_leaving and not one.end.done()]
+
+    def deduplicated(self, snapshot: Snapshot) -> Snapshot:
+        """``snapshot`` with the client's own contenders, which it keeps anyway, not with copies."""
+        if len(snapshot.contenders) == 1:
+            return snapshot  # the one that asks, whose copy is kept
+        return replace(snapshot, contenders=tuple(map(self._known, snapshot.contenders)))
+
+    def _known(self, contender: Contender) -> Contender:
+        if isinstance(contender.claim, Convertible):
+            return contender  # as it is in the queue: its client may be further, or not so far
+        ticket = self.own(contender)
+        return contender if ticket is None else ticket.own(contender) or contender
+
+    # What follows a loss
+
+    def lose_session(self, session: Session, error: CoordlockError) -> None:
+        """``session`` has ended with ``error``, and so have its tickets."""
+        lost = [ticket for ticket in self if ticket.session is session]
+        for ticket in lost:
+            ticket.lose(copy(error))  # each waiter's traceback goes on its own
+        if isinstance(error, ClientClosed):
+            return
+        log.warning("%s: %s; %d contender(s) lost", self._service, error, len(lost))
+        when = self._timers.clock.now() + self.notice(session)
+        try:
+            self._timers.call_at(when, partial(_withdraw, lost))
+        except ClientClosed:
+            return
+        except RuntimeError:  # no thread can be started
+            _withdraw(lost)
+
+    def notice(self, session: Session) -> float:
+        """Seconds for the holders in ``session`` to hear of its end.
+
+        None are needed where the service itself has ended it, nor for what is being withdrawn.
+        """
+        is_held = not session.gone and any(
+            one.session is session and one.granted is not None and not one.is_leaving
+            for one in self
+        )
+        return _NOTICE if is_held else 0.0
+
+    def limit(self, ticket: Ticket, seconds: float) -> None:
+        """Let ``ticket``, which was granted, be lost ``seconds`` from now."""
+        limit = ticket.limit = HoldLimit(self._timers, seconds, partial(self._expire, ticket))
+        ticket.end.add_done_callback(lambda _: limit.cancel())
+
+    def _expire(self, ticket: Ticket, seconds: float) -> None:
+        if ticket.is_leaving or ticket.end.done() or not ticket.contenders:
+            return
+        reason = f"it was held for {seconds:g} s, which max_hold or extend() had allowed"
+        lost = LockLost(ticket.name, ticket.contenders[0].token or 0, reason)
+        ticket.lose(lost)
+        log.warning("%s: %s", self._service, lost)
+        self._withdraw_soon(ticket)
+
+    def _fall_together(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
+        if end.result() is not None:
+            self._withdraw_soon(ticket)
+
+    def _withdraw_soon(self, ticket: Ticket) -> None:
+        """Withdraw ``ticket``, which is lost, once its holder has had time to hear of it."""
+        with suppress(ClientClosed):
+            self._timers.call_at(self._timers.clock.now() + _NOTICE, ticket.withdraw)
+
+
+def _withdraw(tickets: Iterable[Ticket]) -> None:
+    for ticket in tickets:
+        if ticket.contenders:
+            ticket.withdraw()  # else it is being sent, and its sender withdraws it
+
+
+def _drop(groups: dict[K, dict[Ticket, None]], key: K, ticket: Ticket) -> None:
+    """Take ``ticket`` out of the group of ``key``, and forget a group that is empty."""
+    if (group := groups.get(key)) is not None:
+        group.pop(ticket, None)
+        if not group:
+            del groups[key]
