@@ -1,16 +1,16 @@
-"""Doing what needs the counter: at once where it is free, else from a thread, within a bound."""
+"""Doing what needs a lock of the directory: at once where it is free, else in a thread."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
 from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
 from coordlock.runtime.promise import Promise, failed, resolved
+from coordlock.runtime.worker import Worker
 from coordlock_local.errors import SERVICE, Busy, translated
 from coordlock_local.flock import holder
 
@@ -35,21 +35,17 @@ def perform(action: Callable[[], T]) -> Promise[T]:
 
 
 class Attempts:
-    """The actions of one backend that wait for the counter.
+    """The actions of one backend that need the lock of the file ``path``.
 
-    The counter is held for microseconds, unless its holder is stopped inside (SIGSTOP, a debugger,
-    a disk that hangs). No event loop may wait for that, so after an instant a thread takes over,
-    which lives as long as there is something to do.
+    The lock is held for microseconds, unless its holder is stopped inside (SIGSTOP, a debugger, a
+    disk that hangs). No event loop may wait for that, so after an instant a thread takes over. It
+    performs one action after the other, and ends when there are none left.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._waiting: deque[Callable[[bool], bool]] = deque()
-        # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
-        self._lock = threading.RLock()
-        self._wake = threading.Condition(self._lock)
-        self._thread: threading.Thread | None = None
-        self._closed = False
+        self._worker = Worker("coordlock-local-attempts", idle=0.0)
+        self._closed = threading.Event()
 
     def run(self, action: Callable[[], T], timeout: float, *, at_once: bool = True) -> Promise[T]:
         """The outcome of ``action``, repeated for up to ``timeout`` seconds while it is `Busy`.
@@ -58,9 +54,7 @@ class Attempts:
         """
         started = time.monotonic()
         pause = _FIRST
-        while (
-            at_once and self._thread is None
-        ):  # else it takes its turn behind those that wait already
+        while at_once and self._worker.is_idle:  # else it comes after those that wait already
             try:
                 return perform(action)
             except Busy:
@@ -69,83 +63,33 @@ class Attempts:
             time.sleep(pause)
             pause *= 2
         promise: Promise[T] = Promise()
-        self._append(partial(self._attempt, action, promise, started + timeout), promise)
+        caller = threading.current_thread()
+        self._worker.run(partial(self._attempt, action, promise, started + timeout, caller))
         return promise
 
-    def close(self) -> None:
-        """Fail what waits, and end the thread."""
-        with self._lock:
-            self._closed = True
-            self._wake.notify_all()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-
-    def _append(self, attempt: Callable[[bool], bool], promise: Promise[T]) -> None:
-        with self._lock:
-            if self._closed:
-                promise.fail(SessionLost(SERVICE, "the client was closed"))
-                return
-            self._waiting.append(attempt)
-            if self._thread is not None:
-                return
-            thread = threading.Thread(
-                target=self._serve, name="coordlock-local-attempts", daemon=True
-            )
-            try:
-                thread.start()
-            except RuntimeError as error:  # the interpreter is exiting, or has too many
-                self._waiting.clear()
-                promise.fail(BackendUnavailable(SERVICE, str(error)))
-            else:
-                self._thread = thread  # only now: without the thread nothing is served
-
-    def _serve(self) -> None:
-        with self._lock:
-            if self._thread is None:  # Ctrl-C came inside of `start`
-                self._thread = threading.current_thread()
-            elif self._thread is not threading.current_thread():
-                return
-        pause = _FIRST
-        while True:
-            with self._lock:
-                closed = self._closed
-                if not self._waiting:
-                    self._thread = None
-                    return
-                attempt = self._waiting[0]
-            if attempt(closed):
-                pause = _FIRST
-                with self._lock:
-                    self._waiting.popleft()
-            else:
-                with self._lock:
-                    if not self._closed:
-                        self._wake.wait(pause)
-                pause = min(pause * 2, _LONGEST)
+    def close(self, patience: float) -> None:
+        """Fail what waits, and end the thread, for which this waits ``patience`` seconds."""
+        self._closed.set()
+        self._worker.finish(patience)
 
     def _attempt(
-        self, action: Callable[[], T], promise: Promise[T], deadline: float, closed: bool
-    ) -> bool:
-        """Whether ``promise`` is kept or broken now."""
-        if closed:
-            promise.fail(SessionLost(SERVICE, "the client was closed"))
-            return True
-        failure: BaseException | None
-        try:
-            outcome = perform(action)
-            failure = outcome.exception()
-            if failure is None:
-                promise.resolve(outcome.result())
-                return True
-        except Busy:
-            if time.monotonic() < deadline:
-                return False
-            pid = holder(self._path)
-            who = f"process {pid}" if pid else "a process"
-            reason = f"{who} keeps {self._path} locked; if it is stopped, continue or kill it"
-            failure = BackendUnavailable(SERVICE, reason)
-        except Exception as error:  # whatever it is, the promise must fail with it
-            failure = error
-        promise.fail(failure)
-        return True
+        self, action: Callable[[], T], promise: Promise[T], deadline: float, caller: object
+    ) -> None:
+        pause = _FIRST
+        while not self._closed.is_set():
+            try:
+                promise.follow(perform(action))
+            except Busy:
+                # Where no thread can be started, the caller comes here, and must not wait.
+                if time.monotonic() < deadline and threading.current_thread() is not caller:
+                    self._closed.wait(pause)
+                    pause = min(pause * 2, _LONGEST)
+                    continue
+                pid = holder(self._path)
+                who = f"process {pid}" if pid else "a process"
+                reason = f"{who} keeps {self._path} locked; if it is stopped, continue or kill it"
+                promise.fail(BackendUnavailable(SERVICE, reason))
+            except Exception as error:  # whatever it is, the promise must fail with it
+                promise.fail(error)
+            return
+        promise.fail(SessionLost(SERVICE, "the client was closed"))

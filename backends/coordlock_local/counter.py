@@ -1,8 +1,11 @@
 """The counter file: tokens that never repeat, and the lock that makes taking one exclusive.
 
 The holder of the lock takes the next token and adds its contender, so a queue's order is the order
-in which its contenders appeared. The lock is held for some system calls; it is the kernel's, so
-that a process that dies inside leaves no trace but, at most, a token that is never used.
+in which its contenders appeared. The lock is held for some system calls. The operating system drops
+it when its holder dies, which leaves no trace but, at most, a token that is never used.
+
+The file's first word is the version of all files in the directory. Each release refuses a version
+that it does not know, before it changes anything.
 """
 
 from __future__ import annotations
@@ -12,20 +15,43 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from coordlock.errors import BackendError
+from coordlock.errors import BackendError, ConfigurationError
 from coordlock.runtime.shared_file import no_fork, overwrite, seal, unseal
 from coordlock_local.directory import UNKNOWN, Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import try_lock, unlock
 
-__all__ = ["Counter", "Tokens"]
+__all__ = ["VERSION", "Counter", "Tokens", "check"]
 
 T = TypeVar("T")
 
+#: Of the files in a state directory. It changes where other releases would misread a file. Fields
+#: that are only added come after the others, and releases that don't know them ignore them.
+VERSION: Final = "1"
 #: Tokens are promised to the disk this many at a time, so that few of them wait for it.
 _BLOCK: Final = 65_536
+_LONGEST: Final = 4096
 #: For how long one attempt waits for other threads of this process, in seconds.
 _PATIENCE: Final = 0.02
+
+
+def check(directory: Directory) -> None:
+    """Raise `ConfigurationError` where the files have a version that this release doesn't know."""
+    try:
+        with open(directory.counter, "rb") as file:
+            _check(directory.counter, file.read(_LONGEST))
+    except FileNotFoundError:
+        pass  # new
+
+
+def _check(path: str, data: bytes) -> None:
+    version = data.partition(b" ")[0]
+    if version.isdigit() and version != VERSION.encode():
+        raise ConfigurationError(
+            f"{path} has version {version.decode()}, and this release of coordlock knows version "
+            f"{VERSION} alone: upgrade coordlock, or use another directory, with local:///path or "
+            "XDG_STATE_HOME"
+        )
 
 
 class Counter:
@@ -67,11 +93,12 @@ class Counter:
 class Tokens:
     """The counter while it is held.
 
-    Its file has one line of four fields:
+    Its file has one line. Fields of later releases, at its end, are kept:
 
+    * the version of the directory.
     * ``boot``: during which run of the operating system ``last`` was written.
     * ``last``: the last token taken. It may not be on the disk, so it counts only during ``boot``.
-    * ``safe``: no token above is given out; so much of ``reserved`` is known to be on the disk.
+    * ``safe``: no token above is given out; up to here, ``reserved`` is known to be on the disk.
     * ``reserved``: the next run of the system starts above.
     """
 
@@ -89,7 +116,7 @@ class Tokens:
         follows ``reserved`` only behind the fsync, so a process killed before its fsync leaves a
         reservation that the next one makes again.
         """
-        boot, last, safe, reserved = self._read()
+        boot, last, safe, reserved, others = self._read()
         is_known = self._boot != UNKNOWN
         if not is_known or boot != self._boot:
             last = safe = reserved
@@ -97,30 +124,33 @@ class Tokens:
         if token > safe:
             # Without a boot id there is no telling whether `last` counts: each token is reserved.
             reserved = token + _BLOCK if is_known else token
-            self._write(last, safe, reserved)
+            self._write(last, safe, reserved, others)
             os.fsync(self._descriptor)
             safe = reserved
-        self._write(token, safe, reserved)
+        self._write(token, safe, reserved, others)
         return token
 
-    def _read(self) -> tuple[str, int, int, int]:
-        data = os.pread(self._descriptor, 4096, 0)
+    def _read(self) -> tuple[str, int, int, int, list[str]]:
+        data = os.pread(self._descriptor, _LONGEST, 0)
         if not data:
             # New, or its directory was removed. Starting from the clock, tokens go on growing then
             # too, unless more than a million a second were taken or the clock was set back.
             floor = time.time_ns() // 1000
-            return UNKNOWN, floor, floor, floor
+            return UNKNOWN, floor, floor, floor, []
         try:
-            boot, last, safe, reserved = unseal(data).split(" ")
-            return boot, int(last), int(safe), int(reserved)
+            version, boot, last, safe, reserved, *others = unseal(data).split(" ")
+            if version == VERSION:
+                return boot, int(last), int(safe), int(reserved), others
         except ValueError:
-            raise BackendError(
-                SERVICE,
-                f"{self._path} is damaged; if it is deleted while no lock is in use, tokens go on "
-                "from the microseconds of the clock",
-            ) from None
+            pass
+        _check(self._path, data)
+        raise BackendError(
+            SERVICE,
+            f"{self._path} is damaged; if it is deleted while no lock is in use, tokens go on "
+            "from the microseconds of the clock",
+        )
 
-    def _write(self, last: int, safe: int, reserved: int) -> None:
-        data = seal(f"{self._boot} {last:019d} {safe:019d} {reserved:019d}")
-        if not overwrite(self._descriptor, data):
+    def _write(self, last: int, safe: int, reserved: int, others: list[str]) -> None:
+        known = f"{VERSION} {self._boot} {last:019d} {safe:019d} {reserved:019d}"
+        if not overwrite(self._descriptor, seal(" ".join([known, *others]))):
             raise BackendError(SERVICE, f"{self._path} could not be written")

@@ -1,43 +1,44 @@
 """Data: one SQLite file for all keys, and a lock of coordlock's own around each use of it.
 
 SQLite's own locks are POSIX record locks, which a process loses when anything in it opens and
-closes the file: see `flock`. So it is told to use none (``vfs=unix-none``), and whoever reads or
-writes holds an exclusive flock(2) on another file. A process that is killed meanwhile leaves a
-journal, from which the next one restores what was there before; one that is stopped keeps the
-others waiting, and they are told which process it is.
+closes the file: see `flock`. So SQLite uses none (``vfs=unix-none``), and each process that reads
+or writes holds an exclusive flock(2) on another file. A process that is killed meanwhile leaves a
+journal, from which the next process restores the former state. While a process is stopped inside,
+the others wait; the error then names that process.
 
-Why a guarded write comes before what a later holder does. The guards are looked at while the lock
-is held. Whatever removes one of them afterwards, its own process or another, the next holder reads
-and writes data after this write, because it needs the lock for that, too. So the write counts from
-the moment of that look, at which the guards stood.
+A guarded write comes before everything that a later holder does. The writer looks at the guards
+while it has the lock. Whoever removes one of them afterwards, the next holder needs the lock too,
+so it reads and writes after this write. The write counts from the moment of that look, at which
+the guards stood.
 
-How followers hear of a write. A follower makes a file named after the key or the folder, listens to
-it, and then reads. A writer opens the files of what it writes while it holds the lock, before the
-commit, and closes them once it has given the lock back; the system does that for a process that is
+Followers hear of each write. A follower makes a file named after the key or the folder, listens to
+it, and then reads. A writer opens the files of what it writes while it has the lock, before the
+commit, and closes them after it has released the lock; the system closes them for a process that is
 killed. Readings need the lock too. So a follower that reads before a write had made its file before
-the writer looked for it, and hears the closing; any other one reads what was written.
+the writer looked for it, and hears the closing; every other follower reads what was written.
 
-No connection outlives a use, so none is inherited by a child.
+No connection outlives a use, so no child inherits one.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from coordlock.backend import Expect, Listing, Operation, Put, Stored
+from coordlock.backend import Expect, Listing, Operation, Put, Stored, Written
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.contender import Contender
-from coordlock_local.descriptor import Descriptor
+from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.flock import close_kept, keep_from_children, try_lock, unlock
-from coordlock_local.slots import Place, stands
+from coordlock_local.flock import try_lock, unlock
+from coordlock_local.slots import Slot, stands
 
 __all__ = ["DataFile"]
 
@@ -50,8 +51,10 @@ _SCHEMA: Final = """
     CREATE INDEX kept_in ON kept (folder, key);
     CREATE TABLE revision (number INTEGER NOT NULL);
     INSERT INTO revision VALUES (0);
-    PRAGMA user_version = 1;
 """
+#: What SQLite keeps as the file's user_version. Columns and tables that this release doesn't know
+#: don't change it.
+_VERSION: Final = 1
 
 
 class DataFile:
@@ -60,27 +63,23 @@ class DataFile:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    def read(self, where: str) -> Listing:
-        """See `Data.read`."""
-        return self._hold(lambda kept: _listing(kept, where))
+    def read(self, where: str, guard: Contender | None = None) -> Listing:
+        """See `Backend.read`."""
 
-    def fetch(self, contender: Contender, key: str) -> Stored | None:
-        """See `Transactions.fetch`."""
-
-        def look(kept: sqlite3.Connection) -> Stored | None:
-            self._check([contender])
-            return _stored(kept, key)
+        def look(kept: sqlite3.Connection) -> Listing:
+            self._check(() if guard is None else (guard,))
+            return _listing(kept, where)
 
         return self._hold(look)
 
-    def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> int:
-        """See `Data.write`."""
+    def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> Written:
+        """See `Backend.write`."""
         notices: list[Descriptor] = []
 
-        def act(kept: sqlite3.Connection) -> int:
+        def act(kept: sqlite3.Connection) -> Written:
             self._check(guards)
             notices.extend(self._notices(operations))
-            return _write(kept, operations)
+            return Written(_write(kept, operations), time.time())
 
         try:
             return self._hold(act)
@@ -89,17 +88,17 @@ class DataFile:
                 close_kept(notices.pop())
 
     def _notices(self, operations: Sequence[Operation]) -> Iterator[Descriptor]:
-        """What followers listen to of what ``operations`` write, opened: its closing tells them."""
+        """Open what followers of the keys in ``operations`` listen to: closing it tells them."""
         keys = {one.key for one in operations if not isinstance(one, Expect)}
         for where in sorted(keys | {_folder(key) for key in keys}):
-            with suppress(FileNotFoundError):  # nobody follows it
+            with suppress(FileNotFoundError):  # it has no followers
                 yield keep_from_children(
                     partial(self._directory.open, self._directory.change(where), os.O_WRONLY)
                 )
 
     def _check(self, guards: Sequence[Contender]) -> None:
         for contender in guards:
-            if not stands(self._directory, Place.of(contender)):
+            if not stands(self._directory, Slot.of(contender)):
                 raise Evicted(contender.key)
 
     def _hold(self, action: Callable[[sqlite3.Connection], T]) -> T:
@@ -130,8 +129,15 @@ class DataFile:
                 check_same_thread=False,
             )
             try:
-                if kept.execute("PRAGMA user_version").fetchone()[0] == 0:
-                    kept.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
+                version = kept.execute("PRAGMA user_version").fetchone()[0]
+                if version == 0:
+                    kept.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={_VERSION};COMMIT;")
+                elif version != _VERSION:
+                    raise BackendError(
+                        SERVICE,
+                        f"{path} has version {version}, and this release of coordlock knows "
+                        f"version {_VERSION} alone: upgrade coordlock",
+                    )
                 return action(kept)
             finally:
                 kept.close()
@@ -142,11 +148,12 @@ class DataFile:
 def _listing(kept: sqlite3.Connection, where: str) -> Listing:
     column = "folder" if where.endswith("/") else "key"
     rows = kept.execute(
-        f"SELECT key, data, version FROM kept WHERE {column} = ? ORDER BY key",
+        f"SELECT number, key, data, version FROM revision LEFT JOIN kept ON {column} = ?"
+        " ORDER BY key",
         (where,),
-    )
-    values = {key: Stored(data, version) for key, data, version in rows}
-    return Listing(values, _revision(kept))
+    ).fetchall()
+    values = {key: Stored(data, version) for _, key, data, version in rows if key is not None}
+    return Listing(values, rows[0][0])
 
 
 def _stored(kept: sqlite3.Connection, key: str) -> Stored | None:
@@ -166,7 +173,7 @@ def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:
         for one in written:
             if isinstance(one, Put):
                 kept.execute(
-                    "INSERT INTO kept VALUES (?, ?, ?, 1)"
+                    "INSERT INTO kept (key, folder, data, version) VALUES (?, ?, ?, 1)"
                     " ON CONFLICT (key) DO UPDATE SET data = excluded.data, version = version + 1",
                     (one.key, _folder(one.key), one.data),
                 )
@@ -183,7 +190,7 @@ def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
             raise  # while the pages were written: the journal is there, and restores them
-        # It may be on the disk, or may be restored from the journal by the next one.
+        # It may be on the disk, or the next process may restore the former state.
         raise BackendUnavailable(SERVICE, f"{error}; the data may have been written") from error
     return revision
 

@@ -2,18 +2,16 @@
 
 ::
 
-    <root>/layout                         the version of all that follows (layout.py)
-    <root>/counter                        the next token; its lock guards the order (counter.py)
+    <root>/counter                        the version of all these files, and the next token; its
+                                          lock guards the order (counter.py)
     <root>/sessions/<session>             locked by a process for as long as it lives (session.py)
     <root>/queues/<name>                  the contenders of one lock (slots.py)
     <root>/watched/<session>-<entry id>   removed when that contender leaves (watcher.py)
     <root>/values/<session>-<entry id>    what that contender publishes (values.py)
     <root>/data                           what applications keep, in SQLite (data.py), with
-    <root>/data.lock                      locked by whoever reads or writes it
-    <root>/changes/<key or folder>        closed by processes that have written there, made by those
-                                          that follow it (data.py, followers.py)
-
-Several contenders enter in one step because the counter is held meanwhile.
+    <root>/data.lock                      locked while a process reads or writes it
+    <root>/changes/<key or folder>        made by processes that follow it, opened and closed by
+                                          those that write there (data.py, followers.py)
 
 A private directory (mode 0700, as are those made here) belongs to one user. One that an
 administrator made writable for a group (mode 2770) is shared by its members.
@@ -103,7 +101,6 @@ class Directory:
         self.boot: Final = (_boot_id() if boot is None else boot).ljust(36, "-")[:36]
         #: Whether several users have access.
         self.shared: Final = bool(mode & 0o070)
-        self.layout: Final = os.path.join(root, "layout")
         self.counter: Final = os.path.join(root, "counter")
         self.data: Final = os.path.join(root, "data")
         self.data_lock: Final = os.path.join(root, "data.lock")

@@ -19,7 +19,7 @@ _ADVICE: Final = {
     errno.EROFS: _ELSEWHERE,
     errno.ENOTDIR: _ELSEWHERE,
     errno.EEXIST: _ELSEWHERE,
-    errno.EISDIR: f"an older release of coordlock uses it: upgrade that one, or {_ELSEWHERE}",
+    errno.EISDIR: _ELSEWHERE,
     errno.ENOLCK: f"the file system has no locks: {_ELSEWHERE}",
     errno.ENOSYS: f"the file system cannot do it: {_ELSEWHERE}",
     errno.EOPNOTSUPP: f"the file system cannot do it: {_ELSEWHERE}",

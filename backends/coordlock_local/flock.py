@@ -1,57 +1,18 @@
-"""flock(2) on whole files: what the operating system drops when the last holder's process ends.
+"""flock(2) on whole files: the operating system drops it when the last holder's process ends.
 
 Chosen over POSIX record locks, which a process drops unseen when ANY code in it opens and closes
 the file: a program that backs up its own home would lose its locks and not know. The price is that
-a forked child inherits the lock, so every child closes its copies (`os.register_at_fork`).
+a forked child inherits the lock, so every child closes its copies (`keep_from_children`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Final
-
-from coordlock.runtime.shared_file import no_fork
-from coordlock_local.descriptor import Descriptor
 
 if os.name == "posix":  # elsewhere `LocalBackend.configure` refuses before anything is called
     import fcntl
 
-__all__ = [
-    "close_kept",
-    "holder",
-    "is_locked",
-    "keep_from_children",
-    "try_lock",
-    "unlock",
-]
-
-#: Descriptors of files that may be locked for longer than a fork can wait.
-_close_in_children: Final[set[Descriptor]] = set()
-
-
-def keep_from_children(open_file: Callable[[], int]) -> Descriptor:
-    """A descriptor that ``open_file`` gives, and that forked children close at once."""
-    with no_fork:
-        descriptor = Descriptor(open_file())
-        _close_in_children.add(descriptor)
-        return descriptor
-
-
-def close_kept(descriptor: Descriptor) -> None:
-    """Close what `keep_from_children` gave."""
-    _close_in_children.discard(descriptor)
-    descriptor.close()
-
-
-def _close_all() -> None:
-    for descriptor in _close_in_children:
-        descriptor.close()
-    _close_in_children.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_all)
+__all__ = ["holder", "is_locked", "try_lock", "unlock"]
 
 
 def try_lock(descriptor: int) -> bool:

@@ -1,9 +1,10 @@
 """Following data and queues: one thread per client, asleep until the system tells of a change.
 
-A notice says only that something may have changed: all that follow that file read anew then. There
-is one for each key or folder that is followed, made and removed by its followers (see `data`). The
-file of a queue tells of its contenders, and those of their sessions of the death of their
-processes. A process that changes something closes one of these afterwards.
+A notice says only that something may have changed; everything that follows the file is read anew
+then. Each key or folder that is followed has a file, which its followers make and remove (see
+`data`). A queue is followed by its own file, which tells of its contenders, and by those of their
+sessions, which tell of the death of their processes. A process that changes something closes one of
+these files afterwards.
 """
 
 from __future__ import annotations
@@ -16,17 +17,16 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from coordlock.backend import Listing, Observation
+from coordlock.backend import Listing, Observation, Queue
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.contender import Snapshot
-from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock_local.data import DataFile
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy, translated
-from coordlock_local.notices import Notices, Polling
-from coordlock_local.queue import Queue
-from coordlock_local.watcher import notices
+from coordlock_local.notices import Notices, Polling, notices
+from coordlock_local.queue import LocalQueue
 
 __all__ = ["Followers"]
 
@@ -43,8 +43,9 @@ S = TypeVar("S", Listing, Snapshot)
 class Followers:
     """The observations of one client. The thread starts with the first."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, clock: Clock) -> None:
         self._directory = directory
+        self._clock = clock
         self._data = DataFile(directory)
         self._lock = threading.RLock()
         self._numbers = itertools.count()
@@ -53,21 +54,19 @@ class Followers:
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def follow(self, where: str, news: Callable[[], None]) -> Observation[Listing]:
-        """See `Data.follow`."""
-        changes = self._directory.change(where)
-        return self._add(lambda: self._data.read(where), lambda _: (changes,), news)
-
-    def observe(self, queue: str, news: Callable[[], None]) -> Observation[Snapshot]:
-        """See `ObservableQueues.observe`."""
-        read = Queue(self._directory, queue)
+    def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
+        """See `Backend.follow`."""
+        if isinstance(place, str):
+            changes = self._directory.change(place)
+            return self._add(lambda: self._data.read(place), lambda _: (changes,), news)
+        queue = LocalQueue(self._directory, place.name)
 
         def files(state: Snapshot | None) -> Collection[str]:
             contenders = () if state is None else state.contenders
             sessions = {self._directory.session(one.session) for one in contenders}
-            return (read.path, *sessions)
+            return (queue.path, *sessions)
 
-        return self._add(lambda: _agreed(read), files, news)
+        return self._add(lambda: _agreed(queue), files, news)
 
     def close(self) -> None:
         """End all observations and the thread."""
@@ -77,20 +76,13 @@ class Followers:
             self._is_closed = True
             thread, left = self._thread, list(self._followed.values())
         for one in left:
-            one.observation.end(_closed(), SYSTEM_CLOCK.now())
+            one.observation.end(_closed(), self._clock.now())
         if thread is None:
             self._notices.close()
             return
         self._notices.wake()
         if thread is not threading.current_thread():
             thread.join()
-
-    def forget(self) -> None:
-        """In a forked child: its threads are gone, and one of them may have held the lock."""
-        self._lock = threading.RLock()
-        self._is_closed = True
-        self._followed = {}
-        self._notices.forget()
 
     def _add(
         self,
@@ -103,7 +95,7 @@ class Followers:
         def stop() -> None:
             self._followed.pop(number, None)
 
-        observation: Observation[S] = Observation(news, stop, SYSTEM_CLOCK.now())
+        observation: Observation[S] = Observation(news, stop, self._clock.now())
         with self._lock:
             is_closed = self._is_closed
             if not is_closed:
@@ -115,7 +107,7 @@ class Followers:
                     thread.start()
                     self._thread = thread
         if is_closed:
-            observation.end(_closed(), SYSTEM_CLOCK.now())
+            observation.end(_closed(), self._clock.now())
         else:
             self._notices.wake()
         return observation
@@ -191,7 +183,7 @@ class Followers:
         except (OSError, CoordlockError) as error:
             reason = translated(error) if isinstance(error, OSError) else error
             log.debug("cannot read what is followed: %s", reason)
-            observation.doubt(SYSTEM_CLOCK.now())
+            observation.doubt(self._clock.now())
             return False
         view = observation.view
         if view.stale_since is not None or not _are_same(view.state, found):
@@ -218,7 +210,7 @@ class _Followed:
         return self._files(self.observation.view.state)
 
 
-def _agreed(queue: Queue) -> Snapshot:
+def _agreed(queue: LocalQueue) -> Snapshot:
     """The queue as it was at one moment: what two readings agree on, one after the other.
 
     Neither tokens nor the versions of values come back, so nothing has changed in between.

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
-from coordlock_local.descriptor import Descriptor
+from coordlock.runtime.shared_file import Descriptor, closed_in_children, no_fork
 
 __all__ = ["Inotify"]
 
@@ -29,8 +29,8 @@ _HEADER: Final = struct.Struct("iIII")
 class Inotify:
     """One inotify instance, and a pipe that wakes the thread in `wait`.
 
-    A session that ends is unlinked, or its process has ended and the kernel closes it: only that
-    process opens it for writing, and those that evict one of its contenders.
+    A session ends when its file is unlinked, or when its process ends and the kernel closes the
+    file: only that process opens it for writing, and those that evict one of its contenders.
 
     A program may close all three descriptors and get their numbers for files of its own: then every
     method raises OSError or does nothing. A pipe is an inode of its own, while all inotify
@@ -47,19 +47,22 @@ class Inotify:
         self._paths: dict[int, str] = {}
         self._watches: dict[str, int] = {}
         self._descriptors: list[Descriptor] = []
+        self._library = ctypes.CDLL(None, use_errno=True)
         try:
-            self._library = ctypes.CDLL(None, use_errno=True)
-            number: int = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            open_instance = self._library.inotify_init1
         except AttributeError:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
-        if number < 0:
-            raise _last_error()
-        self._inotify = self._kept(number)
-        try:
-            self._woken, self._waker = map(self._kept, os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
-        except BaseException:
-            self.close()
-            raise
+        with no_fork:
+            number: int = open_instance(os.O_NONBLOCK | os.O_CLOEXEC)
+            if number < 0:
+                raise _last_error()
+            closed_in_children.add(self._close)
+            self._inotify = self._kept(number)
+            try:
+                self._woken, self._waker = map(self._kept, os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
+            except BaseException:
+                self.close()
+                raise
         self._poll = select.poll()
         self._poll.register(self._inotify.number, select.POLLIN)
         self._poll.register(self._woken.number, select.POLLIN)
@@ -129,12 +132,17 @@ class Inotify:
 
     def close(self) -> None:
         """Free the descriptors. Idempotent."""
+        closed_in_children.discard(self._close)
         with self._lock:
-            is_open = self._is_open()
-            for descriptor in self._descriptors:
-                # Without the pipe, what seems to be the inotify instance may be the program's.
-                if is_open or descriptor is not self._inotify:
-                    descriptor.close()
+            self._close()
+
+    def _close(self) -> None:
+        """Close them. In a child, another thread of the parent may have held the lock."""
+        is_open = self._is_open()
+        for descriptor in self._descriptors:
+            # Without the pipe, what seems to be the inotify instance may be the program's.
+            if is_open or descriptor is not self._inotify:
+                descriptor.close()
 
     def _is_open(self) -> bool:
         return all(one.status() is not None for one in self._descriptors)
@@ -142,11 +150,6 @@ class Inotify:
     def _check(self) -> None:
         if not self._is_open():
             raise OSError(errno.EBADF, "the program has closed descriptors of coordlock's")
-
-    def forget(self) -> None:
-        """Close the child's copies; the parent's watches stay."""
-        self._lock = threading.RLock()  # another thread may have had it
-        self.close()
 
 
 def _last_error(path: str | None = None) -> OSError:

@@ -1,12 +1,18 @@
-"""Being told that a file may have changed, by the operating system or by looking now and then."""
+"""Learning that a file may have changed: from the operating system, or by looking now and then."""
 
 from __future__ import annotations
 
+import errno
+import sys
 import threading
 from collections.abc import Collection
 from typing import Final, Protocol
 
-__all__ = ["Notices", "Polling"]
+from coordlock.runtime.log import Log
+
+__all__ = ["Notices", "Polling", "notices", "warn"]
+
+log = Log("coordlock.local")
 
 
 class Notices(Protocol):
@@ -19,8 +25,8 @@ class Notices(Protocol):
     def add(self, path: str, *, closed: bool = True) -> None:
         """Tell of ``path`` from now on; OSError where that's impossible.
 
-        That is, when it is removed, when it is touched, and when a process that had it open for
-        writing has ``closed`` it, if that is wanted.
+        Tells of its removal, of changes of its attributes and, with ``closed``, of each process
+        that closes it after it had it open for writing.
         """
 
     def drop(self, path: str) -> None:
@@ -33,10 +39,7 @@ class Notices(Protocol):
         """Let `wait` return."""
 
     def close(self) -> None:
-        """Free what the operating system gave."""
-
-    def forget(self) -> None:
-        """Do that in a forked child, leaving the parent's alone."""
+        """Free what the operating system gave. Forked children do it by themselves."""
 
 
 class Polling:
@@ -66,5 +69,28 @@ class Polling:
     def close(self) -> None:
         """Nothing to do."""
 
-    def forget(self) -> None:
-        """Nothing to do."""
+
+def notices() -> Notices:
+    """The best source of notices on this system."""
+    if sys.platform != "linux":
+        return Polling()
+    try:
+        from coordlock_local.inotify import Inotify  # ctypes is not cheap to import
+
+        return Inotify()
+    except (ImportError, OSError) as error:
+        warn(error)
+        return Polling()
+
+
+def warn(error: Exception) -> None:
+    """Log why departures are polled for."""
+    reason = error.strerror if isinstance(error, OSError) else error
+    if isinstance(error, OSError) and error.errno == errno.EBADF:
+        log.warning("departures are polled for: %s", reason)
+        return
+    log.warning(
+        "inotify is not available (%s), so departures are polled for; its limits are "
+        "fs.inotify.max_user_instances and fs.inotify.max_user_watches",
+        reason,
+    )

@@ -1,30 +1,25 @@
-"""Queues: who stands in one, in which order, and who of them lives."""
+"""Queues: which contenders stand in one, in which order, and which of them live."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender, Entry, Snapshot
-from coordlock.runtime.lazily import Lazily
+from coordlock_local import values
 from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.session import LocalSession, has_died, is_alive
-from coordlock_local.slots import EVICTED, Place, Slots, header
+from coordlock_local.slots import EVICTED, Slot, Slots, header
 
-if TYPE_CHECKING:
-    from coordlock_local import values
-else:
-    values = Lazily("coordlock_local.values")  # few contenders publish anything
-
-__all__ = ["Queue", "evict", "queue_names", "sweep", "tidy"]
+__all__ = ["LocalQueue", "evict", "queue_names", "sweep", "tidy"]
 
 #: How often a queue that changes is read again until two readings agree.
 _READINGS: Final = 20
@@ -32,29 +27,35 @@ _READINGS: Final = 20
 _ATTEMPTS, _PAUSE = 20, 0.0005
 
 
-class Queue:
-    """The queue ``name`` in a directory."""
+class LocalQueue:
+    """The queue ``name`` in a directory.
 
-    def __init__(self, directory: Directory, name: str) -> None:
+    ``own`` are contenders of this process by their keys: they live, and need not be read.
+    """
+
+    def __init__(
+        self, directory: Directory, name: str, own: Mapping[str, Contender] | None = None
+    ) -> None:
         self.name: Final = name
         self.path: Final = directory.queue(name)
         self._directory = directory
         self._header = header(directory, name)
-        #: What the last reading of all has found, by their keys: a record stays as it is.
+        self._own: Mapping[str, Contender] = {} if own is None else own
+        #: The contenders of the last reading of all, by their keys: a record stays as it is.
         self._seen: Mapping[str, Contender] = {}
 
     def add(
         self,
         entry: Entry,
-        take: Callable[[], int],
         session: LocalSession,
-        note: Callable[[str, Place], None],
-        own: Mapping[str, Contender],
+        take: Callable[[], int],
+        note: Callable[[str, Slot], None],
         unless_blocked: bool,
     ) -> Snapshot:
-        """Add a contender with the token to ``take``, and read the queue.
+        """Add a contender with the token that ``take`` returns, and read the queue.
 
-        The counter must be held: see `add`.
+        The counter must be held. ``note`` gets the contender's slot before the contender stands
+        there, so that it is never forgotten.
         """
         flags = os.O_RDWR | os.O_CREAT
         with Slots(self._directory, self.path, flags, self._header) as slots:
@@ -71,40 +72,31 @@ class Queue:
                 slots.begin()
             earlier = _standing(index)
             if unless_blocked and earlier:
-                present = self._select(slots, index, None, False, own)
+                present = self._select(slots, index, None, False)
                 if is_blocked(present, entry):
                     return present
             token = take()
-            slot = index.index(0) if 0 in index else len(index)
-            place = Place(self.path, slot, token)
-            note(entry.id, place)
+            slot = Slot(self.path, index.index(0) if 0 in index else len(index), token)
+            note(entry.id, slot)
             if entry.value:
                 values.write(self._directory, session.id, entry.id, entry.value)
-            slots.add(slot, token, entry, session.id)
+            slots.add(slot.number, token, entry, session.id)
             owner, value = entry.owner, entry.value
             me = Contender(
-                entry.id, place.key, entry.claim, token, token, session.id, owner, value, 1
+                entry.id, slot.key, entry.claim, token, token, session.id, owner, value, 1
             )
             if not earlier:
                 return Snapshot(self.name, (me,))
-            chosen, omitted, dead = self._nearest(slots, earlier, entry.claim.window, own)
+            chosen, omitted, dead = self._nearest(slots, earlier, entry.claim.window)
             for grave, contender in dead:
                 _bury(self._directory, slots, grave, contender.session)
         return Snapshot(self.name, (*chosen, me), omitted=omitted)
 
-    def snapshot(
-        self,
-        upto: Contender | None = None,
-        *,
-        owners: bool = False,
-        own: Mapping[str, Contender] | None = None,
-    ) -> Snapshot:
-        """The queue, or its nearest part up to ``upto``, without the dead ones.
+    def snapshot(self, upto: Contender | None = None, *, owners: bool = False) -> Snapshot:
+        """The queue, or its nearest part up to ``upto``, without the dead contenders.
 
-        ``own`` holds contenders of this process by their keys, which need not be read and live.
-
-        The index is not read in one step. But contenders before ``upto`` only leave, so one that is
-        in the queue all the time is listed. With ``owners`` it is read until two readings agree.
+        The index is not read in one step. But contenders before ``upto`` only leave, so each that
+        is in the queue all the time is listed. With ``owners`` it is read until two readings agree.
         Tokens never come back, so the queue was like that at a moment between the two (Afek et
         al., "Atomic snapshots of shared memory", 1993).
         """
@@ -114,30 +106,25 @@ class Queue:
             return Snapshot(self.name, ())
         with slots:
             index = slots.read()
-            snapshot = self._select(slots, index, upto, owners, own or {})
+            snapshot = self._select(slots, index, upto, owners)
             for _ in range(_READINGS if owners else 0):
                 before, index = index, slots.read()
                 if index == before:
                     break
-                snapshot = self._select(slots, index, upto, owners, own or {})
+                snapshot = self._select(slots, index, upto, owners)
         return snapshot
 
-    def contender(self, place: Place) -> Contender | None:
-        """The contender at ``place``, if it stands there."""
+    def contender(self, slot: Slot) -> Contender | None:
+        """The contender of ``slot``, if it stands there."""
         with (
             suppress(FileNotFoundError),
             Slots(self._directory, self.path, header=self._header) as slots,
         ):
-            return slots.contender(place.slot, place.token)
+            return slots.contender(slot.number, slot.token)
         return None
 
     def _select(
-        self,
-        slots: Slots,
-        index: list[int],
-        upto: Contender | None,
-        owners: bool,
-        own: Mapping[str, Contender],
+        self, slots: Slots, index: list[int], upto: Contender | None, owners: bool
     ) -> Snapshot:
         if upto is None:
             standing = _standing(index)
@@ -150,8 +137,7 @@ class Queue:
             last = (upto,) if upto.token in index else ()
             if owners and last:
                 standing, wanted, last = _standing(index, upto.token + 1), wanted + 1, ()
-        known = {} if owners else own
-        chosen, omitted, _ = self._nearest(slots, standing, wanted, known, owners=owners)
+        chosen, omitted, _ = self._nearest(slots, standing, wanted, owners=owners)
         if upto is None and not owners:
             self._seen = {one.key: one for one in chosen}
         if owners:
@@ -163,71 +149,34 @@ class Queue:
         slots: Slots,
         standing: list[tuple[int, int]],
         wanted: int,
-        own: Mapping[str, Contender],
         *,
         owners: bool = False,
-    ) -> tuple[list[Contender], int, list[tuple[Place, Contender]]]:
+    ) -> tuple[list[Contender], int, list[tuple[Slot, Contender]]]:
         """The last ``wanted`` that live, how many stand before them, and the dead between."""
         lives: dict[str, bool] = {}
         chosen: list[Contender] = []
-        dead: list[tuple[Place, Contender]] = []
+        dead: list[tuple[Slot, Contender]] = []
         end = len(standing)
         while end and len(chosen) < wanted:
             end -= 1
-            token, slot = standing[end]
-            place = Place(self.path, slot, token)
-            contender = own.get(place.key)
+            token, number = standing[end]
+            slot = Slot(self.path, number, token)
+            contender = None if owners else self._own.get(slot.key)
             if contender is None:
-                contender = None if owners else self._seen.get(place.key)
-                contender = contender or slots.contender(slot, token, owners=owners)
+                contender = None if owners else self._seen.get(slot.key)
+                contender = contender or slots.contender(number, token, owners=owners)
                 if contender is None:  # it has left meanwhile
                     continue
                 if contender.session not in lives:
                     lives[contender.session] = is_alive(self._directory, contender.session)
                 if not lives[contender.session]:
-                    dead.append((place, contender))
+                    dead.append((slot, contender))
                     continue
             if isinstance(contender.claim, Convertible):
                 contender = values.described(self._directory, contender)
             chosen.append(contender)
         chosen.reverse()
         return chosen, end, dead
-
-
-def add(
-    places: Sequence[tuple[Queue, Entry]],
-    session: LocalSession,
-    note: Callable[[str, Place], None],
-    own: Mapping[str, Contender],
-    unless_blocked: bool = False,
-) -> tuple[Snapshot, ...] | None:
-    """Add an entry's contender to each queue, and read the queues; None if the session has died.
-
-    They share a token. No other contender is added meanwhile, so of two sets one stands before the
-    other in all queues. ``note`` is told where each entry's contender will stand before it stands
-    there, so that it is never forgotten. Raises `Busy`. See `Queue.snapshot` for ``own``.
-    With ``unless_blocked``, nothing is added where an entry is blocked: see `Backend.enqueue`.
-    """
-
-    def add_all(tokens: Tokens) -> tuple[Snapshot, ...]:
-        at_once = unless_blocked and len(places) == 1
-        if unless_blocked and not at_once:  # before the first is added
-            present = tuple([queue.snapshot(own=own) for queue, _ in places])
-            if any(map(is_blocked, present, (entry for _, entry in places))):
-                return present
-        token = 0
-
-        def take() -> int:
-            nonlocal token
-            token = token or tokens.take()
-            return token
-
-        return tuple(
-            [queue.add(entry, take, session, note, own, at_once) for queue, entry in places]
-        )
-
-    snapshots = session.counter.hold(add_all)
-    return snapshots if session.is_alive() else None
 
 
 def _standing(index: list[int], below: int = EVICTED) -> list[tuple[int, int]]:
@@ -243,24 +192,22 @@ def _is_used(directory: Directory, slots: Slots) -> bool:
     return any(is_alive(directory, contender.session) for contender in slots.former())
 
 
-def _bury(directory: Directory, slots: Slots, place: Place, session: str) -> None:
-    """Take the contender of a dead session away. The counter must be held."""
+def _bury(directory: Directory, slots: Slots, slot: Slot, session: str) -> None:
+    """Remove the contender of a dead session. The counter must be held."""
     # If the file of the session was removed, its process may live: then the slot stays its own.
-    free = has_died(directory, session)
-    if free:
-        slots.put(place.slot, 0)
+    if has_died(directory, session):
+        slots.put(slot.number, 0)
     else:
-        slots.mark(place.slot, place.token)
+        slots.mark(slot.number, slot.token)
 
 
 def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
-    """Remove a contender, whoever's it is; whether it was there. Raises `Busy`."""
-    place = Place.of(contender)
+    """Remove a contender of any session; whether it was there. Raises `Busy`."""
+    slot = Slot.of(contender)
 
     def mark(_: Tokens) -> bool:
-        with Slots(directory, place.path, os.O_RDWR) as slots:
-            is_there = slots.get(place.slot) == place.token
-            if not is_there:
+        with Slots(directory, slot.path, os.O_RDWR) as slots:
+            if slots.get(slot.number) != slot.token:
                 return False
             # All that watch it hear of this file. It is opened first, so that they also hear of it
             # when this process is killed in between: then the system closes it.
@@ -268,7 +215,7 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
             with suppress(OSError):  # they look now and then anyway
                 notice = directory.open(directory.session(contender.session), os.O_WRONLY)
             try:
-                slots.mark(place.slot, place.token)
+                slots.mark(slot.number, slot.token)
             finally:
                 if notice >= 0:
                     os.close(notice)
@@ -283,7 +230,7 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
 def queue_names(directory: Directory) -> list[str]:
     """The names of the queues that may have contenders."""
     found = []
-    for path in _files(directory):
+    for path in _paths(directory.queues):
         with suppress(OSError, BackendError), Slots(directory, path) as slots:
             if _standing(slots.read()) and slots.name is not None:
                 found.append(slots.name)
@@ -293,7 +240,7 @@ def queue_names(directory: Directory) -> list[str]:
 def tidy(
     directory: Directory, counter: Counter, path: str, dead: Collection[str] = frozenset()
 ) -> None:
-    """Remove what sessions that have died left in the file ``path``, and the file if it is empty.
+    """Remove what ``dead`` sessions left in the file ``path``, and the file if it is empty.
 
     Raises `Busy`.
     """
@@ -304,27 +251,27 @@ def tidy(
             index = slots.read()
             if not slots.ready and _is_used(directory, slots):
                 return
-            for slot, token in enumerate(index):
-                # Of those that were evicted too, whose slots wait for them.
-                contender = slots.contender(slot, token & ~EVICTED) if dead and token else None
-                if contender is not None and contender.session in dead:
-                    slots.put(slot, 0)
+            for number, token in enumerate(index):
+                # Evicted contenders too: their slots wait for their owners.
+                found = slots.contender(number, token & ~EVICTED) if dead and token else None
+                if found is not None and found.session in dead:
+                    slots.put(number, 0)
                 elif 0 < token < EVICTED:
                     left += 1
             if not left:
-                os.unlink(path)  # who was evicted from it finds nothing, or another file
+                os.unlink(path)  # the owner of an evicted one finds nothing, or another file
 
     counter.hold(remove)
 
 
 def sweep(directory: Directory, counter: Counter, sessions: Iterable[str]) -> list[str]:
-    """Remove what dead ones among ``sessions`` left, and them; the ids of the dead.
+    """Remove the dead ones among ``sessions``, and what they left; the ids of the dead.
 
-    A session's file goes last, so that the next `open` sweeps again what was not finished.
-    Raises OSError or `Busy` where it can't finish.
+    A session's file goes after its contenders, so that the next `open` sweeps again what was not
+    finished. Raises OSError or `Busy` where it can't finish.
     """
     dead = [id for id in sessions if not is_alive(directory, id)]
-    for path in _files(directory) if dead else ():
+    for path in _paths(directory.queues) if dead else ():
         for attempt in range(_ATTEMPTS):
             try:
                 with suppress(OSError, BackendError):  # gone meanwhile; no file of ours
@@ -334,24 +281,20 @@ def sweep(directory: Directory, counter: Counter, sessions: Iterable[str]) -> li
                 if attempt == _ATTEMPTS - 1:
                     raise
                 time.sleep(_PAUSE)
-    for id in dead:
-        with suppress(FileNotFoundError):
-            os.unlink(directory.session(id))
-    for name in os.listdir(directory.changes) if dead else ():
-        with suppress(FileNotFoundError):  # those that live and follow it make it again
-            os.unlink(os.path.join(directory.changes, name))
-    left = [
-        (place, name)
-        for place in (directory.watched, directory.values)
-        for name in os.listdir(place)
-    ]
+    _remove(map(directory.session, dead))
+    if dead:
+        _remove(_paths(directory.changes))  # processes that live and follow one make it again
+    left = _paths(directory.watched) + _paths(directory.values)
     living = set(os.listdir(directory.sessions)) if left else ()
-    for place, name in left:
-        if name.partition("-")[0] not in living:
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(place, name))
+    _remove(one for one in left if os.path.basename(one).partition("-")[0] not in living)
     return dead
 
 
-def _files(directory: Directory) -> list[str]:
-    return [os.path.join(directory.queues, name) for name in os.listdir(directory.queues)]
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _paths(directory: str) -> list[str]:
+    return [os.path.join(directory, name) for name in os.listdir(directory)]

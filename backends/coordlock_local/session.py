@@ -1,4 +1,4 @@
-"""Sessions: a process's life, as the operating system tells it to other processes.
+"""Sessions: whether a process lives, as the operating system tells other processes.
 
 A session is a file that its process keeps open and locked. The kernel drops the lock when the
 process ends, however it ends, so no clock and no process id, which may be reused, is involved. The
@@ -10,19 +10,17 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from coordlock.errors import BackendError
+from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
 from coordlock_local.counter import Counter, Tokens
-from coordlock_local.descriptor import Descriptor
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.flock import is_locked, try_lock
 
 __all__ = ["LocalSession", "has_died", "is_alive"]
-
-# Those of this process, so that a forked child can close its copies, which keep the lock.
-_open: Final[set[LocalSession]] = set()
 
 
 class LocalSession:
@@ -34,7 +32,7 @@ class LocalSession:
         self.counter: Final = Counter(directory)
         self._path = directory.session(self.id)
         #: Held by a thread that takes one of its contenders away. When another thread has done so,
-        #: or ended the session, others may use the slot, which must not be written to then.
+        #: or ended the session, other contenders may use the slot, which must then stay untouched.
         self.leaving: Final = threading.RLock()
         self._descriptor: Descriptor | None = None
 
@@ -48,12 +46,12 @@ class LocalSession:
 
     def _start(self, _: Tokens) -> list[str]:
         others = os.listdir(self.directory.sessions)
-        number = self.directory.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        self._descriptor = Descriptor(number)
-        _open.add(self)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        descriptor = keep_from_children(partial(self.directory.open, self._path, flags))
+        self._descriptor = descriptor
         try:
-            if not try_lock(number):
-                raise BackendError(SERVICE, f"{self._path} is locked by somebody else")
+            if not try_lock(descriptor.number):
+                raise BackendError(SERVICE, f"{self._path} is locked by another program")
         except BaseException:
             self.end()
             raise
@@ -75,14 +73,9 @@ class LocalSession:
         with self.leaving:
             with suppress(OSError):  # unlocked, it is dead all the same
                 os.unlink(self._path)
-            self.forget()
-        _open.discard(self)
-
-    def forget(self) -> None:
-        """Close the descriptor. In a forked child the parent's session lives on."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            descriptor.close()
+            descriptor, self._descriptor = self._descriptor, None
+            if descriptor is not None:
+                close_kept(descriptor)
 
 
 def is_alive(directory: Directory, id: str) -> bool:
@@ -107,13 +100,3 @@ def _is_locked(directory: Directory, id: str) -> bool | None:
         return is_locked(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _forget() -> None:
-    for session in _open:
-        session.forget()
-    _open.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)

@@ -2,30 +2,29 @@
 
 ::
 
-    page 0      the header: what the file is, the run of the operating system, the queue's name; and
-                in its last 8 bytes how many indexes there are
-    page 1      the index: for each of 512 slots 8 bytes, the token of the contender that stands
-                there, or 0
-    512 pages   the records: for each slot the contender's token, mode, ids and owner, a line of
-                text
+    page 0      the header: a line with what the file is, its version, the run of the operating
+                system and the queue's name; in the last 8 bytes the number of indexes
+    page 1      the index: for each of 512 slots 8 bytes, the token of its contender, or 0
+    512 pages   the records: for each slot a line with the contender's token, mode, ids and owner
 
-and then again an index and its records, as often as it takes.
+More indexes follow as they are needed, each with its records. Readers ignore further fields and
+lines.
 
 The index alone decides. A contender is in the queue from the write of its token until the write
-that replaces it, and each is one system call. Three rules make this safe without a lock for
-leaving, so that no process can keep another's contender from leaving:
+that replaces it, and each is one system call. Leaving takes no lock, so no process can keep
+another's contender from leaving. Three rules make this safe:
 
 * Only a process that holds the counter adds a contender: to a slot that is 0, the record first.
-* Only the owner makes its slot 0, or, once the owner's process has died, one that holds the
-  counter. So an owner looks whether its token is there, and then writes. However long it is stopped
-  in between, no other contender can stand there meanwhile.
+* Only its owner sets a slot to 0, or, once the owner's process has died, a process that holds the
+  counter. An owner looks whether its token is there, and then writes. However long it is stopped
+  in between, no other contender can take the slot meanwhile.
 * A process that evicts a contender holds the counter, and sets the highest bit of the token. It
-  writes the highest byte alone, which is 0 in tokens. So where the owner has made the slot 0 in the
-  meantime, what remains is that bit without a token, and such a slot is free.
+  writes the highest byte alone, which is 0 in tokens. So where the owner has set the slot to 0 in
+  the meantime, that bit remains without a token, and such a slot is free.
 
-A process that reads without the counter may meet half of a token, or a slot that another contender
-takes over. So a token counts only if the record has the same: it was written before the token, and
-stays as it is until the token has gone.
+A process that reads without the counter may read half of a token, or a slot that another contender
+takes over. So a token counts only if the record has the same token: the record was written before
+the index, and stays unchanged until the token has gone.
 
 Nothing is synchronized with the disk. After a power failure no owner lives, and the header shows
 that the file is of an earlier run.
@@ -38,17 +37,18 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from sys import byteorder
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from coordlock.errors import BackendError
 from coordlock.model.claim import parse_marker
 from coordlock.model.contender import Contender, Entry, Owner
 from coordlock.model.names import escape, unescape
 from coordlock.runtime.shared_file import seal, unseal
+from coordlock_local.counter import VERSION
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 
-__all__ = ["EVICTED", "Place", "Slots", "header", "leave", "stands", "tell"]
+__all__ = ["EVICTED", "Slot", "Slots", "header", "leave", "stands", "tell"]
 
 #: The bit of an index entry whose contender was evicted.
 EVICTED: Final = 1 << 63
@@ -61,27 +61,24 @@ _BLOCK: Final = _PAGE * (1 + _SLOTS)
 _NOTHING: Final = bytes(_PAGE)
 
 
-class Place:
-    """Where a contender stands: in the file ``path``, in ``slot``, while ``token`` is there."""
+class Slot(NamedTuple):
+    """Where a contender stands: in the file ``path``, at ``number``, while ``token`` is there."""
 
-    __slots__ = ("path", "slot", "token")
-
-    def __init__(self, path: str, slot: int, token: int) -> None:
-        self.path: Final = path
-        self.slot: Final = slot
-        self.token: Final = token
+    path: str
+    number: int
+    token: int
 
     @property
     def key(self) -> str:
         """The key of the contender."""
-        return f"{self.path}@{self.slot}.{self.token}"
+        return f"{self.path}@{self.number}.{self.token}"
 
     @classmethod
     def of(cls, contender: Contender) -> Self:
-        """Where ``contender`` stands, as its key says."""
+        """The slot of ``contender``, as its key says."""
         path, _, rest = contender.key.rpartition("@")
-        slot, _, token = rest.partition(".")
-        return cls(path, int(slot), int(token))
+        number, _, token = rest.partition(".")
+        return cls(path, int(number), int(token))
 
 
 class Slots:
@@ -121,7 +118,7 @@ class Slots:
         return self._index(data) if self.ready else []
 
     def former(self) -> Iterator[Contender]:
-        """The contenders in a file of another run, as far as they can be read."""
+        """Those contenders in a file of another run that can be read."""
         data = os.pread(self._descriptor, 2 * _PAGE, 0)
         for slot, token in enumerate(self._index(data) if len(data) == 2 * _PAGE else ()):
             with suppress(BackendError):
@@ -195,7 +192,7 @@ class Slots:
             return None
         return Contender(
             id,
-            Place(self._path, slot, token).key,
+            Slot(self._path, slot, token).key,
             parse_marker(marker),
             token,
             token,
@@ -207,17 +204,19 @@ class Slots:
         """Whether it has a header, and one of this run of the operating system."""
         if header == self._header:
             return True
-        line = header.rstrip(b"\0")
-        if not line:
+        if not header.strip(b"\0"):
             return False
+        line, _, _ = header.partition(b"\n")
         try:
-            title, boot, escaped = unseal(line).split(" ")
+            title, version, boot, escaped, *_ = unseal(line + b"\n").split(" ")
         except ValueError:
-            title = boot = escaped = ""
+            title = version = boot = escaped = ""
         self.name = unescape(escaped)
-        if title != _TITLE or (self.name is None and not escaped.startswith("@")):
+        is_ours = (title, version) == (_TITLE, VERSION)
+        if not is_ours or (self.name is None and not escaped.startswith("@")):
             raise _damaged(self._path)
-        return boot == self._boot and not self._header
+        is_of_queue = not self._header or f" {escaped} ".encode() in self._header
+        return boot == self._boot and is_of_queue
 
     def _write(self, data: bytes, offset: int) -> None:
         if os.pwrite(self._descriptor, data, offset) != len(data):
@@ -236,32 +235,33 @@ def _record(slot: int) -> int:
 
 def header(directory: Directory, name: str) -> bytes:
     """The header of the queue ``name`` in this run of the operating system."""
-    return seal(f"{_TITLE} {directory.boot} {escape(name)}").ljust(_INDEXES, b"\0")
+    line = seal(f"{_TITLE} {VERSION} {directory.boot} {escape(name)}")
+    return line.ljust(_INDEXES, b"\0")
 
 
-def stands(directory: Directory, place: Place) -> bool:
-    """Whether the contender at ``place`` is in its queue. Its process may have died, though."""
+def stands(directory: Directory, slot: Slot) -> bool:
+    """Whether the contender of ``slot`` is in its queue. Its process may have died, though."""
     try:
-        with Slots(directory, place.path) as slots:
-            return slots.get(place.slot) == place.token
+        with Slots(directory, slot.path) as slots:
+            return slots.get(slot.number) == slot.token
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
-def leave(directory: Directory, place: Place) -> bool:
-    """Take this process's own contender away from ``place``; whether it was there. Idempotent."""
+def leave(directory: Directory, slot: Slot) -> bool:
+    """Remove this process's own contender from ``slot``; whether it was there. Idempotent."""
     try:
-        with Slots(directory, place.path, os.O_RDWR) as slots:
-            value = slots.get(place.slot)
-            if value & ~EVICTED == place.token:
-                slots.put(place.slot, 0)
-            return value == place.token
+        with Slots(directory, slot.path, os.O_RDWR) as slots:
+            value = slots.get(slot.number)
+            if value & ~EVICTED == slot.token:
+                slots.put(slot.number, 0)
+            return value == slot.token
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
 def tell(directory: Directory, session: str, id: str) -> None:
-    """Let the processes that watch a contender know that it has left: see `Directory.watch`."""
+    """Tell the processes that watch a contender that it has left: see `Directory.watch`."""
     path = directory.watch(session, id)
     try:
         descriptor = directory.open(path, os.O_WRONLY)
@@ -274,5 +274,6 @@ def tell(directory: Directory, session: str, id: str) -> None:
 
 def _damaged(path: str) -> BackendError:
     return BackendError(
-        SERVICE, f"{path} is damaged, or no file of coordlock's: delete it while no lock is in use"
+        SERVICE,
+        f"{path} is damaged, or no file of this release: delete it while no lock is in use",
     )

@@ -1,8 +1,9 @@
-"""What contenders publish: one file for each that publishes something.
+"""What contenders publish: a file for each contender that publishes something.
 
-A file is replaced as a whole, so it is read as it was at one moment. Only the contender's own
-process writes it, and removes it once the contender has left; what dead processes leave is swept
-with their sessions. A contender without a file publishes nothing, in the first version.
+Its first line has the version of the directory's files and that of the value; the value follows. A
+file is replaced as a whole, so each reading shows one moment. Only the contender's own process
+writes it, and removes it once the contender has left; `sweep` removes what dead processes leave. A
+contender without a file publishes nothing, in the first version.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dataclasses import replace
 from coordlock.errors import Evicted, VersionMismatch
 from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender
+from coordlock_local.counter import VERSION
 from coordlock_local.directory import Directory
-from coordlock_local.slots import Place, stands
+from coordlock_local.slots import Slot, stands
 
 __all__ = ["described", "publish", "remove", "version_of", "write"]
 
@@ -26,7 +28,7 @@ def write(directory: Directory, session: str, id: str, value: bytes, version: in
     new = f"{path}.new"
     descriptor = directory.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with open(descriptor, "wb") as file:
-        file.write(b"%d\n" % version)
+        file.write(f"{VERSION} {version}\n".encode())
         file.write(value)
     os.replace(new, path)
 
@@ -46,8 +48,8 @@ def version_of(directory: Directory, contender: Contender) -> int:
 
 
 def publish(directory: Directory, contender: Contender, value: bytes, version: int) -> None:
-    """See `PublishedValues.publish`; of this process's own contenders, one call at a time."""
-    if not stands(directory, Place.of(contender)):
+    """See `Backend.publish`; of this process's own contenders, one call at a time."""
+    if not stands(directory, Slot.of(contender)):
         raise Evicted(contender.key)
     found = _read(directory, contender)
     if found == (value, version + 1):
@@ -55,8 +57,8 @@ def publish(directory: Directory, contender: Contender, value: bytes, version: i
     if found[1] != version:
         raise VersionMismatch(contender.key, version)
     write(directory, contender.session, contender.id, value, version + 1)
-    # So that those look who watch the contender, or observe its queue.
-    for path in (directory.watch(contender.session, contender.id), Place.of(contender).path):
+    # Closing these wakes all who watch the contender or follow its queue.
+    for path in (directory.watch(contender.session, contender.id), Slot.of(contender).path):
         with suppress(FileNotFoundError):
             os.close(directory.open(path, os.O_WRONLY))
 
@@ -73,5 +75,5 @@ def _read(directory: Directory, contender: Contender) -> tuple[bytes, int]:
     except FileNotFoundError:
         return b"", 1
     with open(descriptor, "rb") as file:
-        version, _, value = file.read().partition(b"\n")
-    return value, int(version)
+        line, _, value = file.read().partition(b"\n")
+    return value, int(line.split()[1])

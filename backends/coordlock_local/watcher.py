@@ -1,30 +1,23 @@
-"""Waiting for departures: one thread per client, asleep until the operating system tells."""
+"""Watching contenders: one thread per client, asleep until the operating system tells it."""
 
 from __future__ import annotations
 
-import errno
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from coordlock.model.contender import Contender
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.log import Log
+from coordlock_local import values
 from coordlock_local.errors import translated
-from coordlock_local.notices import Notices, Polling
+from coordlock_local.notices import Notices, Polling, notices, warn
 from coordlock_local.session import LocalSession, is_alive
-from coordlock_local.slots import Place, stands
+from coordlock_local.slots import Slot, stands
 
-if TYPE_CHECKING:
-    from coordlock_local import values
-else:
-    values = Lazily("coordlock_local.values")  # few contenders publish anything
-
-__all__ = ["Watcher", "notices"]
+__all__ = ["Watcher"]
 
 log = Log("coordlock.local")
 
@@ -34,55 +27,30 @@ _SOON: Final = 0.001
 #: Looking at everything takes at most this share of one processor.
 _SHARE: Final = 0.02
 
-
-def notices() -> Notices:
-    """The best source of notices that this system has to give."""
-    if sys.platform != "linux":
-        return Polling()
-    try:
-        from coordlock_local.inotify import Inotify  # ctypes is not cheap to import
-
-        return Inotify()
-    except (ImportError, OSError) as error:
-        _warn(error)
-        return Polling()
-
-
-def _warn(error: Exception) -> None:
-    """Say why departures are polled for."""
-    reason = error.strerror if isinstance(error, OSError) else error
-    if isinstance(error, OSError) and error.errno == errno.EBADF:
-        log.warning("departures are polled for: %s", reason)
-        return
-    log.warning(
-        "inotify is not available (%s), so departures are polled for; its limits are "
-        "fs.inotify.max_user_instances and fs.inotify.max_user_watches",
-        reason,
-    )
-
-
-_Departed = Callable[[bool], None]
+_Told = Callable[[bool], None]
+#: A contender's key, and the version of the value whose change is told too, or 0.
+_Key = tuple[str, int]
 
 
 class _Watched:
-    def __init__(self, contender: Contender, paths: Sequence[str], version: int) -> None:
+    def __init__(self, contender: Contender, version: int, paths: Sequence[str]) -> None:
         self.contender: Final = contender
-        self.paths: Final = paths
-        #: That of the value whose change is told, too; 0 where departures alone are.
         self.version: Final = version
-        #: What is called, and the contender on whose behalf.
-        self.watchers: dict[object, tuple[_Departed, Sequence[Contender]]] = {}
+        self.paths: Final = paths
+        #: What is called, and the contenders on whose behalf.
+        self.watchers: dict[object, tuple[_Told, Sequence[Contender]]] = {}
 
 
 class Watcher:
     """Watches contenders of a directory on behalf of a session.
 
-    Files tell of one: that of its session, when its process ends or somebody evicts it; that of the
-    queue, should it be removed; and one that is made here, and that the contender opens and removes
-    when it leaves. The session's own contenders leave through `left`, without such a file.
+    Three files tell of a contender: its session's file, when its process ends or another process
+    evicts it; the queue's file, should it be removed; and a file that the watcher makes, and that
+    the contender's process opens and removes when the contender leaves. The session's own
+    contenders leave through `left`, without such a file.
 
-    A notice only says where to look. Whether a contender has left is always read from the queue and
-    the session's lock. Now and then all contenders are looked at, so no lost notice loses a
+    A notice only says where to look. The watcher always reads from the queue and the session's lock
+    whether a contender has left. Now and then it looks at all contenders, so no lost notice loses a
     departure.
     """
 
@@ -91,49 +59,42 @@ class Watcher:
         self._directory = session.directory
         self._source = source
         self._lock = threading.RLock()
-        self._watched: dict[str, _Watched] = {}
-        self._files: dict[str, set[str]] = {}  # by path, the keys that it is watched for
+        self._watched: dict[_Key, _Watched] = {}
+        self._files: dict[str, set[_Key]] = {}  # by path, what it is watched for
         self._notices: Notices | None = None
         self._interval = 0.0
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._pid = os.getpid()
 
     def watch(
-        self, contender: Contender, departed: _Departed, waiters: Sequence[Contender] = ()
+        self,
+        contender: Contender,
+        told: _Told,
+        waiters: Sequence[Contender] = (),
+        changes: bool = False,
     ) -> Callable[[], None]:
-        """Call ``departed`` once when ``contender`` has left, also here and now; what cancels it.
+        """Call ``told`` once when ``contender`` has left, perhaps here and now; what cancels it.
 
         Its argument is whether ``waiters`` were in their queues then: tokens never come back, so
-        they were if they are there afterwards.
+        they were if they are there afterwards. With ``changes``, it is also called when the version
+        of the contender's value is another.
 
         Raises RuntimeError where no thread can be started.
         """
-        return self._watch(contender, departed, waiters, 0)
-
-    def watch_value(self, contender: Contender, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call ``changed`` once when ``contender`` has left or its value another version.
-
-        The rest is as for `watch`.
-        """
-        return self._watch(contender, lambda _: changed(), (), contender.version)
-
-    def _watch(
-        self,
-        contender: Contender,
-        departed: _Departed,
-        waiters: Sequence[Contender],
-        version: int,
-    ) -> Callable[[], None]:
         registration = object()
-        key = f"{contender.key}#{version}" if version else contender.key
+        version = contender.version if changes else 0
+        key = contender.key, version
 
         def cancel() -> None:
+            if os.getpid() != self._pid:  # another thread of the parent may have held the lock
+                return
             with self._lock:
                 watched = self._watched.get(key)
                 if watched is None:
                     return
-                told = watched.watchers.pop(registration, None)
-                if told is not None and not watched.watchers:
+                found = watched.watchers.pop(registration, None)
+                if found is not None and not watched.watchers:
                     self._watched.pop(key, None)
                     self._drop(key, watched.paths)
 
@@ -144,13 +105,13 @@ class Watcher:
             is_new = watched is None
             if watched is None:
                 self._start()
-                watched = _Watched(contender, self._paths(contender), version)
+                watched = _Watched(contender, version, self._paths(contender))
                 self._watched[key] = watched
                 for path in watched.paths:
                     self._add(path, key)
-            watched.watchers[registration] = departed, waiters
-        # After the notices are ordered, so that nothing falls between. A later watcher of the same
-        # contender is told by them.
+            watched.watchers[registration] = told, () if changes else waiters
+        # After the notices are ordered, so that nothing falls between. The notices serve later
+        # watchers of the same contender.
         if is_new and self._is_over(watched, {}):
             self._tell(key)
             if contender.session != self._session.id:
@@ -160,14 +121,14 @@ class Watcher:
 
     def left(self, key: str) -> None:
         """Tell that the session's own contender ``key`` has left."""
-        if key in self._watched:
-            self._tell(key)
-        self.changed(key)
+        if self._watched:
+            self._tell((key, 0))
+            self.changed(key)
 
     def changed(self, key: str) -> None:
         """Tell that the session's own contender ``key`` has published something, or left."""
         with self._lock:
-            found = [one for one in self._watched if one.startswith(f"{key}#")]
+            found = [one for one in self._watched if one[0] == key and one[1]]
             over = [one for one in found if self._is_over(self._watched[one], {})]
         for one in over:
             self._tell(one)
@@ -184,17 +145,8 @@ class Watcher:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def forget(self) -> None:
-        """In a forked child: its threads are gone, and one of them may have held the lock."""
-        self._lock = threading.RLock()
-        self._closed = True
-        self._watched = {}
-        self._files = {}
-        if self._notices is not None:
-            self._notices.forget()
-
     def _paths(self, contender: Contender) -> Sequence[str]:
-        paths = self._directory.session(contender.session), Place.of(contender).path
+        paths = self._directory.session(contender.session), Slot.of(contender).path
         if contender.session == self._session.id:
             return paths
         return self._directory.watch(contender.session, contender.id), *paths
@@ -213,7 +165,7 @@ class Watcher:
         elif not self._watched and self._notices is not None:
             self._notices.wake()  # it sleeps without a bound
 
-    def _add(self, path: str, key: str) -> None:
+    def _add(self, path: str, key: _Key) -> None:
         keys = self._files.setdefault(path, set())
         keys.add(key)
         if len(keys) > 1 or self._notices is None:
@@ -231,7 +183,7 @@ class Watcher:
             pass  # that the contender has left is seen in a moment
         except OSError as error:
             if self._polls():
-                _warn(error)
+                warn(error)
 
     def _polls(self) -> bool:
         """Poll from now on; whether that is new."""
@@ -241,7 +193,7 @@ class Watcher:
             self._notices.wake()
         return is_new
 
-    def _drop(self, key: str, paths: Sequence[str]) -> None:
+    def _drop(self, key: _Key, paths: Sequence[str]) -> None:
         for path in paths:
             keys = self._files.get(path, set())
             keys.discard(key)
@@ -269,7 +221,7 @@ class Watcher:
                     source.close()
                     source = self._notices = Polling()
                 if is_new:
-                    _warn(error)
+                    warn(error)
                 continue
             began = time.monotonic()
             if changed is None or began >= due:
@@ -282,7 +234,7 @@ class Watcher:
         source.close()
 
     def _look(self, changed: Collection[str] | None) -> bool:
-        """Tell of the contenders that have left, of all or of changed files; whether all have."""
+        """Look at all contenders, or those of ``changed`` files, and tell; whether all are over."""
         with self._lock:
             keys = set(self._watched)
             if changed is not None:
@@ -295,17 +247,16 @@ class Watcher:
         return len(over) == len(looked_at)
 
     def _is_over(self, watched: _Watched, lives: dict[str, bool]) -> bool:
-        """Whether what it waits for has happened. ``lives`` remembers, for one look."""
-        contender, version = watched.contender, watched.version
-        if self._has_left(contender, lives):
+        """Whether it has happened. ``lives`` remembers which sessions live, for one look."""
+        if self._has_left(watched.contender, lives):
             return True
-        return 0 < version != values.version_of(self._directory, contender)
+        return 0 < watched.version != values.version_of(self._directory, watched.contender)
 
     def _has_left(self, contender: Contender, lives: dict[str, bool]) -> bool:
-        """Whether it is gone, or dead. ``lives`` remembers, for one look."""
+        """Whether ``contender`` is gone, or its session is dead."""
         session = contender.session
         try:
-            if not stands(self._directory, Place.of(contender)):
+            if not stands(self._directory, Slot.of(contender)):
                 return True
             if session == self._session.id:
                 return not self._session.is_alive()
@@ -320,15 +271,15 @@ class Watcher:
         if not waiters or not self._session.is_alive():
             return False
         try:
-            return all(stands(self._directory, Place.of(waiter)) for waiter in waiters)
+            return all(stands(self._directory, Slot.of(waiter)) for waiter in waiters)
         except OSError:
             return False
 
-    def _tell(self, key: str) -> None:
-        """Call all who watch the contender ``key``, those too who come meanwhile.
+    def _tell(self, key: _Key) -> None:
+        """Call all watchers of ``key``, and those that are added meanwhile.
 
-        Each is taken off when it has been called: what Ctrl-C ends here is told again. Of two
-        threads that tell at once, both may call one, which does no harm.
+        Each is removed when it has been called, so what Ctrl-C ends here is told again. If two
+        threads tell at once, both may call the same one, which does no harm.
         """
         while True:
             with self._lock:
@@ -339,9 +290,9 @@ class Watcher:
                     del self._watched[key]
                     self._drop(key, watched.paths)
                     return
-                registration, (departed, waiters) = next(iter(watched.watchers.items()))
+                registration, (told, waiters) = next(iter(watched.watchers.items()))
             try:
-                departed(self._are_there(waiters))
+                told(self._are_there(waiters))
             except Exception:
-                log.exception("a watcher of %s failed", key)
+                log.exception("a watcher of %s failed", key[0])
             watched.watchers.pop(registration, None)

@@ -39,7 +39,7 @@ class Party:
         self, queue: str = "q", claim: Claim = Mode.EX
     ) -> tuple[Entry, Contender, Snapshot]:
         entry = Entry(queue, uuid.uuid4().hex, claim, OWNER)
-        snapshot = self.backend.enqueue(entry).result(BOUND)
+        [snapshot] = self.backend.enqueue([entry]).result(BOUND)
         contender = snapshot.find(entry.id)
         assert contender is not None
         return entry, contender, snapshot

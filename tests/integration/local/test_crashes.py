@@ -45,9 +45,9 @@ def _live_and_die(root: str, at: int) -> None:
     other = Party(root)
     waiting, evicted, snapshot = other.enqueue()
     other.departure(snapshot.contenders[0])
-    victim.backend.withdraw(entry).result(BOUND)
+    victim.backend.withdraw([entry]).result(BOUND)
     victim.backend.evict(evicted).result(BOUND)
-    other.backend.withdraw(waiting).result(BOUND)
+    other.backend.withdraw([waiting]).result(BOUND)
     for party in (victim, other):
         party.backend.close().result(BOUND)
 

@@ -25,6 +25,7 @@ import coordlock
 from coordlock import BackendError, BackendUnavailable, LockLost
 from coordlock.backend import Put
 from coordlock.backend.config import configure
+from coordlock.runtime.clock import SystemTimers
 from coordlock.testing.waiting import eventually
 
 BOUND = 60.0
@@ -270,7 +271,7 @@ def test_on_a_full_disk_nothing_is_written_and_nobody_tries_again(
 
 def test_followers_end_with_their_client_and_leave_no_thread(url: str, no_leaks: None) -> None:
     settings = configure(url)
-    backend = LocalBackend.configure(settings)
+    backend = LocalBackend.configure(settings, timers=SystemTimers())
     observation = backend.follow("/app/", lambda: None)
     backend.write([Put("/app/a", b"1")]).result(BOUND)
     eventually(lambda: observation.view.state is not None and observation.view.state.values)

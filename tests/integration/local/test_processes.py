@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from coordlock_local.slots import Place
+from coordlock_local.slots import Slot
 
 from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Mode
@@ -45,7 +45,7 @@ def test_a_killed_holder_frees_the_lock_at_once(
         assert told.wait(BOUND)
         latencies.append(time.monotonic() - began)
         assert one.ids() == [entry.id]
-        one.backend.withdraw(entry).result(BOUND)
+        one.backend.withdraw([entry]).result(BOUND)
     print("from SIGKILL to the departure, ms:", [round(s * 1000, 2) for s in latencies])
     assert max(latencies) < 5
 
@@ -75,9 +75,9 @@ def test_the_dead_are_not_shown_to_who_was_there_before_and_watched_nobody(
         holder.end()
     assert one.backend.snapshot("q", me).result(BOUND).before(me) == ()
     assert one.ids() == [entry.id]
-    one.backend.withdraw(entry).result(BOUND)
+    one.backend.withdraw([entry]).result(BOUND)
     one.enqueue()  # finds the dead, and takes them away
-    assert Place.of(one.enqueue()[1]).slot < 3
+    assert Slot.of(one.enqueue()[1]).number < 3
 
 
 def test_the_places_of_the_dead_are_free_again_those_of_the_evicted_too(
@@ -93,7 +93,7 @@ def test_the_places_of_the_dead_are_free_again_those_of_the_evicted_too(
     for holder in holders:
         holder.end()
     two = party()  # sweeps
-    assert [Place.of(two.enqueue()[1]).slot for _ in range(3)] == [1, 2, 3]
+    assert [Slot.of(two.enqueue()[1]).number for _ in range(3)] == [1, 2, 3]
 
 
 def test_a_stopped_holder_keeps_the_lock(
@@ -125,7 +125,7 @@ def test_fifty_waiting_processes_are_served_in_order_and_sleep_meanwhile(
     used = sum(_processor_seconds(waiter.pid) for waiter in waiters) - before
     print(f"50 waiters used {used / 3:.1%} of one processor")
     assert used < 0.9
-    one.backend.withdraw(entry).result(BOUND)
+    one.backend.withdraw([entry]).result(BOUND)
     moments = [float(tokens[token].line().split()[1]) for token in sorted(tokens)]
     assert moments == sorted(moments)
     print(f"a handoff took {(moments[-1] - moments[0]) / 49 * 1000:.2f} ms on average")
@@ -198,17 +198,18 @@ def test_a_process_stopped_inside_the_counter_is_named_and_nobody_blocks(
 
     late = Entry("q", "f" * 32, Mode.EX, OWNER)
     began = time.monotonic()
-    future = one.backend.enqueue(late)
+    future = one.backend.enqueue([late])
     assert time.monotonic() - began < 0.5  # it went on elsewhere
     with pytest.raises(BackendUnavailable, match=f"process {stopped.pid} keeps .*counter locked"):
         future.result(BOUND)
     # Who is in the queue can be seen and can leave.
     assert one.ids() == [entry.id]
-    assert one.backend.withdraw(entry).result(0) is True
+    assert one.backend.withdraw([entry]).result(0) is True
 
-    future = one.backend.enqueue(late)
+    future = one.backend.enqueue([late])
     stopped.signal(signal.SIGCONT)
-    assert future.result(BOUND).find(late.id) is not None
+    [snapshot] = future.result(BOUND)
+    assert snapshot.find(late.id) is not None
     assert one.ids() == [late.id]
 
 
@@ -219,6 +220,6 @@ def test_closing_fails_what_waits_for_the_counter(
     stopped = worker("stop")
     assert stopped.line() == "inside"
     entry = Entry("q", "f" * 32, Mode.EX, OWNER)
-    futures = [one.backend.enqueue(entry) for _ in range(3)]
+    futures = [one.backend.enqueue([entry]) for _ in range(3)]
     one.backend.close().result(BOUND)
     assert all(future.exception(BOUND) is not None for future in futures)

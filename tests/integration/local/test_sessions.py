@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from coordlock_local import LocalBackend
 from coordlock_local.directory import Directory
-from coordlock_local.slots import Place, Slots, header
+from coordlock_local.slots import Slot, Slots, header
 
 from coordlock.backend import SessionInfo
 from coordlock.errors import AuthenticationFailed, BackendError, ConfigurationError, SessionLost
@@ -87,7 +87,7 @@ def test_nothing_is_left_open_after_closing(
     two.backend.close().result(BOUND)
     assert _open_descriptors(root) == []
     left = {path.name for path in Path(root).rglob("*") if path.is_file()}
-    assert left == {"counter", "layout"}
+    assert left == {"counter"}
 
 
 def test_an_uncontended_lock_needs_no_thread_and_one_descriptor(
@@ -98,7 +98,7 @@ def test_an_uncontended_lock_needs_no_thread_and_one_descriptor(
     entry, _, _ = one.enqueue()
     assert threading.active_count() == before
     assert len(_open_descriptors(root)) == 1
-    assert one.backend.withdraw(entry).result(BOUND)
+    assert one.backend.withdraw([entry]).result(BOUND)
 
 
 def test_tokens_grow_after_everybody_has_gone_and_come_back(root: str) -> None:
@@ -144,7 +144,7 @@ def test_enqueueing_after_the_directory_was_removed_and_made_again_loses_the_ses
     shutil.rmtree(root)
     two = party()
     with pytest.raises(SessionLost):
-        one.backend.enqueue(Entry("q", "a" * 32, Mode.EX, OWNER)).result(BOUND)
+        one.backend.enqueue([Entry("q", "a" * 32, Mode.EX, OWNER)]).result(BOUND)
     assert one.lost.is_set()
     assert two.ids() == []
 
@@ -155,7 +155,7 @@ def test_a_session_whose_file_was_removed_is_dead_to_itself_too(
     one = party()
     os.unlink(Path(root) / "sessions" / one.info.id)
     with pytest.raises(SessionLost):
-        one.backend.enqueue(Entry("q", "a" * 32, Mode.EX, OWNER)).result(BOUND)
+        one.backend.enqueue([Entry("q", "a" * 32, Mode.EX, OWNER)]).result(BOUND)
     assert one.ids() == []
 
 
@@ -184,7 +184,7 @@ def test_an_interrupted_enqueue_is_undone_by_its_withdrawal(
 ) -> None:
     """Ctrl-C may come before and after each write; the last is the one that makes a contender."""
     one, other = party(), party()
-    one.backend.withdraw(one.enqueue()[0]).result(BOUND)  # the file is begun
+    one.backend.withdraw([one.enqueue()[0]]).result(BOUND)  # the file is begun
     write = os.pwrite
     seen = []
     for at in count():
@@ -203,9 +203,9 @@ def test_an_interrupted_enqueue_is_undone_by_its_withdrawal(
         with monkeypatch.context() as patched:
             patched.setattr(os, "pwrite", interrupted)
             with suppress(KeyboardInterrupt):
-                one.backend.enqueue(entry)
+                one.backend.enqueue([entry])
         seen.append(other.ids() == [entry.id])
-        assert one.backend.withdraw(entry).result(BOUND) is seen[-1]
+        assert one.backend.withdraw([entry]).result(BOUND) is seen[-1]
         assert other.ids() == []
         if at // 2 >= next(numbers):  # there was no such write
             break
@@ -220,7 +220,7 @@ def test_many_threads_of_one_process_get_tokens_in_order(party: Callable[..., Pa
         for _ in range(50):
             entry, me, _ = one.enqueue()
             tokens.append(me.order)
-            one.backend.withdraw(entry).result(BOUND)
+            one.backend.withdraw([entry]).result(BOUND)
 
     threads = [threading.Thread(target=work, args=[parties[n % 2]]) for n in range(8)]
     for thread in threads:
@@ -249,7 +249,7 @@ def test_a_file_of_another_program_among_the_queues_is_no_queue(
             one.enqueue(name)
         with pytest.raises(BackendError, match=f"{name} is damaged"):
             one.ids(name)
-    with pytest.raises(BackendError, match="older release"):
+    with pytest.raises(BackendError):
         one.enqueue("folder")
     with pytest.raises(BackendError):
         one.enqueue("dangling")
@@ -267,7 +267,7 @@ def test_a_queue_whose_file_was_removed_is_empty_and_its_holder_is_told(
     _, next, snapshot = two.enqueue()
     assert snapshot.contenders == (next,)
     assert told.wait(BOUND)
-    assert one.backend.withdraw(entry).result(BOUND) is False
+    assert one.backend.withdraw([entry]).result(BOUND) is False
     assert two.ids() == [next.id]
 
 
@@ -280,12 +280,12 @@ def test_who_was_evicted_takes_nothing_away_from_who_came_later(
     assert two.backend.evict(evicted).result(BOUND) is False
     _, other, snapshot = two.enqueue()
     assert snapshot.contenders == (other,)
-    assert Place.of(other).slot != Place.of(evicted).slot
-    assert one.backend.withdraw(entry).result(BOUND) is False
+    assert Slot.of(other).number != Slot.of(evicted).number
+    assert one.backend.withdraw([entry]).result(BOUND) is False
     assert two.ids() == [other.id]
     third, _, _ = two.enqueue()  # now the place is free
     assert two.ids() == [other.id, third.id]
-    assert Place.of(two.backend.snapshot("q").result(BOUND).contenders[1]).slot == 0
+    assert Slot.of(two.backend.snapshot("q").result(BOUND).contenders[1]).number == 0
 
 
 def test_an_eviction_that_meets_a_release_leaves_the_place_free(
@@ -301,7 +301,7 @@ def test_an_eviction_that_meets_a_release_leaves_the_place_free(
         value = look(slots, slot)
         if not left:
             left.append(True)
-            assert one.backend.withdraw(entry).result(BOUND)
+            assert one.backend.withdraw([entry]).result(BOUND)
         return value
 
     with monkeypatch.context() as patched:
@@ -309,8 +309,8 @@ def test_an_eviction_that_meets_a_release_leaves_the_place_free(
         two.backend.evict(me).result(BOUND)
     assert two.ids() == one.ids() == [waiter.id]
     _, later, _ = one.enqueue()
-    assert Place.of(later).slot == Place.of(me).slot
-    assert one.backend.verify(later).exception(BOUND) is None
+    assert Slot.of(later).number == Slot.of(me).number
+    assert one.backend.write([], [later]).exception(BOUND) is None
 
 
 def test_a_session_whose_file_was_removed_leaves_its_places_to_nobody(
@@ -321,7 +321,7 @@ def test_a_session_whose_file_was_removed_leaves_its_places_to_nobody(
     _, lost, _ = one.enqueue()
     os.unlink(Path(root) / "sessions" / one.info.id)
     taken = [two.enqueue()[1] for _ in range(3)]
-    assert Place.of(lost).slot not in {Place.of(each).slot for each in taken}
+    assert Slot.of(lost).number not in {Slot.of(each).number for each in taken}
     assert two.ids() == [each.id for each in taken]
 
 
@@ -363,7 +363,7 @@ def test_a_queue_of_a_thousand_shrinks_again(party: Callable[..., Party], root: 
     path = Path(root) / "queues" / "q"
     assert path.stat().st_size > 1200 * 4096
     for entry in entries:
-        assert one.backend.withdraw(entry).result(BOUND)
+        assert one.backend.withdraw([entry]).result(BOUND)
     one.enqueue()
     assert path.stat().st_size < 20_000
 
@@ -375,7 +375,7 @@ def test_a_client_that_uses_many_names_leaves_few_files(
     kept, _, _ = one.enqueue("kept")
     for number in range(1000):
         entry, _, _ = one.enqueue(f"name {number}")
-        assert one.backend.withdraw(entry).result(BOUND)
+        assert one.backend.withdraw([entry]).result(BOUND)
     assert len(os.listdir(Path(root) / "queues")) < 300
     assert one.ids("kept") == [kept.id]
     one.backend.close().result(BOUND)
@@ -454,9 +454,9 @@ def test_a_refusal_of_the_system_says_what_to_do_and_leaves_nothing(
         with monkeypatch.context() as patched:
             patched.setattr(os, name, refuse)
             with pytest.raises(kind, match=advice):
-                one.backend.enqueue(entry).result(BOUND)
+                one.backend.enqueue([entry]).result(BOUND)
     assert one.ids() == []
-    one.backend.withdraw(entry).result(BOUND)
+    one.backend.withdraw([entry]).result(BOUND)
     assert one.enqueue()[1].order > last
 
 

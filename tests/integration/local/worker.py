@@ -50,7 +50,8 @@ def say(*words: object) -> None:
 
 def enqueue(backend: LocalBackend, queue: str) -> tuple[Entry, Contender]:
     entry = Entry(queue, uuid.uuid4().hex, Mode.EX, Owner("host", os.getpid(), "worker"))
-    contender = backend.enqueue(entry).result().find(entry.id)
+    [snapshot] = backend.enqueue([entry]).result()
+    contender = snapshot.find(entry.id)
     assert contender is not None
     return entry, contender
 
@@ -75,7 +76,7 @@ def wait(root: str, queue: str) -> None:
     say(contender.token)
     await_turn(backend, contender, queue)
     say("first", time.monotonic())
-    assert backend.withdraw(entry).result()
+    assert backend.withdraw([entry]).result()
     backend.close().result()
 
 
@@ -131,12 +132,12 @@ def _churn(root: str, log: int, finish: Path) -> int:
         while not finish.exists():
             entry, contender = enqueue(backend, "q")
             if random.random() < 0.2:  # gives up
-                backend.withdraw(entry).result()
+                backend.withdraw([entry]).result()
                 continue
             await_turn(backend, contender, "q")
             os.write(log, f"enter {os.getpid()} {contender.token}\n".encode())
             os.write(log, f"leave {os.getpid()} {contender.token}\n".encode())
-            assert backend.withdraw(entry).result()
+            assert backend.withdraw([entry]).result()
         backend.close().result()
     except BaseException as error:
         say(repr(error))

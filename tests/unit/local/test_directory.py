@@ -20,6 +20,11 @@ from coordlock_local.directory import Directory, default_root
 import coordlock
 from coordlock.backend.config import configure
 from coordlock.errors import ConfigurationError
+from coordlock.runtime.clock import SystemTimers
+
+
+def configured(target: Any) -> LocalBackend:
+    return LocalBackend.configure(configure(target), timers=SystemTimers())
 
 
 @pytest.fixture
@@ -42,8 +47,8 @@ def test_the_default_directory_follows_the_xdg_specification(
     for ignored in ("", "relative/path"):
         monkeypatch.setenv("XDG_STATE_HOME", ignored)
         assert default_root() == f"{tmp_path}/.local/state/coordlock"
-    assert LocalBackend.configure(configure("local://")).root == default_root()
-    assert LocalBackend.configure(configure("local:///var/x")).root == "/var/x"
+    assert configured("local://").root == default_root()
+    assert configured("local:///var/x").root == "/var/x"
 
 
 @pytest.mark.parametrize("home", [None, "", "relative", "/home/somebody/else"])
@@ -69,7 +74,7 @@ def test_an_account_without_a_home_is_told_what_to_do_and_none_is_made(
     missing = tmp_path / "nonexistent"
     account(str(missing) if home == "nonexistent" else home)
     with pytest.raises(ConfigurationError, match=r"local:///path.*XDG_STATE_HOME"):
-        LocalBackend.configure(configure("local://"))
+        configured("local://")
     assert not missing.exists()
 
 
@@ -86,19 +91,19 @@ def test_a_user_without_an_account_is_told_what_to_do(
 @pytest.mark.parametrize("url", ["local://host/path", "local://me@/path", "local://me:secret@h"])
 def test_a_host_or_a_user_in_the_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        LocalBackend.configure(configure(url))
+        configured(url)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("target", ["local:///", {"backend": "local", "root": "/"}], ids=str)
 def test_the_machines_top_directory_is_refused(target: Any) -> None:
     with pytest.raises(ConfigurationError, match="local:///path"):
-        LocalBackend.configure(configure(target))
+        configured(target)
 
 
 def test_a_client_of_another_library_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no client"):
-        LocalBackend.configure(configure("local:///x"), object())
+        LocalBackend.configure(configure("local:///x"), object(), timers=SystemTimers())
 
 
 def test_systems_without_posix_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +111,7 @@ def test_systems_without_posix_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as patched:
         patched.setattr(os, "name", "nt")
         with pytest.raises(ConfigurationError, match="POSIX"):
-            LocalBackend.configure(settings)
+            LocalBackend.configure(settings, timers=SystemTimers())
 
 
 @pytest.mark.parametrize(

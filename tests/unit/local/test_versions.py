@@ -1,22 +1,20 @@
-"""A state directory of another release is refused by name, or taken over."""
+"""Files of another release are refused by name; what it only added is ignored, and kept."""
 
 from __future__ import annotations
 
-import fcntl
-import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from sys import byteorder
 
 import pytest
-from coordlock_local import LocalBackend
-from coordlock_local.counter import Counter, Tokens
+from coordlock_local.counter import VERSION, Counter, Tokens
 from coordlock_local.directory import Directory
-from coordlock_local.layout import LAYOUT
-from coordlock_local.slots import header
+from coordlock_local.slots import Slot, header
 
-from coordlock import connect
+from coordlock import Stored, connect
 from coordlock.errors import BackendError, ConfigurationError
+from coordlock.runtime.shared_file import seal, unseal
 
 
 @pytest.fixture
@@ -24,81 +22,93 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-@pytest.fixture
-def older(root: Path) -> Path:
-    """A state directory as the release with layout 1 left it; its session."""
-    (root / "queues" / "q").mkdir(parents=True)
-    (root / "sessions").mkdir()
-    root.chmod(0o700)
-    session = root / "sessions" / ("a" * 32)
-    session.touch()
-    name = f"{7:019d}-lock-{'b' * 32}-{'a' * 32}"
-    (root / "queues" / "q" / name).write_text('q\n{"host": "h"}')
-    Counter(Directory(str(root))).hold(Tokens.take)
-    return session
+def with_more(line: bytes) -> bytes:
+    """The sealed ``line`` with a field of a later release."""
+    return seal(unseal(line) + " later=1")
 
 
-def test_a_new_directory_says_its_layout(root: Path) -> None:
-    with connect(f"local://{root}") as client, client.lock("q"):
-        pass
-    assert (root / "layout").read_text() == f"coordlock's local locks, layout {LAYOUT}\n"
-
-
-@pytest.mark.parametrize(
-    "line", ["coordlock's local locks, layout 3\n", "", "\xff\0", "x" * 5000], ids=len
-)
 @pytest.mark.parametrize(
     "ask",
     [
         lambda client: client.lock("q").acquire(),
         lambda client: client.queues(),
         lambda client: client.contenders("q"),
+        lambda client: client.value("/app/a").get(),
     ],
-    ids=["acquire", "queues", "queue"],
+    ids=["acquire", "queues", "queue", "data"],
 )
-def test_another_layout_is_refused_by_name_and_nothing_is_changed(
-    root: Path, line: str, ask: Callable[[object], object]
+def test_another_version_is_refused_by_name_and_nothing_is_changed(
+    root: Path, ask: Callable[[object], object]
 ) -> None:
     root.mkdir(mode=0o700)
-    (root / "layout").write_text(line)
+    (root / "counter").write_bytes(content := b"2 whatever\n")
     with (
-        pytest.raises(ConfigurationError, match=r"layout says .*layout 2 alone: upgrade coordlock"),
+        pytest.raises(
+            ConfigurationError, match=r"counter has version 2.*version 1 alone: upgrade coordlock"
+        ),
         connect(f"local://{root}") as client,
     ):
         ask(client)
-    assert (root / "layout").read_text() == line
+    assert (root / "counter").read_bytes() == content
 
 
-def test_an_older_layout_is_taken_over_while_nobody_holds(root: Path, older: Path) -> None:
-    before = Counter(Directory(str(root))).hold(Tokens.take)
-    with connect(f"local://{root}") as client, client.lock("q") as grant:
-        assert grant.token > before
-        assert len(client.contenders("q")) == 1
-        assert not older.exists()
-    assert (root / "layout").exists()
-
-
-def test_an_older_release_in_use_is_named_and_nothing_is_changed(root: Path, older: Path) -> None:
-    with open(older, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with (
-            pytest.raises(BackendError, match=rf"process {os.getpid()}\) uses {root}: end or"),
-            connect(f"local://{root}") as client,
-        ):
-            client.lock("q").acquire()
-        assert older.exists()
-        assert len(os.listdir(root / "queues" / "q")) == 1
-    with connect(f"local://{root}") as client, client.lock("q"):
-        pass
-
-
-def test_a_queue_of_an_older_release_that_came_later_is_not_overlooked(root: Path) -> None:
+def test_a_release_that_changes_the_files_under_a_client_is_noticed_before_the_next_token(
+    root: Path,
+) -> None:
     with connect(f"local://{root}") as client:
-        client.lock("other").acquire()
-        (root / "queues" / "q").mkdir()
-        with pytest.raises(BackendError, match="older release of coordlock"):
+        client.lock("q").acquire().release()
+        (root / "counter").write_bytes(b"2 whatever\n")
+        with pytest.raises(ConfigurationError, match="version 2"):
             client.lock("q").acquire()
-        assert LocalBackend(str(root)).queues().result(5) == ["other"]
+
+
+def test_fields_of_later_releases_are_kept_in_the_counter(root: Path) -> None:
+    directory = Directory.prepare(str(root))
+    counter = Counter(directory)
+    first = counter.hold(Tokens.take)
+    path = Path(directory.counter)
+    path.write_bytes(with_more(path.read_bytes()))
+    assert counter.hold(Tokens.take) == first + 1
+    line = unseal(path.read_bytes())
+    assert line.startswith(f"{VERSION} ")
+    assert line.endswith(" later=1")
+
+
+def test_fields_of_later_releases_are_ignored_in_a_queue_and_its_records(root: Path) -> None:
+    with connect(f"local://{root}") as client, connect(f"local://{root}") as other:
+        grant = client.lock("q").acquire()
+        path = root / "queues" / "q"
+        data = bytearray(path.read_bytes())
+        line = data[: data.index(b"\n") + 1]
+        more = with_more(bytes(line)) + b"another line\n"
+        data[: len(more)] = more
+        path.write_bytes(data)
+        assert other.lock("q").try_acquire() is None
+        assert [one.token for one in other.contenders("q")] == [grant.token]
+        assert list(other.queues()) == ["q"]
+
+
+def test_fields_of_later_releases_are_ignored_in_published_values(root: Path) -> None:
+    with connect(f"local://{root}") as client, client.group("g").join(b"hello"):
+        [file] = (root / "values").iterdir()
+        line, _, value = file.read_bytes().partition(b"\n")
+        assert line == f"{VERSION} 1".encode()
+        file.write_bytes(line + b" later=1\n" + value)
+        [member] = client.group("g").members()
+        assert member.value == b"hello"
+
+
+def test_columns_of_later_releases_are_ignored_and_another_version_is_refused(root: Path) -> None:
+    with connect(f"local://{root}") as client:
+        client.value("/app/a").set(b"1")
+        with sqlite3.connect(root / "data") as later:
+            later.execute("ALTER TABLE kept ADD COLUMN later TEXT")
+        client.value("/app/b").set(b"2")
+        assert client.value("/app/b").get() == Stored(b"2", 1)
+        with sqlite3.connect(root / "data") as later:
+            later.execute("PRAGMA user_version = 2")
+        with pytest.raises(BackendError, match=r"version 2.*version 1 alone: upgrade"):
+            client.value("/app/a").get()
 
 
 def test_a_file_that_was_begun_and_not_finished_is_an_empty_queue(root: Path) -> None:
@@ -109,4 +119,5 @@ def test_a_file_that_was_begun_and_not_finished_is_an_empty_queue(root: Path) ->
         path.write_bytes(header(Directory(str(root)), "q") + (1).to_bytes(8, byteorder))
         assert client.contenders("q") == ()
         with client.lock("q", timeout=5):
-            assert len(client.contenders("q")) == 1
+            [one] = client.contenders("q")
+            assert Slot.of(one.contender).number == 0

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 from coordlock_local import inotify
+from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.inotify import Inotify
-from coordlock_local.notices import Notices, Polling
-from coordlock_local.queue import Queue, evict
-from coordlock_local.queue import add as enqueue
+from coordlock_local.notices import Notices, Polling, notices
+from coordlock_local.queue import evict
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Place, leave, tell
-from coordlock_local.watcher import Watcher, notices
+from coordlock_local.slots import Slot, leave, tell
+from coordlock_local.watcher import Watcher
 
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner
@@ -79,14 +79,13 @@ def watcher(
 
 def add(directory: Directory, session: LocalSession, id: str = "a" * 32) -> Contender:
     entry = Entry("q", id, Mode.EX, Owner("host", 1))
-    snapshots = enqueue([(Queue(directory, "q"), entry)], session, lambda *_: None, {})
-    assert snapshots is not None
-    return snapshots[0].contenders[-1]
+    [snapshot] = Contenders(session).add([entry], unless_blocked=False)
+    return snapshot.contenders[-1]
 
 
 def remove(directory: Directory, contender: Contender) -> None:
     """What the contender's own process does when it leaves."""
-    assert leave(directory, Place.of(contender))
+    assert leave(directory, Slot.of(contender))
     tell(directory, contender.session, contender.id)
 
 
@@ -171,7 +170,7 @@ def test_the_sessions_own_contenders_are_told_of_here_without_a_file(
     told: list[bool] = []
     watcher.watch(contender, told.append)
     assert os.listdir(directory.watched) == []
-    assert leave(directory, Place.of(contender))
+    assert leave(directory, Slot.of(contender))
     watcher.left(contender.key)
     watcher.left(contender.key)
     assert told == [False]
