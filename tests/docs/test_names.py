@@ -138,9 +138,7 @@ def test_the_guide_for_backends_has_the_errors_of_the_contract() -> None:
 
 def test_the_guide_for_backends_has_the_methods_of_the_contract() -> None:
     methods = {
-        name
-        for name in vars(Backend)
-        if name[0] != "_" and callable(getattr(Backend, name))
+        name for name in vars(Backend) if name[0] != "_" and callable(getattr(Backend, name))
     }
     seven = {row[0].strip("`") for row in rows(GUIDE, "## The seven methods")}
     assert seven == Backend.__abstractmethods__
