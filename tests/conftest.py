@@ -43,6 +43,8 @@ from testbed.servers.zookeeper import (
 
 #: All of them have the marker ``faults``.
 FAULTS: Final = {Path(__file__).with_name(name) for name in ("faults", "testbed")}
+#: Its own tests that start servers are `long`: many tests of `make test` fail without it.
+TESTBED: Final = Path(__file__).with_name("testbed")
 IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
     "curator": curator_is_installed,
     "etcd": etcd_is_installed,
@@ -121,6 +123,8 @@ def pytest_collection_modifyitems(
         for name in IS_INSTALLED:
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(name)
+        if is_long(item):
+            item.add_marker("long")
     yield  # -m and -k choose
     left_out = config.stash[left_out_key]
     kept: list[pytest.Item] = []
@@ -174,6 +178,15 @@ def pytest_terminal_summary(
 ) -> None:
     for name, count in config.stash[left_out_key].items():
         terminalreporter.write_line(f"left out by --without: {count} tests that need {name}")
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether `make test` does without the test; CONTRIBUTING.md says why."""
+    if TESTBED in item.path.parents:
+        return any(item.get_closest_marker(server) for server in ("etcd", "zookeeper"))
+    call = getattr(item, "callspec", None)
+    values = {value for value in call.params.values() if isinstance(value, str)} if call else set()
+    return any(values.intersection(mark.args) for mark in item.iter_markers("long_on"))
 
 
 def external_url(service: str) -> str | None:

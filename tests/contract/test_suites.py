@@ -10,15 +10,22 @@ import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from coordlock import testing
 from coordlock.backend.registry import backend_for_scheme, schemes
 from coordlock.testing.disturbed_suite import DisturbedSuite
+from coordlock.testing.lock_contract import LockContract
+from coordlock.testing.transaction_contract import TransactionContract
 from tests.conftest import IS_INSTALLED
 from tests.contract.disturbing import DISTURBED
+
+#: No backend knows which client uses it. So async clients take locks and write data on all of them
+#: in ``make test``, and use all else on these.
+ON_BOTH: Final = (LockContract, TransactionContract)
+ASYNC: Final = ("etcd", "memory")
 
 
 @pytest.fixture
@@ -48,11 +55,13 @@ def on_every_backend() -> Iterator[tuple[str, type[Any]]]:
     """The classes of tests by their names."""
     for scheme in schemes():
         kind = backend_for_scheme(scheme)
-        marks = [getattr(pytest.mark, scheme)] if scheme in IS_INSTALLED else []
         where = kind.__name__.removesuffix("Backend")
         for suite in suites():
             if not all(getattr(kind.capabilities, need) for need in suite.needs):
                 continue
+            marks = [getattr(pytest.mark, scheme)] if scheme in IS_INSTALLED else []
+            if suite not in ON_BOTH and scheme not in ASYNC:
+                marks.append(pytest.mark.long_on("async"))
             what = suite.__name__.removesuffix("Contract")
             bases = (DISTURBED[scheme], suite) if issubclass(suite, DisturbedSuite) else (suite,)
             name = f"Test{what}On{where}"

@@ -28,12 +28,9 @@ SECONDS: Final = 20.0
 GIVEN: Final = 0.5
 #: ZooKeeper 3.8.0 did it in 5 of some 160 runs on a busy machine: see `server_defects`.
 ATTEMPTS: Final = 3
-#: In ``make test``: processes, links and clocks are broken, and an operator strikes. All the faults
-#: are there too, without clients, in ``tests/testbed/nemesis/test_nemesis.py``.
+#: In ``make test``: processes, links and clocks are broken, and an operator strikes.
 ALWAYS: Final = {
     ("etcd", "register"),
-    ("etcd", "queue"),
-    ("zookeeper", "modes"),
     ("zookeeper", "crowd"),
 }
 RUNS: Final = [

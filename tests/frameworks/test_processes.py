@@ -96,6 +96,7 @@ def free(url: str) -> None:
         eventually(lambda: client.contenders("ledger") == ())
 
 
+@pytest.mark.long_on("forkserver")
 @pytest.mark.parametrize("work", ["book", "run_book_async"])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_pool_of_processes_shares_a_modules_client(
@@ -147,6 +148,7 @@ def test_gunicorn_preloads_an_application_with_a_client(
     free(url)
 
 
+@pytest.mark.long_on("zookeeper")
 def test_celerys_prefork_workers_share_a_modules_client(
     start: Callable[..., Path], environment: dict[str, str], ledger: Path, url: str
 ) -> None:

@@ -68,28 +68,28 @@ def test_what_goes_wrong_is_caught_by_those_who_should(name: str) -> None:
         assert found <= mutation.caught | mutation.also, verdict
         assert str(verdict)
         caught += 1
-        if caught == 25:
+        if caught == 10:
             break
     assert caught >= 10
 
 
 @pytest.mark.parametrize("claims", [EXCLUSIVE, MODES, PERMITS])
-def test_a_hundred_thousand_events_take_seconds(claims: Sequence[Claim]) -> None:
-    """An hour's worth are ten times as many, and the time they take grows with their number."""
+def test_tens_of_thousands_of_events_take_seconds(claims: Sequence[Claim]) -> None:
+    """An hour's worth are thirty times as many, and the time they take grows with their number."""
     faults = [one for one in REACHES if one is not Reach.KILLED] * 10
     reference = Reference(
-        1, clients=20, rounds=800, locks=5, claims=claims, faults=faults, dwelling=0.0
+        1, clients=20, rounds=300, locks=5, claims=claims, faults=faults, dwelling=0.0
     )
     events = reference.run()
-    assert len(events) > 100_000
+    assert len(events) > 30_000
     began = time.process_time()
     history = History(events)
     verdict = judge(history, BOUNDS)
     figures = summary(history, verdict, BOUNDS)
     took = time.process_time() - began
     assert verdict.holds, verdict
-    assert figures.grants > 10_000
-    assert took < 60
+    assert figures.grants > 4_000
+    assert took < 20
 
 
 def test_a_search_of_ten_thousands_of_calls_takes_seconds() -> None:

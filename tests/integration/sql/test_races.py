@@ -13,7 +13,7 @@ from sqlalchemy import Engine, select, text
 from testbed.servers.postgres import Postgres
 from tests.integration.sql.account import ISOLATION_LEVELS, LEDGER, balance, connect, create
 
-WRITERS, ROUNDS = 4, 40
+WRITERS, ROUNDS = 3, 40
 
 
 def race(url: str, style: str, directory: Path) -> list[int]:
@@ -74,6 +74,7 @@ def test_no_acknowledged_deposit_is_lost_on_postgres(
             engine.dispose()
 
 
+@pytest.mark.long_on("delete")
 @pytest.mark.parametrize("journal", ["delete", "wal"])
 @pytest.mark.parametrize("style", ["driver", "BEGIN", "BEGIN IMMEDIATE"])
 def test_no_acknowledged_deposit_is_lost_on_sqlite(
