@@ -16,296 +16,221 @@ The locks live in etcd, in ZooKeeper, in the files of one machine, or in memory 
 this package imports no backend. The documentation tells what a lock cannot promise.
 """
 
-from coordlock.runtime.lazily import names_of as _names_of
-
 # Nothing of coordlock is imported before it is used: a program that starts may never take a lock.
-# Type checkers see plain imports, and take this name for true.
+# Type checkers see plain imports, and take this name for true; `typing` would double the start.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from coordlock.backend import ServiceInfo, Stored
-    from coordlock.backend.config import from_env
-    from coordlock.client import AsyncClient, Client, Connecting, connect, connect_async
-    from coordlock.client.kept import Kept
+    from coordlock.backend import ServiceInfo as ServiceInfo, Stored as Stored
+    from coordlock.backend.config import from_env as from_env
+    from coordlock.client import (
+        AsyncClient as AsyncClient,
+        Client as Client,
+        Connecting as Connecting,
+        connect as connect,
+        connect_async as connect_async,
+    )
+    from coordlock.client.kept import Kept as Kept
     from coordlock.errors import (
-        AcquireCancelled,
-        AcquireTimeout,
-        AcquireUnavailable,
-        AuthenticationFailed,
-        BackendError,
-        BackendUnavailable,
-        BarrierTimeout,
-        ClientClosed,
-        ConfigurationError,
-        ConversionCancelled,
-        ConversionDeadlock,
-        ConversionTimeout,
-        CoordlockError,
-        DeadlockDetected,
-        Evicted,
-        ForkedClient,
-        InvalidKey,
-        InvalidName,
-        InvalidSequencer,
-        InvalidToken,
-        JobEnded,
-        LockLost,
-        MissingExtra,
-        NotAcquired,
-        QueueMismatch,
-        SessionLost,
-        StaleToken,
-        TooLarge,
-        Unfenceable,
-        Unsupported,
-        VersionMismatch,
-        WorkQueueEmpty,
-        WorkQueueFull,
+        AcquireCancelled as AcquireCancelled,
+        AcquireTimeout as AcquireTimeout,
+        AcquireUnavailable as AcquireUnavailable,
+        AuthenticationFailed as AuthenticationFailed,
+        BackendError as BackendError,
+        BackendUnavailable as BackendUnavailable,
+        BarrierTimeout as BarrierTimeout,
+        ClientClosed as ClientClosed,
+        ConfigurationError as ConfigurationError,
+        ConversionCancelled as ConversionCancelled,
+        ConversionDeadlock as ConversionDeadlock,
+        ConversionTimeout as ConversionTimeout,
+        CoordlockError as CoordlockError,
+        DeadlockDetected as DeadlockDetected,
+        Evicted as Evicted,
+        ForkedClient as ForkedClient,
+        InvalidKey as InvalidKey,
+        InvalidName as InvalidName,
+        InvalidSequencer as InvalidSequencer,
+        InvalidToken as InvalidToken,
+        JobEnded as JobEnded,
+        LockLost as LockLost,
+        MissingExtra as MissingExtra,
+        NotAcquired as NotAcquired,
+        QueueMismatch as QueueMismatch,
+        SessionLost as SessionLost,
+        StaleToken as StaleToken,
+        TooLarge as TooLarge,
+        Unfenceable as Unfenceable,
+        Unsupported as Unsupported,
+        VersionMismatch as VersionMismatch,
+        WorkQueueEmpty as WorkQueueEmpty,
+        WorkQueueFull as WorkQueueFull,
     )
     from coordlock.locks.convertible import (
-        AsyncConvertibleGrant,
-        AsyncConvertibleLock,
-        ConvertibleGrant,
-        ConvertibleLock,
+        AsyncConvertibleGrant as AsyncConvertibleGrant,
+        AsyncConvertibleLock as AsyncConvertibleLock,
+        ConvertibleGrant as ConvertibleGrant,
+        ConvertibleLock as ConvertibleLock,
     )
-    from coordlock.locks.grant import AsyncGrant, Grant, GrantState
-    from coordlock.locks.held import AsyncHeld, Held
-    from coordlock.locks.lock import AsyncLock, Lock
-    from coordlock.locks.queue_view import QueueMember
+    from coordlock.locks.grant import (
+        AsyncGrant as AsyncGrant,
+        Grant as Grant,
+        GrantState as GrantState,
+    )
+    from coordlock.locks.held import AsyncHeld as AsyncHeld, Held as Held
+    from coordlock.locks.lock import AsyncLock as AsyncLock, Lock as Lock
+    from coordlock.locks.queue_view import QueueMember as QueueMember
     from coordlock.locks.reentrant import (
-        AsyncReentrantGrant,
-        AsyncReentrantLock,
-        ReentrantGrant,
-        ReentrantLock,
+        AsyncReentrantGrant as AsyncReentrantGrant,
+        AsyncReentrantLock as AsyncReentrantLock,
+        ReentrantGrant as ReentrantGrant,
+        ReentrantLock as ReentrantLock,
     )
     from coordlock.locks.several import (
-        AsyncMultiGrant,
-        AsyncMultiLock,
-        GrantPart,
-        MultiGrant,
-        MultiLock,
+        AsyncMultiGrant as AsyncMultiGrant,
+        AsyncMultiLock as AsyncMultiLock,
+        GrantPart as GrantPart,
+        MultiGrant as MultiGrant,
+        MultiLock as MultiLock,
     )
     from coordlock.locks.signals import (
-        AskedSignal,
-        AsyncAskedSignal,
-        AsyncLossSignal,
-        LossSignal,
+        AskedSignal as AskedSignal,
+        AsyncAskedSignal as AsyncAskedSignal,
+        AsyncLossSignal as AsyncLossSignal,
+        LossSignal as LossSignal,
     )
-    from coordlock.locks.transaction import AsyncTransaction, Transaction
-    from coordlock.locks.value_lock import AsyncValueGrant, AsyncValueLock, ValueGrant, ValueLock
-    from coordlock.model.claim import Claim, Convertible, Mode, Permit
-    from coordlock.model.contender import Contender, Owner
-    from coordlock.model.waits import Deadlock, DeadlockStep
-    from coordlock.recipes.barrier import AsyncBarrier, Barrier
-    from coordlock.recipes.counter import AsyncCounter, Counter
-    from coordlock.recipes.double_barrier import AsyncDoubleBarrier, DoubleBarrier
-    from coordlock.recipes.election import AsyncElection, Candidate, Election
-    from coordlock.recipes.gate import AsyncGate, Gate
-    from coordlock.recipes.group import AsyncGroup, Group, GroupView, Member
-    from coordlock.recipes.latch import AsyncLatch, Latch
-    from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
-    from coordlock.recipes.shared.observer import AsyncObserver, Observer
-    from coordlock.recipes.term import AsyncTerm, Term
-    from coordlock.recipes.value import AsyncValue, Value
-    from coordlock.recipes.values import AsyncValues, Values, ValuesView
-    from coordlock.runtime.cancellation import Cancellation
-    from coordlock.runtime.signals import release_on_signals
-    from coordlock.settings import DEFAULT, Settings
-    from coordlock.work.job import AsyncJob, Job
-    from coordlock.work.queue import AsyncWorkQueue, WorkQueue
-    from coordlock.work.view import WorkItem, WorkQueueStats
+    from coordlock.locks.transaction import (
+        AsyncTransaction as AsyncTransaction,
+        Transaction as Transaction,
+    )
+    from coordlock.locks.value_lock import (
+        AsyncValueGrant as AsyncValueGrant,
+        AsyncValueLock as AsyncValueLock,
+        ValueGrant as ValueGrant,
+        ValueLock as ValueLock,
+    )
+    from coordlock.model.claim import (
+        Claim as Claim,
+        Convertible as Convertible,
+        Mode as Mode,
+        Permit as Permit,
+    )
+    from coordlock.model.contender import Contender as Contender, Owner as Owner
+    from coordlock.model.waits import Deadlock as Deadlock, DeadlockStep as DeadlockStep
+    from coordlock.recipes.barrier import AsyncBarrier as AsyncBarrier, Barrier as Barrier
+    from coordlock.recipes.counter import AsyncCounter as AsyncCounter, Counter as Counter
+    from coordlock.recipes.double_barrier import (
+        AsyncDoubleBarrier as AsyncDoubleBarrier,
+        DoubleBarrier as DoubleBarrier,
+    )
+    from coordlock.recipes.election import (
+        AsyncElection as AsyncElection,
+        Candidate as Candidate,
+        Election as Election,
+    )
+    from coordlock.recipes.gate import AsyncGate as AsyncGate, Gate as Gate
+    from coordlock.recipes.group import (
+        AsyncGroup as AsyncGroup,
+        Group as Group,
+        GroupView as GroupView,
+        Member as Member,
+    )
+    from coordlock.recipes.latch import AsyncLatch as AsyncLatch, Latch as Latch
+    from coordlock.recipes.membership import (
+        AsyncMembership as AsyncMembership,
+        AsyncPresence as AsyncPresence,
+        Membership as Membership,
+        Presence as Presence,
+    )
+    from coordlock.recipes.shared.observer import (
+        AsyncObserver as AsyncObserver,
+        Observer as Observer,
+    )
+    from coordlock.recipes.term import AsyncTerm as AsyncTerm, Term as Term
+    from coordlock.recipes.value import AsyncValue as AsyncValue, Value as Value
+    from coordlock.recipes.values import (
+        AsyncValues as AsyncValues,
+        Values as Values,
+        ValuesView as ValuesView,
+    )
+    from coordlock.runtime.cancellation import Cancellation as Cancellation
+    from coordlock.runtime.signals import release_on_signals as release_on_signals
+    from coordlock.settings import DEFAULT as DEFAULT, Settings as Settings
+    from coordlock.work.job import AsyncJob as AsyncJob, Job as Job
+    from coordlock.work.queue import AsyncWorkQueue as AsyncWorkQueue, WorkQueue as WorkQueue
+    from coordlock.work.view import WorkItem as WorkItem, WorkQueueStats as WorkQueueStats
 
     #: The version of the installed distribution.
     __version__: str
 
 else:
-    _find = _names_of(
-        __name__,
-        {
-            "backend": "ServiceInfo Stored",
-            "client": "AsyncClient Client Connecting connect connect_async",
-            "backend.config": "from_env",
-            "errors": (
-                "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
-                "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
-                "ConversionCancelled ConversionDeadlock ConversionTimeout CoordlockError "
-                "DeadlockDetected Evicted ForkedClient InvalidKey InvalidName InvalidSequencer "
-                "InvalidToken JobEnded LockLost MissingExtra NotAcquired QueueMismatch SessionLost "
-                "StaleToken TooLarge Unfenceable Unsupported VersionMismatch WorkQueueEmpty "
-                "WorkQueueFull"
-            ),
-            "locks.grant": "AsyncGrant Grant GrantState",
-            "locks.held": "AsyncHeld Held",
-            "locks.lock": "AsyncLock Lock",
-            "locks.convertible": (
-                "AsyncConvertibleGrant AsyncConvertibleLock ConvertibleGrant ConvertibleLock"
-            ),
-            "locks.reentrant": (
-                "AsyncReentrantGrant AsyncReentrantLock ReentrantGrant ReentrantLock"
-            ),
-            "locks.several": "AsyncMultiGrant AsyncMultiLock GrantPart MultiGrant MultiLock",
-            "locks.signals": "AskedSignal AsyncAskedSignal AsyncLossSignal LossSignal",
-            "locks.value_lock": "AsyncValueGrant AsyncValueLock ValueGrant ValueLock",
-            "model.claim": "Claim Convertible Mode Permit",
-            "model.contender": "Contender Owner",
-            "model.waits": "Deadlock DeadlockStep",
-            "locks.queue_view": "QueueMember",
-            "recipes.barrier": "AsyncBarrier Barrier",
-            "recipes.counter": "AsyncCounter Counter",
-            "recipes.double_barrier": "AsyncDoubleBarrier DoubleBarrier",
-            "recipes.election": "AsyncElection Candidate Election",
-            "recipes.gate": "AsyncGate Gate",
-            "recipes.group": "AsyncGroup Group GroupView Member",
-            "client.kept": "Kept",
-            "recipes.latch": "AsyncLatch Latch",
-            "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
-            "recipes.shared.observer": "AsyncObserver Observer",
-            "recipes.term": "AsyncTerm Term",
-            "work.job": "AsyncJob Job",
-            "work.queue": "AsyncWorkQueue WorkQueue",
-            "work.view": "WorkItem WorkQueueStats",
-            "recipes.value": "AsyncValue Value",
-            "recipes.values": "AsyncValues Values ValuesView",
-            "runtime.cancellation": "Cancellation",
-            "settings": "DEFAULT Settings",
-            "runtime.signals": "release_on_signals",
-            "locks.transaction": "AsyncTransaction Transaction",
-        },
-    )
+    #: The public names, by the modules that they come from.
+    _NAMES = {
+        "backend": "ServiceInfo Stored",
+        "backend.config": "from_env",
+        "client": "AsyncClient Client Connecting connect connect_async",
+        "client.kept": "Kept",
+        "errors": (
+            "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
+            "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
+            "ConversionCancelled ConversionDeadlock ConversionTimeout CoordlockError "
+            "DeadlockDetected Evicted ForkedClient InvalidKey InvalidName InvalidSequencer "
+            "InvalidToken JobEnded LockLost MissingExtra NotAcquired QueueMismatch "
+            "SessionLost StaleToken TooLarge Unfenceable Unsupported VersionMismatch "
+            "WorkQueueEmpty WorkQueueFull"
+        ),
+        "locks.convertible": (
+            "AsyncConvertibleGrant AsyncConvertibleLock ConvertibleGrant ConvertibleLock"
+        ),
+        "locks.grant": "AsyncGrant Grant GrantState",
+        "locks.held": "AsyncHeld Held",
+        "locks.lock": "AsyncLock Lock",
+        "locks.queue_view": "QueueMember",
+        "locks.reentrant": "AsyncReentrantGrant AsyncReentrantLock ReentrantGrant ReentrantLock",
+        "locks.several": "AsyncMultiGrant AsyncMultiLock GrantPart MultiGrant MultiLock",
+        "locks.signals": "AskedSignal AsyncAskedSignal AsyncLossSignal LossSignal",
+        "locks.transaction": "AsyncTransaction Transaction",
+        "locks.value_lock": "AsyncValueGrant AsyncValueLock ValueGrant ValueLock",
+        "model.claim": "Claim Convertible Mode Permit",
+        "model.contender": "Contender Owner",
+        "model.waits": "Deadlock DeadlockStep",
+        "recipes.barrier": "AsyncBarrier Barrier",
+        "recipes.counter": "AsyncCounter Counter",
+        "recipes.double_barrier": "AsyncDoubleBarrier DoubleBarrier",
+        "recipes.election": "AsyncElection Candidate Election",
+        "recipes.gate": "AsyncGate Gate",
+        "recipes.group": "AsyncGroup Group GroupView Member",
+        "recipes.latch": "AsyncLatch Latch",
+        "recipes.membership": "AsyncMembership AsyncPresence Membership Presence",
+        "recipes.shared.observer": "AsyncObserver Observer",
+        "recipes.term": "AsyncTerm Term",
+        "recipes.value": "AsyncValue Value",
+        "recipes.values": "AsyncValues Values ValuesView",
+        "runtime.cancellation": "Cancellation",
+        "runtime.signals": "release_on_signals",
+        "settings": "DEFAULT Settings",
+        "work.job": "AsyncJob Job",
+        "work.queue": "AsyncWorkQueue WorkQueue",
+        "work.view": "WorkItem WorkQueueStats",
+    }
+    _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+    __all__ = sorted(_HOMES, key=lambda name: (not name.isupper(), name))
 
     def __getattr__(name: str) -> object:
-        if name != "__version__":
-            return _find(name)
-        from importlib.metadata import version
+        if name == "__version__":
+            from importlib.metadata import version
 
-        return version("coordlock")
+            return version("coordlock")
+        if name not in _HOMES and name not in _NAMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Not by importlib, which has to be imported itself.
+        module = __import__(f"{__name__}.{_HOMES.get(name, name)}", fromlist=["*"])
+        value = globals()[name] = getattr(module, name) if name in _HOMES else module
+        return value
 
     def __dir__() -> list[str]:
         return sorted([*__all__, "__all__", "__doc__", "__version__"])
 
 
 del TYPE_CHECKING  # no name of this package
-
-__all__ = [
-    "DEFAULT",
-    "AcquireCancelled",
-    "AcquireTimeout",
-    "AcquireUnavailable",
-    "AskedSignal",
-    "AsyncAskedSignal",
-    "AsyncBarrier",
-    "AsyncClient",
-    "AsyncConvertibleGrant",
-    "AsyncConvertibleLock",
-    "AsyncCounter",
-    "AsyncDoubleBarrier",
-    "AsyncElection",
-    "AsyncGate",
-    "AsyncGrant",
-    "AsyncGroup",
-    "AsyncHeld",
-    "AsyncJob",
-    "AsyncLatch",
-    "AsyncLock",
-    "AsyncLossSignal",
-    "AsyncMembership",
-    "AsyncMultiGrant",
-    "AsyncMultiLock",
-    "AsyncObserver",
-    "AsyncPresence",
-    "AsyncReentrantGrant",
-    "AsyncReentrantLock",
-    "AsyncTerm",
-    "AsyncTransaction",
-    "AsyncValue",
-    "AsyncValueGrant",
-    "AsyncValueLock",
-    "AsyncValues",
-    "AsyncWorkQueue",
-    "AuthenticationFailed",
-    "BackendError",
-    "BackendUnavailable",
-    "Barrier",
-    "BarrierTimeout",
-    "Cancellation",
-    "Candidate",
-    "Claim",
-    "Client",
-    "ClientClosed",
-    "ConfigurationError",
-    "Connecting",
-    "Contender",
-    "ConversionCancelled",
-    "ConversionDeadlock",
-    "ConversionTimeout",
-    "Convertible",
-    "ConvertibleGrant",
-    "ConvertibleLock",
-    "CoordlockError",
-    "Counter",
-    "Deadlock",
-    "DeadlockDetected",
-    "DeadlockStep",
-    "DoubleBarrier",
-    "Election",
-    "Evicted",
-    "ForkedClient",
-    "Gate",
-    "Grant",
-    "GrantPart",
-    "GrantState",
-    "Group",
-    "GroupView",
-    "Held",
-    "InvalidKey",
-    "InvalidName",
-    "InvalidSequencer",
-    "InvalidToken",
-    "Job",
-    "JobEnded",
-    "Kept",
-    "Latch",
-    "Lock",
-    "LockLost",
-    "LossSignal",
-    "Member",
-    "Membership",
-    "MissingExtra",
-    "Mode",
-    "MultiGrant",
-    "MultiLock",
-    "NotAcquired",
-    "Observer",
-    "Owner",
-    "Permit",
-    "Presence",
-    "QueueMember",
-    "QueueMismatch",
-    "ReentrantGrant",
-    "ReentrantLock",
-    "ServiceInfo",
-    "SessionLost",
-    "Settings",
-    "StaleToken",
-    "Stored",
-    "Term",
-    "TooLarge",
-    "Transaction",
-    "Unfenceable",
-    "Unsupported",
-    "Value",
-    "ValueGrant",
-    "ValueLock",
-    "Values",
-    "ValuesView",
-    "VersionMismatch",
-    "WorkItem",
-    "WorkQueue",
-    "WorkQueueEmpty",
-    "WorkQueueFull",
-    "WorkQueueStats",
-    "connect",
-    "connect_async",
-    "from_env",
-    "release_on_signals",
-]

@@ -48,7 +48,7 @@ def sources() -> Iterator[tuple[str, Path]]:
 
 
 #: What `import coordlock` loads of coordlock, and nothing else that Python has not loaded itself.
-IMPORTED = {"coordlock", "coordlock.runtime", "coordlock.runtime.lazily"}
+IMPORTED = {"coordlock"}
 #: How many modules of coordlock's a program loads at most, its backend's not counted: each makes
 #: every start slower.
 FOR_A_LOCK = 60
