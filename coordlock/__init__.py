@@ -162,6 +162,7 @@ if TYPE_CHECKING:
 
     #: The version of the installed distribution.
     __version__: str
+    __all__: list[str]
 
 else:
     #: The public names, by the modules that they come from.

@@ -1,4 +1,7 @@
-"""What clients offer beside locks. Nothing is loaded before it is asked for."""
+"""The recipes that clients make. Each is loaded when it is asked for.
+
+Each method is written twice, for each client: generic methods would show editors type variables.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from coordlock.kernel.access import Access
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
-    from coordlock.locks import transaction
     from coordlock.locks.transaction import AsyncTransaction, Transaction
-    from coordlock.recipes import (
-        barrier,
-        counter,
-        double_barrier,
-        election,
-        gate,
-        group,
-        latch,
-        value,
-        values,
-    )
     from coordlock.recipes.barrier import AsyncBarrier, Barrier
     from coordlock.recipes.counter import AsyncCounter, Counter
     from coordlock.recipes.double_barrier import AsyncDoubleBarrier, DoubleBarrier
@@ -34,20 +24,7 @@ if TYPE_CHECKING:
     from coordlock.recipes.value import AsyncValue, Value
     from coordlock.recipes.values import AsyncValues, Values
     from coordlock.runtime.cancellation import Cancellation
-    from coordlock.work import queue as work_queues
     from coordlock.work.queue import AsyncWorkQueue, WorkQueue
-else:
-    barrier = Lazily("coordlock.recipes.barrier")
-    counter = Lazily("coordlock.recipes.counter")
-    double_barrier = Lazily("coordlock.recipes.double_barrier")
-    election = Lazily("coordlock.recipes.election")
-    gate = Lazily("coordlock.recipes.gate")
-    group = Lazily("coordlock.recipes.group")
-    work_queues = Lazily("coordlock.work.queue")
-    latch = Lazily("coordlock.recipes.latch")
-    transaction = Lazily("coordlock.locks.transaction")
-    value = Lazily("coordlock.recipes.value")
-    values = Lazily("coordlock.recipes.values")
 
 __all__ = ["AsyncRecipes", "Recipes"]
 
@@ -77,7 +54,9 @@ class Recipes(Resident, shown="Client"):
         TypeError and ValueError for what is no proposal, and `Unsupported` where the backend keeps
         no values with contenders.
         """
-        return election.Election(self._access, name, proposal, timeout, max_hold, cancellation)
+        from coordlock.recipes.election import Election
+
+        return Election(self._access, name, proposal, timeout, max_hold, cancellation)
 
     def group(self, name: str, *, label: str | None = None) -> Group:
         """The group ``name``: who is there, each member with a value. Nothing is sent yet.
@@ -86,7 +65,9 @@ class Recipes(Resident, shown="Client"):
         has the same queue, so give them different names. Raises `InvalidName`, and `Unsupported`
         where the backend keeps no values with contenders.
         """
-        return group.Group(self._access, name, label)
+        from coordlock.recipes.group import Group
+
+        return Group(self._access, name, label)
 
     def work_queue(
         self,
@@ -111,8 +92,10 @@ class Recipes(Resident, shown="Client"):
         Locks and groups of the same name have nothing to do with it. Raises `InvalidName`,
         ValueError, and `Unsupported` where the backend keeps no data.
         """
+        from coordlock.work.queue import WorkQueue
+
         options = max_depth, max_attempts, retry_delay, timeout, max_hold, label
-        return work_queues.WorkQueue(self._access, name, *options)
+        return WorkQueue(self._access, name, *options)
 
     def value(self, key: str) -> Value:
         """The value that is kept under ``key``, an absolute path. Nothing is sent yet.
@@ -120,14 +103,18 @@ class Recipes(Resident, shown="Client"):
         Grants read and write the same keys. Raises `InvalidKey`, and `Unsupported` where the
         backend keeps no data.
         """
-        return value.Value(self._access, key)
+        from coordlock.recipes.value import Value
+
+        return Value(self._access, key)
 
     def values(self, folder: str) -> Values:
         """All values directly in a folder, an absolute path. Nothing is sent yet.
 
         Raises what `value` does.
         """
-        return values.Values(self._access, folder)
+        from coordlock.recipes.values import Values
+
+        return Values(self._access, folder)
 
     def transaction(self) -> Transaction:
         """Writes of several keys that the service makes all at once, or none of them.
@@ -139,15 +126,20 @@ class Recipes(Resident, shown="Client"):
         No lock guards it: see `Grant.transaction` for one that does. Its ``commit`` raises
         `Unsupported` where the backend keeps no data.
         """
-        root = transaction.root_of(self._access.engine)
-        return transaction.Transaction(root, (), partial(value.send, self._access))
+        from coordlock.locks.transaction import Transaction, root_of
+        from coordlock.recipes.value import send
+
+        root = root_of(self._access.engine)
+        return Transaction(root, (), partial(send, self._access))
 
     def counter(self, name: str) -> Counter:
         """The counter ``name``, 0 at first. Nothing is sent yet.
 
         Raises `InvalidName`, and `Unsupported` where the backend keeps no data.
         """
-        return counter.Counter(self._access, name)
+        from coordlock.recipes.counter import Counter
+
+        return Counter(self._access, name)
 
     def latch(self, name: str, count: int) -> Latch:
         """The latch ``name``, open for good once it was counted down ``count`` times.
@@ -155,11 +147,15 @@ class Recipes(Resident, shown="Client"):
         Nothing is sent yet. Raises ValueError for a count that is not from 1 to 2**31 - 1, and what
         `counter` raises.
         """
-        return latch.Latch(self._access, name, count)
+        from coordlock.recipes.latch import Latch
+
+        return Latch(self._access, name, count)
 
     def gate(self, name: str) -> Gate:
         """The gate ``name``, open at first. Nothing is sent yet. Raises what `counter` raises."""
-        return gate.Gate(self._access, name)
+        from coordlock.recipes.gate import Gate
+
+        return Gate(self._access, name)
 
     def barrier(self, name: str, parties: int) -> Barrier:
         """The barrier ``name``, at which ``parties`` wait for each other, again and again.
@@ -169,7 +165,9 @@ class Recipes(Resident, shown="Client"):
         ValueError for another number, `InvalidName`, and `Unsupported` where the backend keeps no
         data or no values with contenders.
         """
-        return barrier.Barrier(self._access, name, parties)
+        from coordlock.recipes.barrier import Barrier
+
+        return Barrier(self._access, name, parties)
 
     def double_barrier(
         self, name: str, parties: int, *, timeout: Duration | None = None
@@ -179,7 +177,9 @@ class Recipes(Resident, shown="Client"):
         ``timeout`` in seconds is the default of its ``enter`` and of its ``leave``. The rest is as
         for `barrier`.
         """
-        return double_barrier.DoubleBarrier(self._access, name, parties, timeout)
+        from coordlock.recipes.double_barrier import DoubleBarrier
+
+        return DoubleBarrier(self._access, name, parties, timeout)
 
 
 class AsyncRecipes(Resident, shown="AsyncClient"):
@@ -197,11 +197,15 @@ class AsyncRecipes(Resident, shown="AsyncClient"):
         cancellation: Cancellation | None = None,
     ) -> AsyncElection:
         """The election ``name``: of those that campaign, one leads. See `Client.election`."""
-        return election.AsyncElection(self._access, name, proposal, timeout, max_hold, cancellation)
+        from coordlock.recipes.election import AsyncElection
+
+        return AsyncElection(self._access, name, proposal, timeout, max_hold, cancellation)
 
     def group(self, name: str, *, label: str | None = None) -> AsyncGroup:
         """The group ``name``: who is there, each member with a value. See `Client.group`."""
-        return group.AsyncGroup(self._access, name, label)
+        from coordlock.recipes.group import AsyncGroup
+
+        return AsyncGroup(self._access, name, label)
 
     def work_queue(
         self,
@@ -215,40 +219,59 @@ class AsyncRecipes(Resident, shown="AsyncClient"):
         label: str | None = None,
     ) -> AsyncWorkQueue:
         """The work queue ``name``: items that some put, others do. See `Client.work_queue`."""
+        from coordlock.work.queue import AsyncWorkQueue
+
         options = max_depth, max_attempts, retry_delay, timeout, max_hold, label
-        return work_queues.AsyncWorkQueue(self._access, name, *options)
+        return AsyncWorkQueue(self._access, name, *options)
 
     def value(self, key: str) -> AsyncValue:
         """The value that is kept under ``key``, an absolute path. See `Client.value`."""
-        return value.AsyncValue(self._access, key)
+        from coordlock.recipes.value import AsyncValue
+
+        return AsyncValue(self._access, key)
 
     def values(self, folder: str) -> AsyncValues:
         """All values directly in a folder, an absolute path. See `Client.values`."""
-        return values.AsyncValues(self._access, folder)
+        from coordlock.recipes.values import AsyncValues
+
+        return AsyncValues(self._access, folder)
 
     def transaction(self) -> AsyncTransaction:
         """Writes of several keys that the service makes all at once. See `Client.transaction`."""
-        root = transaction.root_of(self._access.engine)
-        return transaction.AsyncTransaction(root, (), partial(value.send, self._access))
+        from coordlock.locks.transaction import AsyncTransaction, root_of
+        from coordlock.recipes.value import send
+
+        root = root_of(self._access.engine)
+        return AsyncTransaction(root, (), partial(send, self._access))
 
     def counter(self, name: str) -> AsyncCounter:
         """The counter ``name``, 0 at first. See `Client.counter`."""
-        return counter.AsyncCounter(self._access, name)
+        from coordlock.recipes.counter import AsyncCounter
+
+        return AsyncCounter(self._access, name)
 
     def latch(self, name: str, count: int) -> AsyncLatch:
         """The latch ``name``, open once it was counted down. See `Client.latch`."""
-        return latch.AsyncLatch(self._access, name, count)
+        from coordlock.recipes.latch import AsyncLatch
+
+        return AsyncLatch(self._access, name, count)
 
     def gate(self, name: str) -> AsyncGate:
         """The gate ``name``, open at first. See `Client.gate`."""
-        return gate.AsyncGate(self._access, name)
+        from coordlock.recipes.gate import AsyncGate
+
+        return AsyncGate(self._access, name)
 
     def barrier(self, name: str, parties: int) -> AsyncBarrier:
         """The barrier ``name``, at which ``parties`` wait for each other. See `Client.barrier`."""
-        return barrier.AsyncBarrier(self._access, name, parties)
+        from coordlock.recipes.barrier import AsyncBarrier
+
+        return AsyncBarrier(self._access, name, parties)
 
     def double_barrier(
         self, name: str, parties: int, *, timeout: Duration | None = None
     ) -> AsyncDoubleBarrier:
         """The double barrier ``name``. See `Client.double_barrier`."""
-        return double_barrier.AsyncDoubleBarrier(self._access, name, parties, timeout)
+        from coordlock.recipes.double_barrier import AsyncDoubleBarrier
+
+        return AsyncDoubleBarrier(self._access, name, parties, timeout)

@@ -27,12 +27,19 @@ def finish(work: Held) -> tuple[int, bool]:
     return work.token, work.release()
 
 
-def test_a_grant_is_held() -> None:
+def test_grants_of_every_kind_are_held() -> None:
     with coordlock.connect("memory://held") as client:
-        grant = client.lock("a").acquire()
-        assert finish(held(grant)) == (grant.token, True)
-        with pytest.raises(LockLost):
-            held(grant).check()
+        grants: list[Grant] = [
+            client.lock("a").acquire(),
+            client.reentrant_lock("b").acquire(),
+            client.upgradeable_lock("c").acquire(),
+            client.value_lock("d").acquire(),
+            client.multi_lock(["e", "f"]).acquire(),
+        ]
+        for grant in grants:
+            assert finish(held(grant)) == (grant.token, True)
+            with pytest.raises(LockLost):
+                held(grant).check()
 
 
 def test_an_async_grant_is_held() -> None:
