@@ -91,6 +91,17 @@ class DataSession:
         self.worker.run(partial(self._close, promise))
         return promise
 
+    # See `SessionListener`: another session is opened only after `_lost`
+
+    def suspect(self, reason: str) -> None:
+        self.worker.run(self._disconnected)
+
+    def recovered(self) -> None:
+        self.worker.run(self._reconnected)
+
+    def lost(self, reason: str) -> None:
+        self.worker.run(self._lost)
+
     # In the worker
 
     def _want(self, promise: Promise[ZookeeperSession]) -> None:
@@ -113,8 +124,7 @@ class DataSession:
         session.opened.add_done_callback(opened)
 
     def _start(self) -> ZookeeperSession:
-        listener = _Listener(self)
-        session = listener.session = self._session = self._new(listener)
+        session = self._session = self._new(self)
         self._stopping.add(session.stopped)
         session.stopped.add_done_callback(self._stopping.discard)
         session.opened.add_done_callback(lambda _: self.worker.run(partial(self._opened, session)))
@@ -130,16 +140,17 @@ class DataSession:
         else:
             self._session = None
 
-    def _disconnected(self, session: ZookeeperSession) -> None:
-        if session is self._session:
+    def _disconnected(self) -> None:
+        if self._session is not None:
             self.listener.disconnected()
 
-    def _reconnected(self, session: ZookeeperSession) -> None:
-        if session is self._session:
-            self.listener.connected(session)
+    def _reconnected(self) -> None:
+        # This may come late, of a session that was lost meanwhile.
+        if self._open is not None and self._open.is_connected:
+            self.listener.connected(self._open)
 
-    def _lost(self, session: ZookeeperSession) -> None:
-        if session is self._session:
+    def _lost(self) -> None:
+        if self._session is not None:
             self._session = self._open = None
             self.listener.disconnected()
             self.listener.lost()
@@ -153,24 +164,3 @@ class DataSession:
             self._closed = settled(all_of([resolved(None), *stopping]))
             self.listener.closed(closed())
         self._closed.add_done_callback(promise.follow)
-
-
-class _Listener:
-    """Passes on, to the worker, what happens to ``session``: see `SessionListener`."""
-
-    def __init__(self, owner: DataSession) -> None:
-        self.session: ZookeeperSession | None = None
-        self._owner = owner
-
-    def suspect(self, reason: str) -> None:
-        self._pass_on(self._owner._disconnected)
-
-    def recovered(self) -> None:
-        self._pass_on(self._owner._reconnected)
-
-    def lost(self, reason: str) -> None:
-        self._pass_on(self._owner._lost)
-
-    def _pass_on(self, told: Callable[[ZookeeperSession], None]) -> None:
-        if self.session is not None:
-            self._owner.worker.run(partial(told, self.session))

@@ -55,33 +55,46 @@ _UNANSWERED: Final = {
 _SASL_REQUIRED: Final = -124
 
 
-class NoNode(BackendError):
-    """The node does not exist. The code that can meet this handles it."""
+class _Expected(BackendError):
+    """An answer that the code which can meet it handles."""
 
 
-class NodeExists(BackendError):
-    """The node exists already. The code that can meet this handles it."""
+class NoNode(_Expected):
+    """The node does not exist."""
 
 
-class BadVersion(BackendError):
-    """The node is at another version. The code that can meet this handles it."""
+class NodeExists(_Expected):
+    """The node exists already."""
 
 
-class NotEmpty(BackendError):
-    """The node has children. The code that can meet this handles it."""
+class BadVersion(_Expected):
+    """The node is at another version."""
 
 
-class UnknownRequest(BackendError):
-    """The server does not know the request. The code that can meet this handles it."""
+class NotEmpty(_Expected):
+    """The node has children."""
 
 
-_EXPECTED: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = (
+class UnknownRequest(_Expected):
+    """The server does not support the request."""
+
+
+_MEANINGS: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = (
+    # kazoo derives the first from the second, which is not what happened.
+    (ConnectionClosedError, BackendUnavailable, "the client's connection is closed"),
+    (SessionExpiredError, SessionLost, "the server expired the session"),
     (NoNodeError, NoNode, "the node does not exist"),
     (NodeExistsError, NodeExists, "the node exists already"),
     (BadVersionError, BadVersion, "the node is at another version"),
     (NotEmptyError, NotEmpty, "the node has children"),
     (UnimplementedError, UnknownRequest, "the server does not support the request"),
     (BadArgumentsError, UnknownRequest, "the server does not support the request"),
+    (NoAuthError, AuthenticationFailed, "the node's ACL does not allow this"),
+    (
+        InvalidACLError,
+        AuthenticationFailed,
+        "the server does not know the credentials for the ACL",
+    ),
 )
 
 
@@ -106,18 +119,9 @@ def translate(error: BaseException) -> CoordlockError:
     """The error of `coordlock.errors` that says what ``error`` means. Never raises."""
     if isinstance(error, CoordlockError):
         return error
-    # kazoo derives "the client is closed" from "the session expired", which is not what happened.
-    if isinstance(error, ConnectionClosedError):
-        return BackendUnavailable(SERVICE, "the client's connection is closed")
-    if isinstance(error, SessionExpiredError):
-        return SessionLost(SERVICE, "the server expired the session")
-    for kind, expected, reason in _EXPECTED:
+    for kind, meaning, reason in _MEANINGS:
         if isinstance(error, kind):
-            return expected(SERVICE, reason)
-    if isinstance(error, NoAuthError):
-        return AuthenticationFailed(SERVICE, "the node's ACL does not allow this")
-    if isinstance(error, InvalidACLError):
-        return AuthenticationFailed(SERVICE, "the server does not know the credentials for the ACL")
+            return meaning(SERVICE, reason)
     if isinstance(error, (AuthFailedError, SASLException)):
         return AuthenticationFailed(SERVICE, str(error) or "the credentials were refused")
     if is_out_of_turn(error):

@@ -114,6 +114,11 @@ class ZookeeperSession:
             self.client.remove_listener(self._changed)
             self._stop()
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the session is open and has a connection."""
+        return self._connected
+
     def ttl(self) -> float:
         """Seconds that the session outlives its last heartbeat, as granted."""
         return self._session_client.ttl()
