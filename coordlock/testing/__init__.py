@@ -13,24 +13,11 @@
 * `coordlock.testing.waiting`: waiting for a condition.
 """
 
+import pkgutil
 import sys
 
 if "pytest" in sys.modules:
     # So that a failed assertion of a suite shows its values.
     sys.modules["pytest"].register_assert_rewrite(
-        *(
-            f"{__name__}.{suite}_contract"
-            for suite in (
-                "backend",
-                "capability",
-                "data",
-                "entry_set",
-                "fence",
-                "lock",
-                "observation",
-                "published_value",
-                "queue",
-                "transaction",
-            )
-        )
+        *(module.name for module in pkgutil.iter_modules(__path__, f"{__name__}."))
     )

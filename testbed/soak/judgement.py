@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Self
 
 from coordlock.testing.faults.bounds import Bounds
-from coordlock.testing.faults.figures import Summary, summary
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.journal import read
 from coordlock.testing.faults.verdict import Verdict, judge
 from coordlock.testing.faults.violation import Violation
+from testbed.soak.figures import Summary, summary
 from testbed.soak.server_defects import is_the_servers
 
 __all__ = ["Judgement"]

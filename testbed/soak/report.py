@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from coordlock.testing.faults.figures import Summary
+from testbed.soak.figures import Summary
 from testbed.soak.judgement import Judgement
 from testbed.soak.plan import Plan
 from testbed.soak.strip import Strip

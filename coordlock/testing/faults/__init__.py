@@ -9,7 +9,7 @@ events of `coordlock.testing.faults.events`); all else here are pure functions o
     import coordlock
     from coordlock.model.claim import Mode
     from coordlock.runtime.clock import SYSTEM_CLOCK
-    from coordlock.testing.faults import Bounds, Journal, events, judge, read, summary
+    from coordlock.testing.faults import Bounds, Journal, events, judge, read
 
     directory = Path(tempfile.mkdtemp())
     file = directory / "c1.jsonl"
@@ -32,7 +32,7 @@ events of `coordlock.testing.faults.events`); all else here are pure functions o
     history = read(sorted(directory.glob("*.jsonl")))
     verdict = judge(history, Bounds(recovery=30_000_000_000))
     assert verdict.holds, verdict
-    print(summary(history, verdict).text())
+    print(verdict)
 
 What is to be logged, and when:
 
@@ -62,7 +62,6 @@ which the invariant ``completeness`` says.
 
 from coordlock.testing.faults import events
 from coordlock.testing.faults.bounds import Bounds
-from coordlock.testing.faults.figures import Summary, summary
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.journal import Journal, MalformedHistory, read
 from coordlock.testing.faults.verdict import Verdict, judge
@@ -73,11 +72,9 @@ __all__ = [
     "History",
     "Journal",
     "MalformedHistory",
-    "Summary",
     "Verdict",
     "Violation",
     "events",
     "judge",
     "read",
-    "summary",
 ]

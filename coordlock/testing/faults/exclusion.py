@@ -32,8 +32,8 @@ def exclusion(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violati
     any n + 1 do.
 
     No lock can promise this where a holder stands still, or an operator removes its contender: then
-    it learns of its loss too late. Such overlaps are no violations; see `overlaps`, and `Summary`
-    for their number and length. That they do no harm is for `register` to show. They are excused
+    it learns of its loss too late. Such overlaps are no violations; `overlaps`
+    lists them. That they do no harm is for `register` to show. They are excused
     only by what befell the one with the older token, and only for as long as that explains:
 
     * Its process was paused when the overlap began, or until less than ``bounds.signal`` before;

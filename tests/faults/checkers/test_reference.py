@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from coordlock.model.claim import Claim
 from coordlock.testing.faults.events import Reach
-from coordlock.testing.faults.figures import summary
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.verdict import judge
+from testbed.soak.figures import summary
 from tests.faults.checkers.mutations import MUTATIONS, Impossible
 from tests.faults.checkers.reference import BOUNDS, EXCLUSIVE, MODES, PERMITS, Reference
 

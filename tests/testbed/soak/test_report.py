@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from coordlock.testing.faults.events import Kind, Reach
-from coordlock.testing.faults.figures import summary
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.verdict import judge
+from testbed.soak.figures import summary
 from testbed.soak.judgement import Judgement
 from testbed.soak.picture import draw
 from testbed.soak.plan import Plan

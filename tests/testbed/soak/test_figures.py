@@ -8,9 +8,9 @@ import pytest
 
 from coordlock.model.claim import Mode, Permit
 from coordlock.testing.faults.events import Kind, Reach, RunBegan
-from coordlock.testing.faults.figures import Summary, summary
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.verdict import judge
+from testbed.soak.figures import Summary, summary
 from tests.faults.checkers import reference
 from tests.faults.checkers.reference import EXCLUSIVE, Reference
 from tests.faults.checkers.story import BOUNDS, MS, Story
