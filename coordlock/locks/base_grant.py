@@ -14,8 +14,7 @@ from coordlock.model.claim import Claim, in_force
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.resident import Resident
-from coordlock.settings import Duration, timeout_of
-from coordlock.settings.settings import max_hold_of
+from coordlock.settings import Duration, max_hold_of, timeout_of
 
 __all__ = ["BaseGrant", "GrantState"]
 

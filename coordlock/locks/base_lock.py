@@ -19,8 +19,15 @@ from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import Statement, is_known
-from coordlock.settings import DEFAULT, Default, Settings, Timeout, timeout_of
-from coordlock.settings.settings import label_of, max_hold_of
+from coordlock.settings import (
+    DEFAULT,
+    Default,
+    Settings,
+    Timeout,
+    label_of,
+    max_hold_of,
+    timeout_of,
+)
 
 __all__ = ["AcquireOptions", "BaseLock"]
 

@@ -32,7 +32,7 @@ from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
-from coordlock.settings.settings import LONGEST_LOCK_DELAY
+from coordlock.settings import LONGEST_LOCK_DELAY
 
 __all__ = ["LONGEST", "WRITERS", "KeptValue"]
 

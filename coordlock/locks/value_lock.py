@@ -18,8 +18,7 @@ from coordlock.model.claim import Mode
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.settings import Duration
-from coordlock.settings.settings import lock_delay_of
+from coordlock.settings import Duration, lock_delay_of
 
 __all__ = ["AsyncValueGrant", "AsyncValueLock", "ValueGrant", "ValueLock"]
 

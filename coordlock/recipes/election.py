@@ -28,8 +28,7 @@ from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.settings import DEFAULT, Default, Duration, Timeout, timeout_of
-from coordlock.settings.settings import max_hold_of
+from coordlock.settings import DEFAULT, Default, Duration, Timeout, max_hold_of, timeout_of
 
 __all__ = ["AsyncElection", "Candidate", "Election"]
 

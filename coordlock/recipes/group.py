@@ -29,8 +29,7 @@ from coordlock.recipes.shared.publishing_grant import check_value
 from coordlock.recipes.shared.recipe import QueueRecipe
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.settings import DEFAULT, Default, Duration, seconds_of
-from coordlock.settings.settings import label_of
+from coordlock.settings import DEFAULT, Default, Duration, label_of, seconds_of
 
 __all__ = ["AsyncGroup", "Group", "GroupView", "Member", "view_of"]
 

@@ -26,8 +26,15 @@ from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.settings import DEFAULT, Default, Duration, Timeout, timeout_of
-from coordlock.settings.settings import label_of, max_hold_of
+from coordlock.settings import (
+    DEFAULT,
+    Default,
+    Duration,
+    Timeout,
+    label_of,
+    max_hold_of,
+    timeout_of,
+)
 from coordlock.work import view
 from coordlock.work.consumer import Known, Search, Taken
 from coordlock.work.desk import Desk

@@ -17,6 +17,7 @@ from coordlock.settings import (
     COMMON_OPTIONS,
     TLS_OPTIONS,
     Option,
+    Parser,
     boolean,
     choice,
     duration,
@@ -24,7 +25,6 @@ from coordlock.settings import (
     optional,
     text,
 )
-from coordlock.settings.settings import Parser
 
 anything = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.binary()
