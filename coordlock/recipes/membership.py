@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Final, Self
 
 from coordlock.errors import AuthenticationFailed, ClientClosed, CoordlockError
@@ -40,7 +39,7 @@ class _BaseMembership(PublishingGrant, shown="Membership"):
         there, if the membership lives then. So it is when Ctrl-C or a cancellation ends the call.
         """
         check_value(value)
-        yield from self._publish(lambda: value)
+        yield from self._publish(value)
 
 
 class Membership(_BaseMembership, Grant):
@@ -76,8 +75,8 @@ class BasePresence(Resident, shown="Presence"):
         self._value = value
         self._ticket: Ticket | None = None
         self._publisher: Publisher | None = None
-        #: Where a request waits to publish what is the newest value then.
-        self._asked: Publisher | None = None
+        #: Whether a request waits, which publishes what is the newest value then.
+        self._is_asked = False
         self._is_leaving = False
         self._over: Promise[None] = Promise()
 
@@ -108,7 +107,7 @@ class BasePresence(Resident, shown="Presence"):
     def _take(self, ticket: Ticket) -> None:
         with self._lock:
             self._ticket = ticket
-            self._publisher = Publisher(self._engine, ticket)
+            self._publisher, self._is_asked = Publisher(self._engine, ticket), False
             is_leaving = self._is_leaving
         if is_leaving:
             ticket.withdraw()
@@ -117,25 +116,23 @@ class BasePresence(Resident, shown="Presence"):
 
     def _publish(self) -> None:
         """Have the newest value published, by one request however often it was set."""
-        publisher = self._publisher
-        if publisher is None or publisher is self._asked:
+        if self._publisher is None or self._is_asked:
             return
+        self._is_asked = True
         try:
-            self._asked = publisher
-            publisher.publish(partial(self._newest, publisher)).add_done_callback(self._published)
+            self._publisher.publish(self._newest).add_done_callback(self._published)
         except BaseException:
-            self._asked = None  # Ctrl-C: the request may not have been made
+            self._is_asked = False  # Ctrl-C: the request may not have been made
             raise
 
-    def _newest(self, publisher: Publisher, _: bytes) -> bytes:
-        if self._asked is publisher:
-            self._asked = None  # before the look, so that what is set after that is asked for
+    def _newest(self, _: bytes) -> bytes:
+        self._is_asked = False  # before the look, so that what is set after that is asked for
         return self._value
 
     def _published(self, answer: Promise[None]) -> None:
         if (error := answer.exception()) is None:
             return
-        self._asked = None
+        self._is_asked = False
         if self.is_member and not self._engine.closed:
             log.warning("group %r: its value could not be published: %s", self.name, error)
 

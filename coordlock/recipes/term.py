@@ -45,7 +45,7 @@ class _BaseTerm(PublishingGrant, shown="Term"):
         the term lasts till then. So it is when Ctrl-C or a cancellation ends the call.
         """
         check_proposal(proposal)
-        yield from self._publish(lambda: proposal)
+        yield from self._publish(proposal)
 
     def _resign(self) -> Steps[bool]:
         """End the term, so that the next candidate leads; whether it had lasted: `release`.

@@ -41,7 +41,7 @@ def joins_again_with_an_old_value() -> Changes:
         self._join = lambda _: join(first)  # type: ignore[misc]
         yield from stay(self)
 
-    def take_as_it_is(self: BasePresence, _: Publisher, value: bytes) -> bytes:
+    def take_as_it_is(self: BasePresence, value: bytes) -> bytes:
         return value
 
     return [(BasePresence, "_staying", staying), (BasePresence, "_newest", take_as_it_is)]

@@ -43,9 +43,8 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
         self._closed_at: float | None = None
         #: What was told last, in a tuple of one; empty before the first.
         self._told: tuple[T, ...] = ()
-        #: Kept, with what is observed and its client, which is closed once it is dropped.
-        self._begin: Final = begin
-        self._observation: Final = begin(_teller(weakref.ref(self)))
+        self._begin: Final = begin  # whose client must not be closed meanwhile
+        self._observation: Final = begin(self._news.notify)
         # A loop that is left by `break` closes nothing.
         self._dropped: Final = weakref.finalize(self, _drop, engine, self._observation)
         self._dropped.atexit = False
@@ -125,16 +124,6 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<{type(self).__name__} at {self._engine.settings}: {state}>"
-
-
-def _teller(observer: weakref.ref[BaseObserver[Any]]) -> Callable[[], None]:
-    """Tells ``observer`` of news, and nobody once that was dropped."""
-
-    def tell() -> None:
-        if (one := observer()) is not None:
-            one._news.notify()
-
-    return tell
 
 
 def _drop(engine: Engine, observation: Observation[Any]) -> None:

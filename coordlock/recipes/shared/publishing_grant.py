@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from coordlock.errors import BackendUnavailable
@@ -48,17 +47,12 @@ class PublishingGrant(BaseGrant, shown="Grant"):
         """What is published, as far as the service has acknowledged it."""
         return self._ticket.contenders[0].value or b""
 
-    def _publish(self, make: Callable[[], bytes]) -> Steps[None]:
-        """Publish what ``make`` gives when all that was to be published before has been.
-
-        Raises `LockLost` once the grant has ended, and `BackendUnavailable` when no answer came
-        within the client's ``request_timeout``: it is published as soon as the service is there, if
-        the grant lives then. So it is when Ctrl-C or a cancellation ends the call.
-        """
+    def _publish(self, value: bytes) -> Steps[None]:
+        """Publish ``value`` after all that was to be published before; raises as `update` does."""
         self.check()
         yield self._engine.deadline(self._engine.settings.request_timeout)
         try:
-            yield from self._guarded(_kept(self._publisher.publish(lambda _: make())))
+            yield from self._guarded(_answered(self._publisher.publish(lambda _: value)))
         except DeadlineReached as late:
             silent = self._engine.silent(late)
             reason = f"{silent.reason}; the value may be published yet"
@@ -66,5 +60,5 @@ class PublishingGrant(BaseGrant, shown="Grant"):
         self.check()
 
 
-def _kept(promise: Promise[None]) -> Steps[None]:
+def _answered(promise: Promise[None]) -> Steps[None]:
     yield promise
