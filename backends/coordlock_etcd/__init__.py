@@ -13,8 +13,7 @@
     following     one place that is observed, and its observers
     places        its complete state, put together from readings and events; pure
     probes        until when a stream has certainly delivered everything
-    status        the members, and their versions
-    versions      known bugs of servers; pure
+    status        the members, and known bugs of their versions
     transport     how requests reach the cluster, and answers the caller
     requests      what the client asks of etcd; pure
     keys          contenders as keys, and what their keys tell; pure

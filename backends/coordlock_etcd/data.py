@@ -37,10 +37,25 @@ def read(
     """See `Backend.read`."""
     place = DataPlace(layout, where)
     seen = connection.cluster.revision
+
+    def listing(revision: int, kvs: Iterable[pb.KeyValue]) -> Listing:
+        _check(revision, seen)
+        place.read(place.parts(kvs), revision)
+        assert place.state is not None
+        return place.state
+
     if guard is None:
-        return connection.call(RANGE, place.reading(), partial(_listed, place, seen))
-    request = requests.guarded_read(guard, place.reading())
-    return connection.call(TXN, request, partial(_listed_under, guard, place, seen))
+        return connection.call(
+            RANGE, place.reading(), lambda reply: listing(reply.header.revision, reply.kvs)
+        )
+
+    def guarded(reply: pb.TxnResponse) -> Listing:
+        _check(reply.header.revision, seen)  # the past shows neither whether the guard has left
+        if not reply.succeeded:
+            raise Evicted(guard.key)
+        return listing(reply.header.revision, reply.responses[0].response_range.kvs)
+
+    return connection.call(TXN, requests.guarded_read(guard, place.reading()), guarded)
 
 
 def write(
@@ -62,24 +77,6 @@ def write(
         return written
 
     return run_in_background(steps())
-
-
-def _listed(place: DataPlace, seen: int, reply: pb.RangeResponse) -> Listing:
-    return _listing(place, seen, reply.header.revision, reply.kvs)
-
-
-def _listed_under(guard: Contender, place: DataPlace, seen: int, reply: pb.TxnResponse) -> Listing:
-    _check(reply.header.revision, seen)  # the past does not show either whether the guard has left
-    if not reply.succeeded:
-        raise Evicted(guard.key)
-    return _listing(place, seen, reply.header.revision, reply.responses[0].response_range.kvs)
-
-
-def _listing(place: DataPlace, seen: int, revision: int, kvs: Iterable[pb.KeyValue]) -> Listing:
-    _check(revision, seen)
-    place.read(place.parts(kvs), revision)
-    assert place.state is not None
-    return place.state
 
 
 def _check(revision: int, seen: int) -> None:

@@ -28,7 +28,8 @@ from coordlock.errors import (
     CoordlockError,
 )
 from coordlock.model.contender import Snapshot
-from coordlock.runtime.clock import Timer, Timers
+from coordlock.runtime.clock import Timer, Timers, sleep
+from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, resolved
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import SERVICE, client_closed
@@ -150,10 +151,26 @@ class Observations:
 
     # Reading, by calls whose answers come on gRPC's threads
 
-    def _read(self, following: Following) -> None:
+    def _read(self, following: Following, pause: float = 0.0) -> None:
+        run_in_background(self._reading(following, pause))
+
+    def _reading(self, following: Following, pause: float) -> Steps[None]:
+        """Read the place after ``pause`` seconds, until that succeeds or counts no more."""
         generation = following.generation
-        answer = self._limiter.submit("", partial(self._ask, following, generation))
-        answer.add_done_callback(partial(self._answered, following, generation))
+        while generation == following.generation:
+            try:
+                if pause:
+                    yield sleep(self._timers, pause)
+                yield self._limiter.submit("", partial(self._ask, following, generation))
+                return
+            except BackendUnavailable:
+                pause = _PAUSE
+            except ClientClosed:
+                return
+            except CoordlockError as error:
+                if generation == following.generation:
+                    self._end(following, error)
+                return
 
     def _ask(self, following: Following, generation: int) -> Promise[None]:
         if generation != following.generation:  # since it waited for its turn with others
@@ -183,19 +200,6 @@ class Observations:
                 following.id = self.host.watch(following, place.watching)
         if following.is_live:
             following.tell()
-
-    def _answered(self, following: Following, generation: int, answer: Promise[None]) -> None:
-        error = answer.exception()
-        if error is None or generation != following.generation:
-            return
-        if isinstance(error, CoordlockError) and not isinstance(error, BackendUnavailable):
-            self._end(following, error)
-        else:
-            self._later(_PAUSE, partial(self._retry, following, generation))
-
-    def _retry(self, following: Following, generation: int) -> None:
-        if generation == following.generation:
-            self._read(following)
 
     # What the host tells
 
@@ -239,10 +243,10 @@ class Observations:
             is_new = following.take(response)
             if response.canceled:  # because its history is compacted, as a rule
                 self._stop(following)
-                pause = 0.0 if response.compact_revision else _PAUSE
-                self._later(pause, partial(self._retry, following, following.generation))
         if response.canceled or is_new:
             following.tell()
+        if response.canceled:
+            self._read(following, 0.0 if response.compact_revision else _PAUSE)
 
     # The timers' thread
 

@@ -1,4 +1,4 @@
-"""Requests to etcd. No I/O."""
+"""Requests to etcd. No I/O. Used by the name of this module: ``requests.enqueue(...)``."""
 
 from __future__ import annotations
 
@@ -10,30 +10,6 @@ from coordlock.model.claim import AnyClaim, Mode, in_force
 from coordlock.model.contender import Contender, Entry, Owner
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import Layout, key_of, prefix_end
-
-__all__ = [
-    "MAX_OPERATIONS",
-    "NOW",
-    "Request",
-    "apart",
-    "behind",
-    "delete_all",
-    "delete_created",
-    "enqueue",
-    "enqueue_all",
-    "enqueue_unless_blocked",
-    "guarded_read",
-    "guarded_writes",
-    "in_the_way",
-    "keys_under",
-    "nearest",
-    "presence",
-    "publish",
-    "term",
-    "together",
-    "unwatch",
-    "watch",
-]
 
 #: A request that may go `together` with others. Such a transaction only reads if a condition does
 #: not hold.
@@ -58,8 +34,8 @@ def enqueue(layout: Layout, entry: Entry, lease: int) -> pb.TxnRequest:
     queue = nearest(layout.queue(entry.queue), entry.claim.window + 1)
     return pb.TxnRequest(
         compare=[_created(key, 0)],
-        success=[pb.RequestOp(request_put=put), pb.RequestOp(request_range=queue)],
-        failure=[pb.RequestOp(request_range=pb.RangeRequest(key=key))],
+        success=[pb.RequestOp(request_put=put), *_reads([queue])],
+        failure=_reads([pb.RangeRequest(key=key)]),
     )
 
 
@@ -72,7 +48,7 @@ def enqueue_unless_blocked(layout: Layout, entry: Entry, lease: int) -> pb.TxnRe
         # Equal to zero is true of a range without keys, and of no key.
         request.compare.append(_created(start, 0, end))
         looks.append(_newest(start, end, _LISTED, owners=True))
-    request.failure.extend(pb.RequestOp(request_range=one) for one in looks)
+    request.failure.extend(_reads(looks))
     return request
 
 
@@ -83,7 +59,7 @@ def enqueue_all(layout: Layout, entries: Sequence[Entry], lease: int) -> pb.TxnR
     """
     request = together([enqueue(layout, entry, lease) for entry in entries])
     looks = (pb.RangeRequest(key=layout.key(entry)) for entry in entries)
-    request.failure.extend(pb.RequestOp(request_range=look) for look in looks)
+    request.failure.extend(_reads(looks))
     return request
 
 
@@ -95,7 +71,7 @@ def publish(me: Contender, value: bytes, version: int) -> pb.TxnRequest:
     return pb.TxnRequest(
         compare=[_created(key, me.order), _at_version(key, version)],
         success=[pb.RequestOp(request_put=put)],
-        failure=[pb.RequestOp(request_range=pb.RangeRequest(key=key))],
+        failure=_reads([pb.RangeRequest(key=key)]),
     )
 
 
@@ -129,10 +105,7 @@ def _newest(
 
 
 def in_the_way(prefix: bytes, me: Contender, *, owners: bool = False) -> pb.TxnRequest:
-    """Read ``me``, and the keys before it that may be in its way.
-
-    Without ``owners``, the keys alone.
-    """
+    """Read ``me`` and what may be in its way; without ``owners``, the keys alone."""
     ranges = [
         pb.RangeRequest(
             key=start, range_end=end, max_create_revision=me.order - 1, keys_only=not owners
@@ -140,7 +113,7 @@ def in_the_way(prefix: bytes, me: Contender, *, owners: bool = False) -> pb.TxnR
         for start, end in _in_the_way(prefix, me.claim)
     ]
     itself = pb.RangeRequest(key=key_of(me), keys_only=not owners)
-    return pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in (itself, *ranges)])
+    return pb.TxnRequest(success=_reads([itself, *ranges]))
 
 
 def _in_the_way(prefix: bytes, claim: AnyClaim) -> Iterator[tuple[bytes, bytes]]:
@@ -179,10 +152,14 @@ def keys_under(prefix: bytes) -> pb.RangeRequest:
 
 def together(asked: Sequence[Request]) -> pb.TxnRequest:
     """Do all requests of ``asked``, in order, if all their conditions hold; else nothing."""
-    return pb.TxnRequest(
-        compare=[one for request in asked for one in _conditions(request)],
-        success=[one for request in asked for one in _operations(request)],
-    )
+    txn = pb.TxnRequest()
+    for request in asked:
+        if isinstance(request, pb.TxnRequest):
+            txn.compare.extend(request.compare)
+            txn.success.extend(request.success)
+        else:
+            txn.success.append(pb.RequestOp(request_delete_range=request))
+    return txn
 
 
 def apart(
@@ -218,8 +195,7 @@ def term(prefix: bytes) -> pb.RangeRequest:
 
 def presence(keys: Sequence[bytes]) -> pb.TxnRequest:
     """Read up to `MAX_OPERATIONS` single keys at one revision, without values."""
-    ranges = (pb.RangeRequest(key=key, keys_only=True) for key in keys)
-    return pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in ranges])
+    return pb.TxnRequest(success=_reads(pb.RangeRequest(key=key, keys_only=True) for key in keys))
 
 
 def watch(id: int, key: bytes, start: int, *, puts: bool = False) -> pb.WatchRequest:
@@ -244,9 +220,7 @@ def unwatch(id: int) -> pb.WatchRequest:
 
 def guarded_read(me: Contender, reading: pb.RangeRequest) -> pb.TxnRequest:
     """Do ``reading`` if the contender ``me`` is in its queue."""
-    return pb.TxnRequest(
-        compare=[_created(key_of(me), me.order)], success=[pb.RequestOp(request_range=reading)]
-    )
+    return pb.TxnRequest(compare=[_created(key_of(me), me.order)], success=_reads([reading]))
 
 
 def guarded_writes(
@@ -264,14 +238,13 @@ def guarded_writes(
         # This key does not exist.
         writes = [_delete(key_of(guards[0]) + b"\0")]
     looked_at = (*map(key_of, guards), *(layout.at(one.key) for one in expected))
-    looks = (pb.RangeRequest(key=key, keys_only=True) for key in looked_at)
     return pb.TxnRequest(
         compare=[
             *(_created(key_of(one), one.order) for one in guards),
             *(_at_version(layout.at(one.key), one.version) for one in expected),
         ],
         success=writes,
-        failure=[pb.RequestOp(request_range=one) for one in looks],
+        failure=_reads(pb.RangeRequest(key=key, keys_only=True) for key in looked_at),
     )
 
 
@@ -289,14 +262,8 @@ def _at_version(key: bytes, version: int) -> pb.Compare:
     return pb.Compare(target=pb.Compare.VERSION, result=pb.Compare.EQUAL, key=key, version=version)
 
 
-def _conditions(request: Request) -> Iterable[pb.Compare]:
-    return request.compare if isinstance(request, pb.TxnRequest) else ()
-
-
-def _operations(request: Request) -> Iterable[pb.RequestOp]:
-    if isinstance(request, pb.TxnRequest):
-        return request.success
-    return [pb.RequestOp(request_delete_range=request)]
+def _reads(ranges: Iterable[pb.RangeRequest]) -> list[pb.RequestOp]:
+    return [pb.RequestOp(request_range=one) for one in ranges]
 
 
 def _write(operation: Put | Delete, layout: Layout) -> pb.RequestOp:

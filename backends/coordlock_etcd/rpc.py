@@ -9,20 +9,6 @@ from google.protobuf.message import Message
 
 from coordlock_etcd import messages_pb2 as pb
 
-__all__ = [
-    "AUTHENTICATE",
-    "DELETE_RANGE",
-    "LEASE_GRANT",
-    "LEASE_KEEP_ALIVE",
-    "LEASE_REVOKE",
-    "MEMBER_LIST",
-    "RANGE",
-    "STATUS",
-    "TXN",
-    "WATCH",
-    "Method",
-]
-
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
 

@@ -1,44 +1,63 @@
-"""The members of the cluster: all are asked, and one answer is enough."""
+"""The members of the cluster, and known bugs of their versions that bear on locks."""
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from coordlock.backend import ServiceInfo
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.promise import Promise, all_of, settled
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import NotPermitted
 from coordlock_etcd.rpc import STATUS
 from coordlock_etcd.transport import Connection
-from coordlock_etcd.versions import warnings
 
-__all__ = ["status"]
+__all__ = ["status", "warnings"]
+
+#: The oldest release that this backend works with: the first with watch ids chosen by the client.
+OLDEST: Final = (3, 4)
+
+#: A bug, what became of it, and the first patch with that in each release line. Lines before the
+#: first are affected, lines after the last are not.
+_BUGS: Final = (
+    (
+        "leases may be revoked in spite of good keep-alives when a paused leader resumes"
+        " (etcd issues 12528, 15247)",
+        "for the most part fixed in",
+        {(3, 4): 31, (3, 5): 13},
+    ),
+    (
+        "keep-alives of a revoked lease may be answered as if it lived",
+        "fixed in",
+        {(3, 4): 38, (3, 5): 23, (3, 6): 5},
+    ),
+    (
+        "linearizable reads may be stale after a pause (etcd issue 20418)",
+        "fixed in",
+        {(3, 4): 42, (3, 5): 28, (3, 6): 9},
+    ),
+)
 
 #: By host.
 _Answers = list[tuple[str, Promise[pb.StatusResponse]]]
 
 
 def status(connection: Connection) -> Promise[ServiceInfo]:
-    """Ask all endpoints for their status; fails when none answers."""
+    """Ask all endpoints for their status. One answer is enough; fails when none comes."""
     answers: _Answers = [
-        (endpoint.host, connection.call(STATUS, pb.StatusRequest(), _whole, at=endpoint))
+        (
+            endpoint.host,
+            connection.call(STATUS, pb.StatusRequest(), lambda reply: reply, at=endpoint),
+        )
         for endpoint in connection.cluster.endpoints
     ]
-    promise: Promise[ServiceInfo] = Promise()
 
-    def done(_: Promise[pb.StatusResponse]) -> None:
-        # The last answers may come at the same time; the promise takes the first result.
-        if all(answer.done() for _, answer in answers):
-            try:
-                promise.resolve(_describe(answers))
-            except Exception as error:
-                promise.fail(error)
+    def steps() -> Steps[ServiceInfo]:
+        yield all_of(settled(answer) for _, answer in answers)
+        return _describe(answers)
 
-    for _, answer in answers:
-        answer.add_done_callback(done)
-    return promise
-
-
-def _whole(reply: pb.StatusResponse) -> pb.StatusResponse:
-    return reply
+    return run_in_background(steps())
 
 
 def _describe(answers: _Answers) -> ServiceInfo:
@@ -72,3 +91,22 @@ def _describe(answers: _Answers) -> ServiceInfo:
         endpoints=tuple(endpoints),
         warnings=tuple(notes) + tuple(text for one in known for text in warnings(one)),
     )
+
+
+def warnings(version: str) -> tuple[str, ...]:
+    """What to know about a server of ``version``, such as ``3.4.23``; empty when nothing."""
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if not match:
+        return ()
+    major, minor, patch = map(int, match.groups())
+    line = (major, minor)
+    if line < OLDEST:
+        return (f"etcd {version} is too old: coordlock needs 3.4 or later",)
+    found = []
+    for bug, became, fixes in _BUGS:
+        # A line without a known fix has the bug if it is older than all fixed lines.
+        fixed = fixes.get(line, patch + 1 if line < min(fixes) else 0)
+        if patch < fixed:
+            good = ", ".join(f"{a}.{b}.{c}" for (a, b), c in fixes.items())
+            found.append(f"etcd {version}: {bug}; {became} {good}")
+    return tuple(found)

@@ -41,10 +41,8 @@ _HAS_LEADER: Final = ("hasleader", "true")
 
 def metadata(token: str | None, *, anywhere: bool = False) -> tuple[tuple[str, str], ...]:
     """What accompanies a call; ``anywhere`` lets members without a leader answer it."""
-    return (
-        *(() if anywhere else (_HAS_LEADER,)),
-        *(() if token is None else (("token", token),)),
-    )
+    who = () if token is None else (("token", token),)
+    return who if anywhere else (_HAS_LEADER, *who)
 
 
 def settle(
@@ -73,24 +71,6 @@ class Call(Generic[Request, Reply, Result]):
         message: gives the method and the request, when they are sent, in the thread that does it.
         read: as for `Connection.call`, like the others.
     """
-
-    __slots__ = (
-        "_at",
-        "_channel",
-        "_cluster",
-        "_deadline",
-        "_endpoint",
-        "_hosts_left",
-        "_is_expected",
-        "_login",
-        "_may_log_in",
-        "_message",
-        "_promise",
-        "_read",
-        "_threads",
-        "_token",
-        "_unreached",
-    )
 
     def __init__(
         self,

@@ -80,18 +80,15 @@ class Connection:
         credentials = None
         if settings.username is not None:
             credentials = (settings.username, settings.password or "")
-        learns = settings.options["learn_members"]
-        if client is not None:
-            learns = False
-        elif learns == "auto":
-            learns = None
+        wanted = settings.options["learn_members"]
+        learns = None if wanted == "auto" else wanted
         return cls(
             endpoints,
             settings.request_timeout,
             credentials,
             None if client is None else partial(token_of, client),
             prefix,
-            learns,
+            False if client is not None else learns,
         )
 
     def call(
@@ -146,13 +143,15 @@ class Connection:
         self.cluster.lost_requests.join(_LOOK)
 
     def _authenticate(self, request: pb.AuthenticateRequest) -> Promise[str]:
-        def message() -> tuple[Method[Any, Any], pb.AuthenticateRequest]:
-            return AUTHENTICATE, request
-
-        def read(reply: pb.AuthenticateResponse) -> str:
-            return reply.token
-
-        return Call(self.cluster, self.threads, None, message, read, self.timeout).begin()
+        message = AUTHENTICATE, request
+        return Call(
+            self.cluster,
+            self.threads,
+            None,
+            lambda: message,
+            lambda reply: reply.token,
+            self.timeout,
+        ).begin()
 
     def _list_members(self, at: Endpoint | None) -> Promise[pb.MemberListResponse]:
         request = pb.MemberListRequest(linearizable=at is None)

@@ -1,18 +1,18 @@
 """Requests that were lost with a leader, found without waiting for their time to be up.
 
-A member hands requests over to its leader. A leader that dies takes along the requests that had
-not reached a majority: they will never be answered, though the member is well and so is the
-connection. etcd itself gives up after five seconds and two elections.
+A member hands requests over to its leader. A leader that dies takes along the requests that had not
+reached a majority. They will never be answered, though the member and the connection are well. etcd
+itself gives up after five seconds and two elections.
 
-Every answer shows the term of the newest entry of the log that its member has applied. An entry
-that outlives a leader comes before the first entry of the next leader. So when a member shows a
-newer term, the unanswered requests of older terms were lost, but for requests that are answered at
-that very moment, or that a member without a leader has kept back. They fail then, as at the end of
-their time, and the caller knows whether it can ask again. A client may see a new term late, and so
-take a request of that term for an older one: no request is given up that was sent a moment ago.
+Every answer shows the term of the newest entry of the log that its member has applied. Entries that
+outlive a leader come before the first entry of the next leader. So once a member shows a newer
+term, the unanswered requests of older terms were lost, except those that are being answered at that
+very moment, or that a member without a leader has kept back. They fail as at the end of their time,
+and the caller knows whether it can ask again. A client may see a new term late, and so take a
+request of that term for an older one. So it never gives up a request that it has just sent.
 
-Nothing is sent for this while requests are answered. When a request is not, the member is asked for
-its term, which it tells without its leader: the longer that lasts, the less often.
+This sends nothing while requests are answered. When one is not, the client asks the member for its
+term, which it knows without its leader. The longer that lasts, the less often the client asks.
 """
 
 from __future__ import annotations

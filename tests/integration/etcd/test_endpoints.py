@@ -294,6 +294,7 @@ def test_a_host_is_learned_only_once_it_answers_as_a_member_of_the_cluster(
             party = join(cluster.members[0].url_for(root, ttl="60s"))
             eventually(lambda: hosts_of(party)[1:] == list(sound.endpoint.hosts))
             sound.kill()
+            eventually(other.answers, "the others have a leader")
             late = join(other.url_for(root, ttl="60s"))
             for _ in range(3):  # it has heard of all three, and can use none but its own
                 assert hosts_of(late) == list(other.endpoint.hosts)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from coordlock_etcd.versions import warnings
+from coordlock_etcd.status import warnings
 
 
 @pytest.mark.parametrize(
