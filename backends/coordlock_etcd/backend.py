@@ -21,7 +21,7 @@ from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_etcd import keys, requests
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.rpc import DELETE_RANGE, RANGE, TXN
 from coordlock_etcd.session import EtcdSession, no_session
@@ -127,6 +127,11 @@ class EtcdBackend(EtcdSession):
         answer = self._limiter.submit(entries[0].queue, partial(send, entries, lease))
         answer.add_done_callback(partial(self._notice_loss, lease))
         return answer
+
+    def _notice_loss(self, lease: int, answer: Promise[Any]) -> None:
+        error = answer.exception()
+        if isinstance(error, SessionLost) and error.reason == UNKNOWN_LEASE:
+            self._lost(lease, error.reason)
 
     def _add(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
         if self._session != lease:  # it was lost while the request waited for its turn

@@ -14,7 +14,7 @@ from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed
 from coordlock_etcd import keys, rpc
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE, client_closed
+from coordlock_etcd.errors import SERVICE, client_closed
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.transport import Connection, GeventRoom, StreamHost, can_start_threads
 from coordlock_etcd.watcher import Watcher
@@ -49,6 +49,8 @@ class EtcdSession(Backend):
         # Re-entrant, because a call may be answered before `call` returns.
         self._lock = threading.RLock()
         self._lease = 0
+        #: The lease, while it may be used: not after `close`.
+        self._session = 0
         self._listener: SessionListener | None = None
         self._opening: Promise[SessionInfo] | None = None
         self._closing: Promise[None] | None = None
@@ -62,6 +64,7 @@ class EtcdSession(Backend):
             self._connection.cluster.revision = 0
             # Contenders of the session before would stand in queues until it expires.
             forsaken, self._lease = self._lease, 0
+            self._session = 0
             self._listener = None
             if forsaken:
                 self._revoke(forsaken)
@@ -86,7 +89,7 @@ class EtcdSession(Backend):
             if self._closing is not None:
                 return self._closing
             closing = self._closing = Promise()
-            self._listener = None
+            self._listener, self._session = None, 0
         self._watcher.close()
         if self._observations is not None:
             self._observations.close()
@@ -97,11 +100,6 @@ class EtcdSession(Backend):
         else:
             self._leave()
         return closing
-
-    @property
-    def _session(self) -> int:
-        """The lease, while it is to be used."""
-        return 0 if self._closing is not None else self._lease
 
     @property
     def _hosts(self) -> list[StreamHost[Any]]:
@@ -134,7 +132,7 @@ class EtcdSession(Backend):
             self._lease = reply.ID
             if self._closing is not None:
                 raise client_closed()
-            self._listener = listener
+            self._listener, self._session = listener, reply.ID
         return SessionInfo(id=keys.session(reply.ID), ttl=float(reply.TTL))
 
     def _beaten(self, lease: int, reply: pb.LeaseKeepAliveResponse) -> float:
@@ -142,18 +140,14 @@ class EtcdSession(Backend):
             raise self._lost(lease, "its lease has expired or was revoked")
         return float(reply.TTL)
 
-    def _notice_loss(self, lease: int, answer: Promise[Any]) -> None:
-        error = answer.exception()
-        if isinstance(error, SessionLost) and error.reason == UNKNOWN_LEASE:
-            self._lost(lease, error.reason)
-
     def _lost(self, lease: int, reason: str) -> SessionLost:
         listener = None
         with self._lock:
             if self._lease == lease:
                 # Under the lock, so that the watches of a next session are not dropped.
                 self._watcher.reset()
-                listener, self._lease, self._listener = self._listener, 0, None
+                listener, self._listener = self._listener, None
+                self._lease = self._session = 0
         if listener is not None:
             listener.lost(reason)
         return SessionLost(SERVICE, reason)
