@@ -34,7 +34,7 @@ _Key = tuple[str, Hashable]
 
 
 class _Register:
-    """What owners hold of one client's reentrant locks, and which calls acquire for them."""
+    """What owners hold of one client's reentrant locks, and which calls acquire for named ones."""
 
     def __init__(self) -> None:
         #: Grants keep theirs, and tickets until their end: what was lost and dropped is forgotten.
@@ -60,39 +60,27 @@ class _Hold:
         self.ticket: Final = ticket
         self.engine: Final = engine
         self.caller: Final = caller
+        self.name: Final = key[0]
         self._key = key
         self._register = register
-        #: The calls whose grants are not released, or are being made. Of a grant that was dropped,
-        #: the call stays: the lock stays held. Changed under the engine's lock, so that each change
-        #: may be made twice: Ctrl-C may have come after the first.
-        self._parts: set[_Attempt] = set()
+        #: The calls whose grants are being made, or are not released. The call of a grant that was
+        #: dropped stays: the lock stays held. Changed under the engine's lock. Each change may be
+        #: made twice, because Ctrl-C may have come after the first.
+        self.parts: Final[set[_Attempt]] = set()
         self.is_over = False
 
     def begin(self) -> None:
-        """Let its owner, and whom the caller starts, know of it."""
+        """Show it to its owner's calls, and to the tasks and threads that the caller starts."""
         self._register.holds[self._key] = self
         self.ticket.end.add_done_callback(lambda _: self)  # keeps it until then
         _inherited.set(tuple(map(weakref.ref, (*_visible_holds(), self))))
 
-    @property
-    def name(self) -> str:
-        """The lock's name."""
-        return self._key[0]
-
-    def has(self, part: _Attempt) -> bool:
-        """Whether ``part`` is of it, and has not left."""
-        return part in self._parts
-
-    def enter(self, part: _Attempt) -> None:
-        """Take ``part`` in, while another one is in it or its owner has just been granted."""
-        self._parts.add(part)
-
     def leave(self, part: _Attempt) -> bool:
         """Let ``part`` go; whether none is left."""
         with self.engine.lock:
-            self._parts.discard(part)
-            if self._parts or self.is_over:
-                return not self._parts
+            self.parts.discard(part)
+            if self.parts or self.is_over:
+                return not self.parts
             if self._register.holds.get(self._key) is self:
                 del self._register.holds[self._key]
             self.is_over = True
@@ -187,7 +175,7 @@ class _Attempt:
 
     @property
     def _shares(self) -> bool:
-        return self._hold is not None and self._hold.has(self)
+        return self._hold is not None and self in self._hold.parts
 
     def _begin(self) -> bool:
         """Whether the owner holds the lock by now; else it is known that this call acquires it."""
@@ -234,7 +222,7 @@ class _Attempt:
 
     def _share(self, hold: _Hold) -> None:
         self._hold = hold
-        hold.enter(self)
+        hold.parts.add(self)
         if self._stop is not None:
             self._stop.cancel("its owner holds the lock")
 
@@ -263,7 +251,7 @@ class _ReentrantGrant(BaseGrant, shown="ReentrantGrant"):
     def state(self) -> GrantState:
         """The state now. Cheap: it looks at the clock and does not ask the service."""
         state = super().state
-        is_released = state is not GrantState.LOST and not self._hold.has(self._part)
+        is_released = state is not GrantState.LOST and self._part not in self._hold.parts
         return GrantState.RELEASED if is_released else state
 
     def _frees(self) -> bool:

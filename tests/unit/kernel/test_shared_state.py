@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 from coordlock import Client
+from coordlock.locks.reentrant import _registers
 from tests.unit.clients import Service
 
 
@@ -16,7 +17,7 @@ def test_names_that_nobody_uses_any_more_are_forgotten(service: Service) -> None
                 pass
         gc.collect()
         assert len(client._engine._used) <= 256
-        (register,) = client._engine._shared.values()
+        register = _registers[client._engine]
         assert not register.holds
         assert not register.attempts
 
