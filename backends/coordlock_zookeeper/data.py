@@ -61,8 +61,7 @@ class Data:
         leader. (A leader that was stopped, and replaced without knowing it yet, answers that as
         well: until it finds out, its clients may read the past.)
         """
-        synced = ask(self._client, Sync(full(self._client, "/")))
-        asked = ask(self._client, GetData(full(self._client, key), None))
+        synced, asked = self._ask(Sync, "/"), self._ask(GetData, key, None)
         yield synced
         return (yield from _listing(key, asked))
 
@@ -84,8 +83,7 @@ class Data:
         if breaks != self._anchored:
             yield from self.write((), [guard])
             self._anchored = breaks
-        asked = ask(self._client, GetData(full(self._client, key), None))
-        standing = ask(self._client, Exists(full(self._client, guard.key), None))
+        asked, standing = self._ask(GetData, key, None), self._ask(Exists, guard.key, None)
         listing = yield from _listing(key, asked)
         if (yield standing)[0] is None:
             raise _evicted(guard)
@@ -152,31 +150,36 @@ class Data:
     ) -> Steps[KnownNodes]:
         """What is known of the nodes that ``operations`` concern, ancestors included."""
         keys = {one.key for one in operations}
-        paths = keys | above(keys)
-        stats = yield from self._ask_all([Exists(full(self._client, one), None) for one in paths])
-        found = dict(zip(paths, stats, strict=True))
-        absent = {path for path, stat in found.items() if stat is None}
-        empty = [one for one in keys if getattr(found[one], "dataLength", None) == 0]
-        values = yield from self._ask_all([GetData(full(self._client, one), None) for one in empty])
-        read = [one for one in zip(empty, values, strict=True) if isinstance(one[1], tuple)]
+        stats = yield from self._ask_all(Exists, keys | above(keys))
+        empty = [key for key in keys if getattr(stats[key], "dataLength", None) == 0]
+        read = yield from self._ask_all(GetData, empty)
         return KnownNodes(
-            absent, {path: stat.version for path, (data, stat) in read if data is None}, parents
+            absent={path for path, stat in stats.items() if stat is None},
+            keyless={
+                path: found[1].version
+                for path, found in read.items()
+                if isinstance(found, tuple) and found[0] is None
+            },
+            parents=parents,
         )
 
-    def _ask_all(self, requests: Sequence[Any]) -> Steps[list[Any]]:
-        """The answers to ``requests``, or the error where the client may not read a node.
+    def _ask_all(self, kind: Any, paths: Collection[str]) -> Steps[dict[str, Any]]:
+        """The answers by paths, with the error where the client may not read a node.
 
         Servers from 3.9.3 on do not even tell whether it exists. It is taken for a key.
         """
-        answers = [ask(self._client, request) for request in requests]
-        values = []
-        for answer in answers:
+        answers = {path: self._ask(kind, path, None) for path in paths}
+        found: dict[str, Any] = {}
+        for path, answer in answers.items():
             try:
-                value, _ = yield answer
+                found[path], _ = yield answer
             except AuthenticationFailed as error:
-                value = error
-            values.append(value)
-        return values
+                found[path] = error
+        return found
+
+    def _ask(self, kind: Any, path: str, *arguments: object) -> Promise[Dated]:
+        """Send one of kazoo's requests that begin with a path."""
+        return ask(self._client, kind(full(self._client, path), *arguments))
 
 
 def stored(data: bytes | None, stat: Any) -> Stored | None:
