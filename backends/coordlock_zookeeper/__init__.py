@@ -10,16 +10,13 @@
     own_client       the usual kazoo client: made by the backend, for one session
     given_client     the rare one: an application's, whose session is shared
     access           hosts, credentials and certificates
-    describe         what kind of service it is
-    versions         known bugs of servers; pure
+    describe         what kind of service it is, and its known bugs
 
   contenders
-    nodes            contenders as names, and their order; pure
-    contenders       what a contender's node tells beside its name; pure
+    nodes            contenders as znodes: names, order, what they hold; pure
     own_contenders   making contenders, one or several in one step, and removing them
     parents          the nodes above contenders
-    queues           reading queues
-    child_lists      the children of queues' nodes, read once for requests that come together
+    queues           reading queues, by lists that are shared
     watches          departures, one watch for each path
 
   data and observations

@@ -29,11 +29,11 @@ from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
 from coordlock_zookeeper import given_client, nodes
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.answers import promise_of
-from coordlock_zookeeper.contenders import NodeReader
 from coordlock_zookeeper.data import Data
 from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.describe import describe
 from coordlock_zookeeper.errors import SERVICE, closed
+from coordlock_zookeeper.nodes import NodeReader
 from coordlock_zookeeper.observing import Observations
 from coordlock_zookeeper.own_client import OwnClient
 from coordlock_zookeeper.own_contenders import OwnContenders

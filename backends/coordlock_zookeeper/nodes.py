@@ -1,4 +1,4 @@
-"""Contenders as znode names, and their order. Pure: no I/O, no kazoo.
+"""Contenders as znodes: their names, their order, and what they hold. Pure: no I/O, no kazoo.
 
 A contender's znode is ``<root>/<escaped lock name>/<stem><sequence>``. Its stem tells its id and
 its claim in one of four styles, because the recipes of other libraries look for a text of their own
@@ -43,16 +43,18 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, Literal, get_args
 
-from coordlock.model.claim import AnyClaim, Mode, parse_marker
-from coordlock.model.contender import Contender, Entry
+from coordlock.model.claim import AnyClaim, Convertible, Mode, parse_marker
+from coordlock.model.contender import Contender, Entry, Owner
 from coordlock.model.names import escape, unescape
 
 __all__ = [
     "STYLES",
     "Layout",
+    "NodeReader",
     "Style",
     "contender",
     "has_id",
@@ -61,6 +63,7 @@ __all__ = [
     "order_of",
     "part",
     "sequence_of",
+    "session_name",
     "stem",
     "survey",
 ]
@@ -219,6 +222,46 @@ def part(
     if positions[position : position + 1] == [(upto.order, own)]:
         listed.append(upto)
     return tuple(listed), omitted
+
+
+@lru_cache(maxsize=256)  # kept once for all contenders of a client
+def session_name(number: int) -> str:
+    """A session's id as ZooKeeper's tools show it; empty for none."""
+    # The server's number is signed; its tools show the bits.
+    return f"{number % 2**64:#x}" if number else ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReader:
+    """Completes contenders by what their nodes hold.
+
+    Attributes:
+        tokens: what fencing tokens are: the transaction that created the node, which grows in the
+            whole cluster and for ever, or its sequence.
+    """
+
+    tokens: Literal["czxid", "sequence"]
+
+    def __call__(self, contender: Contender, data: bytes | None, stat: Any) -> Contender:
+        """``contender`` with what its node tells."""
+        value = Owner.published(data or b"")
+        is_convertible = isinstance(contender.claim, Convertible)
+        return replace(
+            contender,
+            claim=Convertible.decode(value) if is_convertible else contender.claim,
+            token=self.token(contender.key, stat),
+            session=session_name(stat.ephemeralOwner),
+            owner=Owner.decode(data or b""),
+            value=value,
+            version=stat.version + 1,
+        )
+
+    def token(self, name: str, stat: Any) -> int | None:
+        """The token of the contender ``name``, or None where it has none."""
+        if self.tokens == "czxid":
+            return int(stat.czxid)
+        sequence = sequence_of(name)
+        return sequence if sequence is not None and sequence > 0 else None
 
 
 def _read(stem: str) -> tuple[str, AnyClaim | None]:

@@ -29,12 +29,11 @@ from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, settled
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
-from coordlock_zookeeper.child_lists import ChildList
-from coordlock_zookeeper.contenders import NodeReader, session_name
 from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
 from coordlock_zookeeper.multis import LONGEST, failure
+from coordlock_zookeeper.nodes import NodeReader, session_name
 from coordlock_zookeeper.parents import Parents
-from coordlock_zookeeper.queues import QueueReader
+from coordlock_zookeeper.queues import ChildList, QueueReader
 from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["OwnContenders"]

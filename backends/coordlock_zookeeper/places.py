@@ -31,8 +31,8 @@ from kazoo.protocol.states import EventType
 from coordlock.backend import Listing, Stored
 from coordlock.model.contender import Contender, Snapshot
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.contenders import NodeReader
 from coordlock_zookeeper.data import stored
+from coordlock_zookeeper.nodes import NodeReader
 
 __all__ = ["FolderPlace", "KeyPlace", "Place", "QueuePlace", "Reading"]
 

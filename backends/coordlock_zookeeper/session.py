@@ -17,9 +17,9 @@ from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper.answers import promise_of
-from coordlock_zookeeper.contenders import session_name
 from coordlock_zookeeper.errors import SERVICE, translate
 from coordlock_zookeeper.lifetime import Lifetime
+from coordlock_zookeeper.nodes import session_name
 from coordlock_zookeeper.watches import Watches
 
 __all__ = ["SessionClient", "ZookeeperSession", "in_doubt"]

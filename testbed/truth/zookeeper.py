@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from coordlock_zookeeper.contenders import session_name
-from coordlock_zookeeper.nodes import contender, sequence_of
+from coordlock_zookeeper.nodes import contender, sequence_of, session_name
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 

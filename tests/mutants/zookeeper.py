@@ -9,7 +9,7 @@ from typing import Any
 
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
-from coordlock_zookeeper.contenders import NodeReader
+from coordlock_zookeeper.nodes import NodeReader
 from coordlock_zookeeper.own_contenders import OwnContenders
 from coordlock_zookeeper.watches import Watches
 

@@ -48,7 +48,6 @@ OF_BACKENDS: Final = {
     "coordlock_zookeeper",
     "coordlock_zookeeper.errors",
     "coordlock_zookeeper.nodes",
-    "coordlock_zookeeper.contenders",
 }
 #: What the library and the testbed never import.
 ABOVE: Final = {"bench", "scripts", "tests"}

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from coordlock_zookeeper.contenders import NodeReader
 from coordlock_zookeeper.following import Following, Probe, Reader
+from coordlock_zookeeper.nodes import NodeReader
 from coordlock_zookeeper.places import FolderPlace, KeyPlace, Place, QueuePlace, Reading
 from hypothesis import event, given, settings
 from hypothesis import strategies as st

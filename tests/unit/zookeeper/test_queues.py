@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from coordlock_zookeeper.child_lists import ChildLists
 from coordlock_zookeeper.errors import NoNode
+from coordlock_zookeeper.queues import ChildLists
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 
 from coordlock.errors import BackendUnavailable

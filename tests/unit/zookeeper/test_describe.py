@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from coordlock_zookeeper.versions import Version, parse_version, warnings_for
+from coordlock_zookeeper.describe import Version, parse_version, warnings_for
 
 
 @pytest.mark.parametrize(
