@@ -102,7 +102,7 @@ class DataFile:
                 raise Evicted(contender.key)
 
     def _hold(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of ``action``, which excludes all others meanwhile."""
+        """The result of ``action``, while no other process uses the data."""
         lock = keep_from_children(
             lambda: self._directory.open(self._directory.data_lock, os.O_RDWR | os.O_CREAT)
         )

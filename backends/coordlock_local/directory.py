@@ -35,9 +35,9 @@ __all__ = ["UNKNOWN", "Directory", "default_root"]
 #: The boot id where the system has none.
 UNKNOWN: Final = "-" * 36
 
-#: File systems of one machine, by the types of proc(5). Of any other, several machines may be
-#: users. The locks of another machine's processes may not be seen here, so they would count as
-#: dead and lose their contenders. FUSE has a type for each program that serves one.
+#: File systems of one machine, by the types of proc(5). Several machines may use any other. Locks
+#: of another machine's processes may not be seen here, so these would count as dead and lose their
+#: contenders. FUSE has a type for each program that serves one.
 _LOCAL: Final = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "nilfs2", "ubifs"}
     | {"reiserfs", "reiser4", "jffs2", "udf", "ufs", "minix", "hfs", "hfsplus", "apfs"}
@@ -47,7 +47,7 @@ _LOCAL: Final = frozenset(
 )
 _TRUSTING: Final = "trust_filesystem=true"
 
-#: How often a file is opened again whose maker may not have given it its mode yet.
+#: How often to open a file again to which its maker may not have given its mode yet.
 _ATTEMPTS: Final = 20
 
 
@@ -90,10 +90,10 @@ class Directory:
     def __init__(
         self, root: str, mode: int = 0o700, *, folds: bool = False, boot: str | None = None
     ) -> None:
-        """Whether the file system ``folds`` says if it takes ``a`` and ``A`` for the same name.
+        """``mode`` is that of the directories in it.
 
-        ``mode`` is that of the directories in it. ``boot`` identifies a run of the operating system
-        and is this one's by default.
+        ``folds`` tells whether the file system takes ``a`` and ``A`` for the same name. ``boot``
+        identifies a run of the operating system, by default the current one.
         """
         self.root: Final = root
         self.folds: Final = folds
@@ -140,19 +140,16 @@ class Directory:
                 "coordinate machines with zookeeper:// or etcd://; or, if no other machine uses "
                 f"that file system, trust it with local://{root}?{_TRUSTING}"
             )
-        for path in (
-            *(directory.sessions, directory.queues, directory.watched),
-            *(directory.values, directory.changes),
-        ):
-            directory.make(path)
+        for path in ("sessions", "queues", "watched", "values", "changes"):
+            _make(os.path.join(root, path), mode)
         if os.path.exists(os.path.join(root, "SESSIONS")):
             return cls(root, mode, folds=True)
         return directory
 
     def foreign(self) -> str:
-        """What it is on, in words, if that is not known to be local to this machine; else empty."""
+        """The file system, in words, if it is not known to be local to this machine; else empty."""
         if sys.platform != "linux":
-            return ""  # none of the systems without /proc/self/mountinfo tells
+            return ""  # only Linux has /proc/self/mountinfo
         kind = _file_system(self.root)
         if kind in _LOCAL:
             return ""
@@ -179,10 +176,6 @@ class Directory:
     def change(self, where: str) -> str:
         """The file that tells of changes at ``where``, a key or, with a slash, a folder."""
         return f"{self.changes}/{file_name(where, folds=self.folds)}"
-
-    def make(self, path: str) -> None:
-        """Make a directory, unless it is there."""
-        _make(path, self._mode)
 
     def open(self, path: str, flags: int) -> int:
         """Open a file, with the ``flags`` of the system call; its descriptor.
@@ -229,7 +222,7 @@ def _make(path: str, mode: int) -> None:
 
 
 def _set_mode(made: str | int, mode: int) -> None:
-    """Let what was just made have ``mode``, whatever the umask was."""
+    """Give ``mode`` to what was just made, whatever the umask was."""
     if stat.S_IMODE(os.stat(made).st_mode) != mode:
         with suppress(OSError):  # vfat and others have no modes; their mount options count
             os.chmod(made, mode)

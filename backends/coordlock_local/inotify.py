@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from coordlock.runtime.shared_file import Descriptor, closed_in_children, no_fork
+from coordlock_local.notices import Notices
 
 __all__ = ["Inotify"]
 
@@ -26,7 +27,7 @@ _REMOVED: Final = _ATTRIB | _DELETE_SELF | _MOVE_SELF
 _HEADER: Final = struct.Struct("iIII")
 
 
-class Inotify:
+class Inotify(Notices):
     """One inotify instance, and a pipe that wakes the thread in `wait`.
 
     A session ends when its file is unlinked, or when its process ends and the kernel closes the
@@ -39,7 +40,7 @@ class Inotify:
     """
 
     #: Notices are trusted, and yet checked: a forked child of the holder may keep a file open.
-    interval: Final = 5.0
+    interval = 5.0
 
     def __init__(self) -> None:
         """Raises OSError where there is no inotify, or none left for this user."""
@@ -73,9 +74,9 @@ class Inotify:
         return descriptor
 
     def add(self, path: str, *, closed: bool = True) -> None:
-        """Tell of ``path`` from now on; OSError where it's gone or limits are reached.
+        """Tell of ``path``; OSError where it's gone or limits are reached.
 
-        What happens before the watch is recorded may go unheard: look at the file afterwards.
+        Look at the file afterwards: what happened before is not told.
         """
         mask = _REMOVED | _CLOSE_WRITE if closed else _REMOVED
         with self._lock:

@@ -6,7 +6,6 @@ import errno
 import sys
 import threading
 from collections.abc import Collection
-from typing import Final, Protocol
 
 from coordlock.runtime.log import Log
 
@@ -15,12 +14,11 @@ __all__ = ["Notices", "Polling", "notices", "warn"]
 log = Log("coordlock.local")
 
 
-class Notices(Protocol):
-    """A source of notices. One thread waits; all methods may be called from any."""
+class Notices:
+    """A source of notices. One thread waits; any thread may call all methods."""
 
-    @property
-    def interval(self) -> float:
-        """How often a caller of `wait` must look at the files itself, in seconds."""
+    #: How often a caller of `wait` must look at the files itself, in seconds.
+    interval: float
 
     def add(self, path: str, *, closed: bool = True) -> None:
         """Tell of ``path`` from now on; OSError where that's impossible.
@@ -34,6 +32,7 @@ class Notices(Protocol):
 
     def wait(self, timeout: float | None) -> Collection[str] | None:
         """The paths that may have changed; None when that is not known, empty when none."""
+        raise NotImplementedError
 
     def wake(self) -> None:
         """Let `wait` return."""
@@ -42,19 +41,13 @@ class Notices(Protocol):
         """Free what the operating system gave. Forked children do it by themselves."""
 
 
-class Polling:
+class Polling(Notices):
     """Never tells: its caller looks every 50 ms. For systems without inotify, or with none left."""
 
-    interval: Final = 0.05
+    interval = 0.05
 
     def __init__(self) -> None:
         self._woken = threading.Event()
-
-    def add(self, path: str, *, closed: bool = True) -> None:
-        """Nothing to do."""
-
-    def drop(self, path: str) -> None:
-        """Nothing to do."""
 
     def wait(self, timeout: float | None) -> Collection[str] | None:
         """Sleep."""
@@ -65,9 +58,6 @@ class Polling:
     def wake(self) -> None:
         """End the sleep."""
         self._woken.set()
-
-    def close(self) -> None:
-        """Nothing to do."""
 
 
 def notices() -> Notices:
@@ -85,12 +75,9 @@ def notices() -> Notices:
 
 def warn(error: Exception) -> None:
     """Log why departures are polled for."""
-    reason = error.strerror if isinstance(error, OSError) else error
-    if isinstance(error, OSError) and error.errno == errno.EBADF:
-        log.warning("departures are polled for: %s", reason)
-        return
-    log.warning(
-        "inotify is not available (%s), so departures are polled for; its limits are "
-        "fs.inotify.max_user_instances and fs.inotify.max_user_watches",
-        reason,
-    )
+    reason, advice = str(error), ""
+    if isinstance(error, OSError):
+        reason = error.strerror or reason
+        if error.errno != errno.EBADF:
+            advice = "; see fs.inotify.max_user_instances and fs.inotify.max_user_watches"
+    log.warning("departures are polled for: inotify: %s%s", reason, advice)
