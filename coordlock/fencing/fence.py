@@ -1,13 +1,13 @@
 """The contract of fences: the resource's half of a lock.
 
-A fence remembers for each resource the newest token that it has seen and refuses older ones, by the
+A fence remembers the newest token that it has seen of each resource, and refuses older ones, by the
 rule of `coordlock.fencing.marks.Marks`. That protects a resource only where check and operation are
-one step: no newer holder may come in between. Each fence says what makes them one: the caller's
-transaction, a script, a file's lock.
+one step, so that no newer holder comes in between. Each fence says what makes them one step: the
+caller's transaction, a script, a file's lock.
 
-All methods raise, beside what they say, `InvalidToken`, `Unfenceable`, `LockLost` for a grant that
-is known to be released or lost, TypeError and ValueError for what can name no resource, and the
-errors of the resource's own library as they are: the connection is the caller's.
+Beside the errors that they name, all methods raise `InvalidToken`; `Unfenceable`; `LockLost` for a
+grant that is known to be released or lost; TypeError and ValueError for a text that can name no
+resource; and the errors of the resource's own library as they are.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ class Fence(ABC):
 
     @abstractmethod
     def forget(self, resource: str) -> None:
-        """Forget what was seen of ``resource``; whatever comes next passes.
+        """Forget the tokens seen of ``resource``; the next token passes, whatever it is.
 
-        For a resource that is gone, or when tokens start again from below: after a move to another
-        backend, or the restore of an old backup. Only while no grant of before can still act.
+        Use it for a resource that is gone, or when tokens start again from below: after a move to
+        another backend, or after an old backup was restored. Call it only when no earlier grant can
+        still act.
         """
 
 

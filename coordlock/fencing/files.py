@@ -38,11 +38,11 @@ class FileFence(GuardingFence):
     There is no async twin, because nothing waits for a disk without a thread: put the guard and
     what it guards into one function, for ``asyncio.to_thread``.
 
-    The kernel holds newer tokens back, until the block ends or its process does. So a process that
-    is stopped INSIDE of a block, even by SIGSTOP, holds up the next one until it goes on or is
-    killed: no bound would be safe. What it cannot hold back: writers that don't use the fence, and
-    what outlives the block, such as a forked child, which leaves it, or a program that was started
-    in it. Deleting or emptying a file of the fence makes it forget; `forget` does so safely.
+    The operating system holds newer tokens back until the block or its process ends. So a process
+    that is stopped INSIDE of a block, even by SIGSTOP, holds up the next one until it continues or
+    is killed: no time limit would be safe. The fence cannot hold back writers that don't use it,
+    nor what outlives the block, such as a forked child or a program that was started in it.
+    Deleting or emptying a file of the fence makes it forget; `forget` does so safely.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -86,7 +86,7 @@ class FileFence(GuardingFence):
             file = MarkFile(resource, path, flags)
             try:
                 file.lock()
-                if file.is_in_place():  # else it was removed, and the next one finds a new one
+                if file.is_in_place():  # else it was removed, and the next attempt finds a new file
                     yield file
                     return
             finally:

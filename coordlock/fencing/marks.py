@@ -1,4 +1,4 @@
-"""The rule of all fences: what is remembered of a resource, and what that refuses. No I/O."""
+"""The rule of all fences: which tokens they remember, and which they refuse. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Marks:
     before the newer one began. Readers share, so an older reader is refused only by a newer writer.
 
     Marks only ever grow. So it does no harm to raise them for an operation that fails later, and
-    what old marks refuse, newer ones would refuse too.
+    newer marks refuse whatever old ones refuse.
     """
 
     exclusive: int = 0

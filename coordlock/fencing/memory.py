@@ -22,7 +22,7 @@ class _Operation:
     over: Promise[None] = field(default_factory=Promise)
 
     def end(self) -> None:
-        # In one step that needs no lock of the memory: Ctrl-C cannot come in between.
+        # One step, without the memory's lock, so Ctrl-C cannot interrupt it.
         self.over.resolve(None)
 
 
@@ -32,15 +32,15 @@ class _Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._marks: dict[str, Marks] = {}
-        #: Those that are over go when the next one comes.
+        #: The next operation of a resource removes those that are over.
         self._operations: dict[str, list[_Operation]] = {}
 
     def enter(self, resource: str, operation: _Operation) -> Steps[None]:
         """Begin ``operation``, once those before it that conflict with it are over.
 
-        The marks are raised first, so that no older one begins any more; those under way are a
-        fixed set, and wait for none but such as came before them: no cycle, and each wait ends.
-        A waiter that gives up ends its operation; those behind it wait for the others all the same.
+        It raises the marks first, so no older operation begins any more. The operations under way
+        are a fixed set, and each waits only for earlier ones: there is no cycle, and each wait
+        ends. A waiter that gives up ends its operation; later ones still wait for the others.
         """
         token = operation.token
         check_resource(resource)

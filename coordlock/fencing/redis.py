@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncRedisFence", "RedisFence", "hash_tag"]
 
-# The rule of `Marks`. Lua's numbers are doubles, which take large neighbours for equals. So tokens
-# are texts of 19 digits, whose order is that of the numbers; no mark is the empty text, before all.
+# The rule of `Marks`. Lua's numbers are doubles, which can't tell large neighbours apart. So tokens
+# are texts of 19 digits, which sort like the numbers. The empty text sorts first, and is no mark.
 # A mark that would not change is not written, so that there is nothing to replicate.
 _SCRIPT: Final = b"""\
 local token, kind = ARGV[1], ARGV[2]
@@ -87,7 +87,7 @@ _DIGEST: Final = hashlib.sha1(_SCRIPT, usedforsecurity=False).hexdigest().encode
 
 
 class _Client(Protocol):
-    """What is used of redis-py, awaited or not. redis-py has no types for it."""
+    """The method of redis-py that fences use, awaited or not. redis-py has no types for it."""
 
     def execute_command(self, *words: Any) -> Any: ...
 
@@ -117,7 +117,7 @@ class _Call:
 
 
 class _Keys:
-    """What both fences share: all that needs no waiting."""
+    """The parts of both fences that need no waiting."""
 
     def __init__(self, client: _Client, prefix: str) -> None:
         if "{" in prefix or "}" in prefix:
@@ -130,8 +130,8 @@ class _Keys:
         self._prefix = prefix
 
     def _key(self, resource: str) -> bytes:
-        # Encoded here, as is all that is sent but the caller's words: clients that encode in
-        # different ways must mean the same key.
+        # Encoded here, like all words but the caller's: clients may encode in different ways, and
+        # must mean the same key.
         return (self._prefix + hash_tag(check_resource(resource))).encode()
 
     def _call(

@@ -45,7 +45,7 @@ class Fenceable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FencingToken:
-    """What an operation presents to a fence.
+    """The token that an operation presents to a fence.
 
     Attributes:
         value: the grant's token, 1 to 2**63 - 1. Raises `InvalidToken` for anything else.
@@ -63,7 +63,7 @@ class FencingToken:
     def of(cls, presented: Presented, shared: bool = False) -> FencingToken:
         """The token that was ``presented``: a number, a grant, or what this returned before.
 
-        A grant knows itself whether it is shared; ``shared`` tells it of a number. Raises
+        A grant knows whether it is shared; for a number, ``shared`` tells it. Raises
         `InvalidToken`; `Unfenceable` for a grant of a semaphore or of the modes CR, CW, NL; and for
         a grant what its ``check`` raises: `LockLost` when it was released or lost, `ForkedClient`.
         """
@@ -88,7 +88,7 @@ Presented = int | FencingToken | Fenceable
 def check_resource(resource: str) -> str:
     """Return ``resource`` if it can name one, else raise TypeError or ValueError.
 
-    Fences call it, so that what passes with one of them passes with all.
+    All fences call it, so they accept the same names.
     """
     if not isinstance(resource, str):
         raise TypeError(f"a resource is named by a str, not {type(resource).__name__}")

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import nullcontext
 from typing import Any, Final
 
-from coordlock.errors import ConfigurationError, StaleToken
+from coordlock.errors import StaleToken
 from coordlock.fencing.fence import AsyncGuardingFence
 from coordlock.fencing.http.header import HEADER
-from coordlock.fencing.http.policy import TOKEN_KEY, Require, judge, valid
+from coordlock.fencing.http.policy import TOKEN_KEY, Require, check_options, judge
 from coordlock.fencing.http.problem import Problem
 from coordlock.fencing.token import FencingToken
 
@@ -43,8 +43,8 @@ class FencingMiddleware:
         resource: tells a request's resource by its scope; None for what is not protected. By
             default each path is a resource of its own.
         require: which requests must have the header: ``"all"``, ``"none"``, or ``"unsafe"`` for all
-            but GET, HEAD, OPTIONS and TRACE; then no client may write what it made of a reading
-            without a token. What has the header is checked in any case.
+            but GET, HEAD, OPTIONS and TRACE; then no client may write what it derived from a
+            read without a token. A request that has the header is always checked.
 
     Raises `ConfigurationError` for a fence or a ``require`` of another kind.
     """
@@ -60,12 +60,8 @@ class FencingMiddleware:
         self._app = app
         self._fence = fence
         self._resource = resource
-        self._require = valid(require)
-        if not (fence is None or isinstance(fence, AsyncGuardingFence)):
-            raise ConfigurationError(
-                f"the middleware for ASGI needs a fence of the kind AsyncGuardingFence, "
-                f"not {type(fence).__name__}; with fence=None the application checks the token"
-            )
+        self._require = require
+        check_options(require, fence, AsyncGuardingFence, "ASGI")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or pass one of another kind through."""
@@ -99,7 +95,7 @@ class FencingMiddleware:
             async with guard:
                 await self._app({**scope, TOKEN_KEY: token}, receive, watched)
         except StaleToken as error:
-            # The fence's, or of a check of its own that the application made of this token.
+            # The fence has refused it, or the application has, by a check of its own.
             if has_begun or error.token != token.value:
                 raise
             await _answer(Problem.stale(error), scope, send)

@@ -1,6 +1,6 @@
-"""The client's half: send the token, and raise what the server answers to a stale one.
+"""The client's half: send the token, and raise `StaleToken` when the server refuses it.
 
-Works with sessions and responses of the kind of httpx and requests, and imports neither.
+Works with sessions and responses like those of httpx and requests, and imports neither.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Response(Protocol):
-    """What is looked at in a response."""
+    """What `raise_for_stale` reads of a response."""
 
     @property
     def status_code(self) -> int:
@@ -57,12 +57,12 @@ def fencing_headers(token: Presented, shared: bool = False) -> dict[str, str]:
 
 
 def raise_for_stale(response: Response) -> None:
-    """Raise `StaleToken` when the server refused the token; nothing for any other answer.
+    """Raise `StaleToken` when the server refused the token; do nothing for any other answer.
 
-    There is no body to HEAD, so its refusal is a plain 409. A 409 that httpx streams must have been
-    read.
+    An answer to HEAD has no body, so a refusal of it is a plain 409. Read a 409 that httpx streams
+    before this.
     """
-    # The body is looked at only then: of a good answer, the caller may want to stream it.
+    # A good answer's body stays unread: the caller may want to stream it.
     if may_be_stale(response.status_code, response.headers.get("Content-Type")):
         error = read_stale(response.content)
         if error is not None:
@@ -70,15 +70,15 @@ def raise_for_stale(response: Response) -> None:
 
 
 class _Fenced:
-    """What both sessions share: all that needs no waiting."""
+    """The parts of both sessions that need no waiting."""
 
     def __init__(self, token: Presented, shared: bool) -> None:
         self._token = token
         self._shared = shared
-        fencing_headers(token, shared)  # raises what it has to say before the first request
+        fencing_headers(token, shared)  # so that a wrong token raises before the first request
 
     def _with_token(self, options: dict[str, Any]) -> dict[str, Any]:
-        """``options`` of a request, with the token's header besides those that are there."""
+        """``options`` of a request, with the token's header among the others."""
         ours = fencing_headers(self._token, self._shared)
         given = options.get("headers") or {}
         if isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""What the middleware makes of a request's method and headers. No I/O."""
+"""Which requests the middleware lets pass, by their method and headers. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coordlock.fencing.http.header import parse_token
 from coordlock.fencing.http.problem import INVALID, MISSING, Problem
 from coordlock.fencing.token import FencingToken
 
-__all__ = ["TOKEN_KEY", "Require", "judge", "valid"]
+__all__ = ["TOKEN_KEY", "Require", "check_options", "judge"]
 
 #: Where the application finds the `coordlock.fencing.FencingToken` of its request, if it has one.
 TOKEN_KEY: Final = "coordlock.fencing_token"
@@ -21,17 +21,21 @@ Require = Literal["unsafe", "all", "none"]
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
-def valid(require: Require) -> Require:
-    """``require``; raises `ConfigurationError` for anything else."""
+def check_options(require: Require, fence: object, kind: type, interface: str) -> None:
+    """Raise `ConfigurationError` for another ``require``, or a fence of another ``kind``."""
     if require not in get_args(Require):
         raise ConfigurationError(f"require is one of {get_args(Require)}, not {require!r}")
-    return require
+    if not (fence is None or isinstance(fence, kind)):
+        raise ConfigurationError(
+            f"the middleware for {interface} needs a fence of the kind {kind.__name__}, "
+            f"not {type(fence).__name__}; with fence=None the application checks the token"
+        )
 
 
 def judge(method: str, values: Sequence[str], require: Require) -> FencingToken | Problem | None:
-    """The token of a request, or the answer to it, or None where it may go without a token.
+    """The request's token, or the answer to a wrong one, or None where it needs no token.
 
-    ``values`` are those of its headers of the name `HEADER`.
+    ``values`` are those of its headers with the name `HEADER`.
     """
     if not values:
         needed = require == "all" or (require == "unsafe" and method not in _SAFE)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from coordlock.errors import ConfigurationError, StaleToken
+from coordlock.errors import StaleToken
 from coordlock.fencing.fence import GuardingFence
-from coordlock.fencing.http.policy import TOKEN_KEY, Require, judge, valid
+from coordlock.fencing.http.policy import TOKEN_KEY, Require, check_options, judge
 from coordlock.fencing.http.problem import Problem
 from coordlock.fencing.token import FencingToken
 
@@ -39,8 +39,8 @@ class WSGIFencingMiddleware:
         resource: tells a request's resource by its environ; None for what is not protected. By
             default each path is a resource of its own.
         require: which requests must have the header: ``"all"``, ``"none"``, or ``"unsafe"`` for all
-            but GET, HEAD, OPTIONS and TRACE; then no client may write what it made of a reading
-            without a token. What has the header is checked in any case.
+            but GET, HEAD, OPTIONS and TRACE; then no client may write what it derived from a
+            read without a token. A request that has the header is always checked.
 
     Raises `ConfigurationError` for a fence or a ``require`` of another kind.
     """
@@ -56,12 +56,8 @@ class WSGIFencingMiddleware:
         self._app = app
         self._fence = fence
         self._resource = resource
-        self._require = valid(require)
-        if not (fence is None or isinstance(fence, GuardingFence)):
-            raise ConfigurationError(
-                f"the middleware for WSGI needs a fence of the kind GuardingFence, "
-                f"not {type(fence).__name__}; with fence=None the application checks the token"
-            )
+        self._require = require
+        check_options(require, fence, GuardingFence, "WSGI")
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Handle one request."""
@@ -93,10 +89,10 @@ class WSGIFencingMiddleware:
             return start_response(*arguments)
 
         def refuse(error: StaleToken) -> Iterable[bytes]:
-            """Answer the fence, or a check of its own that the application made of this token."""
+            """Answer the fence's refusal, or the application's own of this token."""
             if error.token != token.value:
                 raise error
-            # Called again, it wants the failure, which it raises when something was sent before.
+            # WSGI: a second call needs the failure, and raises it if something was sent before.
             failure = (sys.exc_info(),) if has_begun else ()
             return _answer(
                 Problem.stale(error),
