@@ -1,4 +1,4 @@
-"""Locks and their grants: of a name, of several, of subtrees; reentrant; with a value.
+"""Locks and their grants. Begin with `lock` and `grant`; every other kind has a file of its own.
 
-`coordlock.locks.lock` is where to begin.
+The other kinds are `reentrant`, `convertible`, `value_lock`, and `several` for many names at once.
 """

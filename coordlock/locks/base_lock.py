@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 from weakref import ref
 
@@ -71,14 +71,14 @@ class AcquireOptions:
         self, timeout: Timeout, label: str | None, cancellation: Cancellation | None
     ) -> AcquireOptions:
         """These options, with what one acquire is given in place of them. Raises as `of` does."""
-        changes: dict[str, Any] = {}
-        if timeout is not DEFAULT:
-            changes["timeout"] = timeout_of("acquire", timeout)
-        if label is not None:
-            changes["label"] = label_of(label)
-        if cancellation is not None:
-            changes["cancellation"] = _checked(cancellation)
-        return replace(self, **changes) if changes else self
+        if timeout is DEFAULT and label is None and cancellation is None:
+            return self
+        return AcquireOptions(
+            self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout),
+            self.label if label is None else label_of(label),
+            self.max_hold,
+            self.cancellation if cancellation is None else _checked(cancellation),
+        )
 
 
 def _checked(cancellation: object) -> Cancellation | None:

@@ -1,16 +1,15 @@
 """A small value that belongs to a lock, as the VMS lock manager's value block.
 
-A mark at the release alone would not do: an old one would hide that a later holder died. So before
-the body runs, a grant that may write notes that the value is open, and its release closes it. Who
-finds it open knows that the last writer has not ended well, and gets no value.
+A value that was only written at each release could be stale: it would not show that a later holder
+died. So a grant that may write marks the value as open before its body runs, and its release closes
+it. A holder that finds it open knows that the last writer has not ended well, and gets no value.
 
-The open mark also says for how long the next holder is to wait after such an end, where the writer
-wants that: what it had sent may still be on its way. This is the lock-delay of Chubby and Consul.
-The first that finds such a mark adds when that was, so that the delay goes by whether or not
-anybody waits: else those who ask once, or have less patience, would begin it anew for ever.
+The open mark also carries the lock-delay of Chubby and Consul: for how long the next holder waits
+after such an end, because requests of the last one may still be on their way. The first client that
+finds the mark adds the time. So the delay passes whether or not anybody waits for it; otherwise
+clients that try once, or have little patience, would each begin it anew.
 
-The record is one key of the service, written only in transactions that the grant's own contender
-guards. Its version says whether a write whose answer was lost was made.
+The grant's own contender guards each read and write of the record.
 """
 
 from __future__ import annotations

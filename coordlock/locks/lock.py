@@ -218,9 +218,9 @@ class AsyncLock(NamedLock[AsyncGrant], AwaitingLock[AsyncGrant]):
     """A distributed lock by name, for asyncio. Made by `AsyncClient`; cheap and reusable.
 
     Not reentrant: a task that acquires it twice waits for itself; see `AsyncReentrantLock`. A
-    waiting task takes no thread.
-    Each ``async with`` block has its own grant, and releases it in whatever task the block ends.
-    As a decorator it is held during each call of the coroutine function.
+    waiting task takes no thread. Each ``async with`` block has its own grant, and releases it in
+    whatever task the block ends. As a decorator it is held during each call of the coroutine
+    function.
     """
 
     _grant_kind = AsyncGrant
