@@ -215,8 +215,8 @@ class Engine:
         return found
 
     def _forget(self, entries: tuple[Entry, ...]) -> None:
-        self.tickets.forget(entries)
-        self._closing.forgotten()
+        if self.tickets.forget(entries):
+            self._closing.forgotten()
 
     def _session_ended(self, session: Session, error: CoordlockError) -> None:
         if not session.id:

@@ -91,7 +91,9 @@ class Withdrawal:
         timers: Timers,
         recovery: Recovery,
         on_gone: Callable[[tuple[Entry, ...]], None],
+        lock: threading.RLock,
     ) -> None:
+        """``lock`` is the ticket's."""
         self.has_begun = False
         #: Whether it has removed every contender, once that is known.
         self.answer: Final[Promise[bool]] = Promise()
@@ -103,7 +105,7 @@ class Withdrawal:
         self._timers = timers
         self._recovery = recovery
         self._on_gone = on_gone
-        self._lock = threading.RLock()
+        self._lock = lock
         #: How many requests may have added contenders, and the latest of them.
         self._attempts = 0
         self._request: Promise[Any] | None = None

@@ -71,7 +71,6 @@ class Ticket:
         #: One or more, each of another queue.
         self.entries: Final = entries
         self.end: Final[Promise[CoordlockError | None]] = Promise()
-        self.withdrawal: Final = Withdrawal(entries, session, backend, timers, recovery, on_gone)
         #: In the order of the entries, once they stand in their queues; empty before.
         self.contenders: tuple[Contender, ...] = ()
         #: The earlier contenders that it waits for, once it does.
@@ -85,7 +84,10 @@ class Ticket:
         self.limit: HoldLimit | None = None
         self._backend = backend
         self._timers = timers
-        self._lock = threading.RLock()
+        self._lock = lock = threading.RLock()
+        self.withdrawal: Final = Withdrawal(
+            entries, session, backend, timers, recovery, on_gone, lock
+        )
         #: The first error that was told, also of a contender that was withdrawn before.
         self._news: CoordlockError | None = None
         #: What the caller waits for, one thing at a time: it fails with the contender.
@@ -95,6 +97,8 @@ class Ticket:
     @property
     def name(self) -> str:
         """The queues, for people."""
+        if len(self.entries) == 1:
+            return self.entries[0].queue
         return joined(entry.queue for entry in self.entries)
 
     def own(self, contender: Contender) -> Contender | None:
@@ -119,10 +123,12 @@ class Ticket:
         is_refused = unless_blocked and self._was_refused(snapshots)
         self.withdrawal.attempt_answered(added_nothing=is_refused)
         if not is_refused:
-            found = [one.find(entry.id) for entry, one in zip(self.entries, snapshots, strict=True)]
-            if None in found:
-                raise Evicted(self.entries[found.index(None)].queue)  # before the queue was read
-            self.contenders = tuple(one for one in found if one is not None)
+            found = []
+            for entry, snapshot in zip(self.entries, snapshots, strict=True):
+                if (contender := snapshot.find(entry.id)) is None:
+                    raise Evicted(entry.queue)  # before the queue was read
+                found.append(contender)
+            self.contenders = tuple(found)
         return snapshots
 
     def _send(self, unless_blocked: bool) -> Promise[tuple[Snapshot, ...]]:

@@ -76,14 +76,17 @@ class Tickets:
                         ticket.caller = caller
                         self._callers.setdefault(caller, {})[ticket] = None
 
-    def forget(self, entries: Iterable[Entry]) -> None:
-        """No contender of ``entries`` is left. Idempotent."""
+    def forget(self, entries: Iterable[Entry]) -> bool:
+        """No contender of ``entries`` is left; whether that is news."""
+        is_news = False
         with self.lock:
             for entry in entries:
                 if (ticket := self._by_id.pop(entry.id, None)) is not None:
+                    is_news = True
                     _drop(self._granted, entry.queue, ticket)
                     if ticket.caller is not None:
                         _drop(self._callers, ticket.caller, ticket)
+        return is_news
 
     def own(self, contender: Contender) -> Ticket | None:
         """The ticket of ``contender``, if it is one of this client's own and not gone for good."""

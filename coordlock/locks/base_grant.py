@@ -45,6 +45,9 @@ class BaseGrant(Resident, shown="Grant"):
         self._ticket = ticket
         #: Whether a block was entered that releases it.
         self._is_entered = False
+        #: Which object was loaded last as its `__exit__`, and with which it was entered: their ids
+        #: while they live, for `coordlock.runtime.statement`.
+        self._loaded_exit = self._entered_exit = 0
         #: Whether `release` was called, and so has told its caller of a loss.
         self._released = False
 
@@ -155,17 +158,18 @@ class BaseGrant(Resident, shown="Grant"):
 
     def _enter(self) -> None:
         """Raise what `check` does, so that no body runs without the lock."""
-        try:
-            self.check()
-        except BaseException:
-            self._abandon()  # no body means no exit that would do it, after Ctrl-C neither
-            raise
         if self._is_entered:
+            self.check()
             raise RuntimeError(
                 f"the grant of {self.name!r} is entered already, and is released when that block "
                 "ends: do not enter it again inside"
             )
-        self._is_entered = True
+        try:
+            self.check()
+            self._is_entered, self._entered_exit = True, self._loaded_exit
+        except BaseException:
+            self._abandon()  # no body means no exit that would do it, after Ctrl-C neither
+            raise
 
     def _abandon(self) -> None:
         """Withdraw, if that was not done, without waiting for the answer."""

@@ -12,7 +12,7 @@ from coordlock.locks.signals import AwaitingSignals, BlockingSignals
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise, all_of
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
+from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith, released_when_dropped
 
 if TYPE_CHECKING:
     from coordlock.backend import Backend, Listing, Operation, Stored, Written
@@ -114,6 +114,7 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
         self._enter()
         return self
 
+    @released_when_dropped
     def __exit__(
         self,
         kind: type[BaseException] | None,

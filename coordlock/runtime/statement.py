@@ -10,9 +10,11 @@ And which of ``with`` and ``async with`` may run: the other one gets an error th
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
@@ -22,6 +24,7 @@ __all__ = [
     "Statement",
     "is_known",
     "known_by_statement",
+    "released_when_dropped",
     "running",
 ]
 
@@ -97,6 +100,61 @@ def is_known(exit: object) -> bool:
 def known_by_statement(exit: F) -> F:
     """Have `__exit__` or `__aexit__` called with the ``statement`` that loaded it."""
     return cast("F", _Loading(exit))
+
+
+class _GrantExit(partial[None]):
+    """What is loaded as the `__exit__` of a grant, another object at each load.
+
+    A signal handler may raise as a `with` statement calls `__enter__` or `__exit__`, before their
+    first step. The statement then drops what it loaded and never calls it, and nothing else would
+    release the grant. One moment stays open: as the exit is loaded.
+
+    A partial, because that costs a statement least.
+    """
+
+    def __del__(self) -> None:
+        grant = self.args[0]
+        if grant._released:
+            return  # first, for what a signal handler raises in here is only logged
+        mine = id(self)
+        if grant._loaded_exit == mine:
+            grant._loaded_exit = 0
+        is_left = grant._entered_exit == mine and grant._is_entered
+        if is_left or (not grant._is_entered and _could_not_enter()):
+            grant._abandon()
+
+
+def _could_not_enter() -> bool:
+    """Whether a `with` statement drops the object whose `__del__` asks, and has not entered.
+
+    Its instruction tells, so that an exit which was loaded by hand and dropped releases nothing.
+    """
+    from opcode import opname  # nearly never
+
+    frame = sys._getframe(2)
+    code, at = frame.f_code.co_code, frame.f_lasti
+    if opname[code[at]] == "CALL" and at >= 2:  # from Python 3.14 on
+        at -= 2
+        return opname[code[at]] == "LOAD_SPECIAL"
+    return opname[code[at]] == "BEFORE_WITH"
+
+
+class _LoadingGrantExit:
+    def __init__(self, exit: Callable[..., None]) -> None:
+        self.__doc__ = exit.__doc__
+        self.__wrapped__ = exit
+
+    def __get__(self, grant: Any, owner: type | None = None) -> Callable[..., None]:
+        if grant is None:
+            return self.__wrapped__
+        exit = _GrantExit(self.__wrapped__, grant)
+        grant._loaded_exit = id(exit)
+        return exit
+
+
+def released_when_dropped(exit: F) -> F:
+    """Have a grant released by a `with` statement that drops its ``exit`` and never calls it."""
+    return cast("F", _LoadingGrantExit(exit))
 
 
 class _WrongStatement(TypeError, AttributeError):
