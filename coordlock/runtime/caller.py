@@ -1,11 +1,11 @@
-"""Whose a lock is: the task that acquires it, or the thread, as seen from its context.
+"""Which caller holds a lock: the task that acquires it, or the thread together with its context.
 
-A thread of a pool serves one request after another, and a request moves between threads. So a
-thread alone says nothing of who holds. Pools such as anyio's, and `asyncio.to_thread`, run each
-call in a copy of the request's context: what a call sets there, another call on that thread does
-not see. So a thread that finds no caller of its own in the context becomes a new one.
+The thread alone does not tell callers apart. A thread of a pool serves one request after another,
+and a request moves between threads. Pools such as anyio's, and `asyncio.to_thread`, run each call
+in a copy of the request's context, and another call on that thread does not see what this one sets
+there. So a thread that finds no caller of its own in the context becomes a new caller.
 
-`concurrent.futures` copies no context. All that a thread of such a pool does is one caller's.
+`concurrent.futures` copies no context. A thread of such a pool is one caller, whatever it does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 __all__ = ["Caller", "described", "this_caller"]
 
-#: Weak: a lock that is held keeps nothing of the thread or task that acquired it.
+#: Weak: a lock that is held does not keep the thread or task alive that acquired it.
 Caller = weakref.ref[Any]
 
 
@@ -31,14 +31,14 @@ class _ThreadInContext(weakref.ref[Any]):
     __hash__ = object.__hash__
 
 
-#: Who acquires in this context, where no task runs: of use to the thread that has set it alone.
+#: The caller in this context where no task runs. Only the thread that has set it may use it.
 _thread: Final[ContextVar[_ThreadInContext]] = ContextVar("coordlock_thread")
 
 
 def this_caller() -> Caller:
-    """The task that runs; else the thread that runs, in its context.
+    """The task that runs; without one, the thread that runs, in its context.
 
-    Also for a lock that blocks its thread: tasks of one loop are no owners of each other's locks.
+    The task counts for a lock that blocks its thread, too: no task of a loop owns another's locks.
     """
     task = _running_task()
     if task is not None:
@@ -54,14 +54,14 @@ def this_caller() -> Caller:
 def _running_task() -> Any:
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
-        return None  # what nobody has imported runs no task
+        return None  # no task can run
     # Another thread may be importing it at present.
     loop = getattr(asyncio, "_get_running_loop", lambda: None)()
     return None if loop is None else asyncio.current_task(loop)
 
 
 def described(holder: Caller | None, me: Caller | None) -> str:
-    """Where ``holder`` is, as seen by ``me``."""
+    """Which thread or task ``holder`` is, in words for ``me``."""
     one = None if holder is None else holder()
     if one is None:
         return "by one that has ended"

@@ -12,10 +12,10 @@ __all__ = ["Cancelled", "Deadline", "DeadlineReached"]
 
 
 class Deadline(NamedTuple):
-    """A moment on a clock. A protocol that yields one has it from then on, in place of any before.
+    """A moment on a clock. A protocol that yields one replaces its former deadline by it.
 
-    Its driver ends the wait at that moment by throwing `DeadlineReached` into it, once; or
-    `Cancelled`, when one of the cancellations comes earlier.
+    At that moment its driver throws `DeadlineReached` into it, once; or `Cancelled`, when one of
+    the cancellations comes earlier.
     """
 
     clock: Clock
@@ -28,20 +28,20 @@ class Deadline(NamedTuple):
 
     @classmethod
     def after(cls, seconds: float | None, clock: Clock) -> Deadline | None:
-        """The moment ``seconds`` from now; None stays None, which is never."""
+        """The moment ``seconds`` from now; None for None, which means never."""
         return None if seconds is None else cls(clock, clock.now() + seconds)
 
     @classmethod
     def at_latest(
         cls, deadline: Deadline | None, clock: Clock, cancellations: tuple[Cancellation, ...]
     ) -> Deadline:
-        """``deadline``, or when one of ``cancellations`` comes."""
+        """The earlier of ``deadline`` and the first of ``cancellations``."""
         return cls(clock, math.inf if deadline is None else deadline.at, cancellations)
 
     def left(self) -> float:
         """Seconds left, more than 0.
 
-        Raises `Cancelled` where a cancellation has come, `DeadlineReached` where the moment has.
+        Raises `Cancelled` after a cancellation, and `DeadlineReached` after the moment.
         """
         for cancellation in self.cancellations:
             if (reason := cancellation.reason) is not None:
@@ -51,12 +51,12 @@ class Deadline(NamedTuple):
         return seconds
 
     def add(self, wake: Waker) -> None:
-        """Have the cancellations call ``wake``."""
+        """Let the cancellations call ``wake``."""
         for cancellation in self.cancellations:
             cancellation.add(wake)
 
     def discard(self, wake: Waker) -> None:
-        """Have them not call ``wake`` any more."""
+        """Let them no longer call ``wake``."""
         for cancellation in self.cancellations:
             cancellation.discard(wake)
 
@@ -66,4 +66,4 @@ class DeadlineReached(Exception):
 
 
 class Cancelled(DeadlineReached):
-    """Thrown into a protocol whose caller no longer waits; its text says why."""
+    """Thrown into a protocol whose caller no longer waits; the text gives the reason."""

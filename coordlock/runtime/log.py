@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PREFIX", "Log", "flush", "mute"]
 
-#: Seconds that the interpreter's exit waits for what is still to be written.
+#: Seconds that the interpreter's exit waits for messages that are not written yet.
 _AT_EXIT: Final = 1.0
 #: Levels, as `logging` has them.
 _DEBUG, _INFO, _WARNING, _ERROR = 10, 20, 30, 40
@@ -29,12 +29,12 @@ _is_muted = False
 
 
 class Log:
-    """A logger whose handlers are called by a thread of their own.
+    """A logger whose handlers run in a thread of their own.
 
-    Handlers are the application's code. One that writes to a network may block just when that
-    fails, and must not keep heartbeats from being sent and losses from being told.
+    Handlers are the application's code. A handler that writes to a network may block when the
+    network fails, and must then delay neither heartbeats nor the news of a loss.
 
-    Of the keywords of its methods only ``exc_info=True`` counts.
+    Its methods use only the keyword ``exc_info=True``, and ignore others.
     """
 
     def __init__(self, name: str) -> None:
@@ -43,7 +43,7 @@ class Log:
     @property
     def logger(self) -> logging.Logger:
         """The logger of that name."""
-        import logging  # where something is to be told: seldom, and it is slow to import
+        import logging  # seldom needed, and slow to import
 
         if _is_muted:
             ours = logging.getLogger("coordlock")
@@ -53,8 +53,8 @@ class Log:
         return logging.getLogger(self.name)
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - as `logging` has it
-        """Whether something of this level is shown."""
-        # Who wants to see less than warnings has imported it, to say so.
+        """Whether messages of this level are shown."""
+        # A program that wants to see less than warnings has imported `logging` to say so.
         return (level >= _WARNING or "logging" in sys.modules) and self.logger.isEnabledFor(level)
 
     def debug(self, msg: object, *args: object, **kwargs: Any) -> None:
@@ -93,18 +93,18 @@ class Log:
             logger.name, level, file, line, f"{PREFIX}{msg}", args, exception, func=function
         )
         _prepare_exit()
-        # Filters may look at the context: for the id of a request, say.
+        # Filters may read the context, such as the id of a request.
         _worker.run(partial(copy_context().run, logger.handle, record))
 
 
 def mute() -> None:
-    """Show nothing of it, but to handlers of coordlock's own logger: for the command line."""
+    """Show messages only to handlers of coordlock's own logger: for the command line."""
     global _is_muted
     _is_muted = True
 
 
 def flush(patience: float = _AT_EXIT) -> bool:
-    """Wait up to ``patience`` seconds for what was logged to be written; whether it is."""
+    """Wait up to ``patience`` seconds until all messages are written; whether they are."""
     return _worker.finish(patience)
 
 
@@ -116,7 +116,7 @@ def _prepare_exit() -> None:
 
 
 def _renew() -> None:
-    """In a forked child, which has no thread for it, and whose parent writes what was logged."""
+    """In a forked child: start anew, because the parent has the thread and writes what is left."""
     global _worker
     _worker = Worker("coordlock-log")
     _prepare_exit.cache_clear()

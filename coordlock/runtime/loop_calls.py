@@ -1,4 +1,4 @@
-"""Calls that other threads want made in an event loop."""
+"""Calls that other threads make in an event loop."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["LoopCalls"]
 
 
 class LoopCalls:
-    """What other threads want to be called in one loop, which takes all of it in one go.
+    """The calls that other threads post to one loop, which makes all of them when it wakes.
 
-    To wake a loop takes a system call, during which some other thread gets the interpreter. So
-    a thread does not wake it where another just has.
+    Waking a loop takes a system call, during which another thread gets the interpreter. So a thread
+    does not wake a loop that another thread has just woken.
     """
 
     _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopCalls]] = WeakKeyDictionary()
@@ -30,7 +30,7 @@ class LoopCalls:
 
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> LoopCalls:
-        """The one of ``loop``, in whose thread this is called."""
+        """Those of ``loop``. Call this in its thread."""
         found = cls._all.get(loop)
         if found is None:
             found = cls._all[loop] = cls(loop)
@@ -39,10 +39,10 @@ class LoopCalls:
     def post(self, call: Callable[[], object]) -> None:
         """Let the loop call ``call`` soon, unless it is closed. Never blocks."""
         self._calls.append(call)
-        # Ctrl-C strikes in the main thread: it must not come between saying so and doing it.
+        # In the main thread, Ctrl-C may come between noting that the loop is woken and waking it.
         is_sure = threading.current_thread() is not threading.main_thread()
         if self._awaited and is_sure:
-            return  # the loop fetches everything, and takes that back before it begins
+            return  # it was woken, and clears the note before it makes the first call
         self._awaited = is_sure
         self._wake()
 
@@ -50,7 +50,7 @@ class LoopCalls:
         try:
             if (loop := self._loop()) is not None:
                 loop.call_soon_threadsafe(self._fetch)
-        except RuntimeError:  # it is closed: whatever comes is dropped
+        except RuntimeError:  # it is closed
             self._awaited = False
             self._calls.clear()
 

@@ -1,4 +1,4 @@
-"""Values to come, which I/O threads complete and no waiter can break."""
+"""Promises: values to come, which I/O threads complete and no waiter can cancel."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class Promise(Generic[T]):
-    """A value to come: completed once, by the first to try, and never cancelled.
+    """A value to come. The first thread that completes it decides, and nothing cancels it.
 
     A waiter keeps several, so they are small: the condition of a `concurrent.futures.Future` alone
-    takes a kilobyte. What makes them safe for threads is that Python appends to a list, and pops
-    from it, in one step: the first outcome is the outcome, and each callback is popped, and so
-    called, once.
+    takes a kilobyte. They are safe for threads because Python appends to a list and pops from it in
+    one step: the first outcome in the list counts, and each callback is popped once, and so called
+    once.
 
     asyncio waits for one by `coordlock.runtime.driver.completion`.
     """
@@ -41,7 +41,7 @@ class Promise(Generic[T]):
         return self._settle((None, error))
 
     def follow(self, done: Promise[T]) -> None:
-        """Complete as ``done`` has, unless something else came first."""
+        """Complete with the outcome of ``done``, unless something else came first."""
         error = done.exception()
         if error is None:
             self.resolve(done.result())
@@ -50,7 +50,7 @@ class Promise(Generic[T]):
 
     def _settle(self, outcome: tuple[Any, BaseException | None]) -> bool:
         self._outcomes.append(outcome)
-        # A second call does it, too: Ctrl-C may have kept the first one from it.
+        # Also when another outcome came first: Ctrl-C may have ended that call before this line.
         self._call_back()
         return self._outcomes[0] is outcome
 
@@ -60,10 +60,10 @@ class Promise(Generic[T]):
                 try:
                     callback = self._callbacks.pop(0)
                 except IndexError:
-                    return  # it was added just now, by a thread that calls it itself
+                    return  # the thread that added it calls it itself
                 self._call(callback)
         finally:
-            if self._callbacks:  # Ctrl-C came between
+            if self._callbacks:  # Ctrl-C has ended the loop
                 self._call_back()
 
     def _call(self, callback: Callable[[Promise[T]], object]) -> None:
@@ -73,10 +73,10 @@ class Promise(Generic[T]):
             log.exception("a callback of a promise failed")
 
     def add_done_callback(self, fn: Callable[[Promise[T]], object]) -> None:
-        """Call ``fn`` with this promise once it is complete: here and now, if it is."""
+        """Call ``fn`` with this promise once it is complete; at once, if it is."""
         self._callbacks.append(fn)
         if self._outcomes:
-            # A thread that completes it now has seen `fn` there, or not: one of the two takes it.
+            # The thread that completes it may have popped `fn` already. One of the two calls it.
             try:
                 self._callbacks.remove(fn)
             except ValueError:
@@ -88,7 +88,7 @@ class Promise(Generic[T]):
         return bool(self._outcomes)
 
     def result(self, timeout: float | None = None) -> T:
-        """The value, or the error raised. Waits ``timeout`` seconds at most: TimeoutError."""
+        """The value; raises the error. Raises TimeoutError after ``timeout`` seconds."""
         value: T
         value, error = self._outcome(timeout)
         if error is None:
@@ -99,7 +99,7 @@ class Promise(Generic[T]):
             del self, error  # its traceback refers to this frame
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error, or None. Waits ``timeout`` seconds at most: TimeoutError."""
+        """The error, or None. Raises TimeoutError after ``timeout`` seconds."""
         return self._outcome(timeout)[1]
 
     def _outcome(self, timeout: float | None) -> tuple[Any, BaseException | None]:
@@ -140,17 +140,17 @@ def settled(future: Promise[T]) -> Promise[None]:
 
 
 def copied(future: Promise[T]) -> Promise[T]:
-    """A promise that takes the outcome of ``future``, unless something else comes first."""
+    """A promise that completes as ``future`` does, unless something else completes it first."""
     promise: Promise[T] = Promise()
     future.add_done_callback(promise.follow)
     return promise
 
 
 def all_of(promises: Iterable[Promise[T]]) -> Promise[tuple[T, ...]]:
-    """A promise of what all of ``promises`` bring, in their order; broken by the first that is."""
+    """A promise of the values of ``promises``, in order; it fails with the first that fails."""
     awaited = list(promises)
     together: Promise[tuple[T, ...]] = Promise()
-    missing = list(awaited)  # popped in one step, so that a thread sees the last
+    missing = list(awaited)  # popping is one step, so exactly one thread pops the last
 
     def arrived(one: Promise[T]) -> None:
         if (error := one.exception()) is not None:

@@ -1,4 +1,4 @@
-"""What belongs to its process, and says so where it is to be pickled or copied."""
+"""Objects that belong to their process, and refuse to be pickled or copied."""
 
 from __future__ import annotations
 

@@ -36,18 +36,18 @@ def release_on_signals(*signals: int) -> None:
     Without this, SIGTERM ends a Python program on the spot, and others wait for its locks until the
     time-to-live is over. From now on such a signal
 
-    - ends each `acquire` that waits, in whatever thread or task, with `AcquireCancelled`, and each
-      that would have to wait in a queue from then on;
+    - ends each `acquire` that waits, in any thread or task, with `AcquireCancelled`, and from then
+      on each that would have to wait in a queue;
     - raises `SystemExit` with the status 128 + signal in the main thread, so that ``with`` blocks
-      release; where an event loop runs there, between two steps of its tasks, which are cancelled
-      then. If the program had set a handler of its own before, that is called in place of it.
+      release. If an event loop runs there, this happens between two steps of its tasks, which are
+      then cancelled. If the program had set a handler of its own before, that is called instead.
 
     The interpreter then waits for its other threads, which release what they hold when their
     blocks end, and closes the clients at its exit. A signal that is ignored, as SIGHUP under nohup,
-    stays so. Servers such as gunicorn and uvicorn, and Celery, handle SIGTERM themselves, and need
-    none of this.
+    stays ignored. Don't use this under gunicorn, uvicorn or Celery, which handle SIGTERM
+    themselves.
 
-    Raises ValueError for what is no signal that can be handled, and outside of the main thread.
+    Raises ValueError for a signal that can't be handled, and outside of the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         raise ValueError("release_on_signals: Python sets signal handlers in the main thread only")
@@ -57,7 +57,7 @@ def release_on_signals(*signals: int) -> None:
 
 
 def _usual() -> list[tuple[int, _Handler]]:
-    """SIGTERM, and SIGHUP, but for a program's own handler of it: that often reloads."""
+    """SIGTERM; and SIGHUP, unless the program has a handler for it, which often reloads."""
     found: list[tuple[int, _Handler]] = [(signal.SIGTERM, signal.getsignal(signal.SIGTERM))]
     if hasattr(signal, "SIGHUP") and not callable(former := signal.getsignal(signal.SIGHUP)):
         found.append((signal.SIGHUP, former))
@@ -65,7 +65,7 @@ def _usual() -> list[tuple[int, _Handler]]:
 
 
 def _former(number: int) -> _Handler:
-    """What the signal ``number`` does now. Raises ValueError for one that can't be handled."""
+    """What signal ``number`` does now. Raises ValueError if it can't be handled."""
     try:
         former = signal.getsignal(number)
     except (TypeError, ValueError):
@@ -77,7 +77,7 @@ def _former(number: int) -> _Handler:
 
 def _handle(number: int, former: _Handler) -> None:
     if former is None:
-        # Of a server that Python is embedded in, such as uWSGI, which ends its workers itself.
+        # It belongs to a server that embeds Python, such as uWSGI, which ends its workers itself.
         log.warning("signal %d has a handler that is not Python's, and keeps it", number)
     elif former is not signal.SIG_IGN and not isinstance(former, _Ending):
         signal.signal(number, _Ending(former))
@@ -93,11 +93,11 @@ class _Ending:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         ENDING.begin(f"the process received {_name(number)}")
-        # Python's own for Ctrl-C would strike a task in the middle of a step.
+        # Python's own handler for Ctrl-C would interrupt a task in the middle of a step.
         if callable(self._former) and self._former is not signal.default_int_handler:
             self._former(number, frame)
         elif (loop := _running_loop()) is not None:
-            # Between two steps of its tasks, all of which it then cancels.
+            # Runs between two steps of the loop's tasks, all of which the loop then cancels.
             loop.call_soon_threadsafe(_exit, number)
         else:
             _exit(number)

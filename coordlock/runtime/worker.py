@@ -1,4 +1,4 @@
-"""Calls that may block, made by a thread of their own."""
+"""A thread that makes calls which may block."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Worker:
         return done.wait(patience)
 
     def _start(self) -> None:
-        # Nothing is noted here, so Ctrl-C leaves nothing half done. Whichever thread comes first
-        # serves; one too many ends at once.
+        # This notes nothing, so Ctrl-C leaves nothing half done. The first thread to come serves;
+        # a second one ends at once.
         serve = threading.Thread(
             target=self._serve, args=(self._idle,), name=self._name, daemon=True
         )
