@@ -111,7 +111,7 @@ class _BaseGroup(QueueRecipe, Generic[M, P], shown="Group"):
         """What begins to observe who is there."""
         engine = self._access.engine
         seconds = engine.settings.ttl if isinstance(grace, Default) else grace_of(grace)
-        return partial(observe_members, engine, self._begin, seconds)
+        return partial(observe_members, engine, self.name, seconds)
 
 
 def grace_of(value: object) -> float:

@@ -1,11 +1,11 @@
 """The members of a group as observers show them: after an outage, also those that may return.
 
-An outage that lasts takes the sessions of all members. They join again soon, and until then an
-observer must not say that they have left. It knows of an outage by its own connection: members that
-are lost while it hears the service have left.
+A long outage ends the sessions of all members. They join again soon, and until then an observer
+must not say that they have left. It learns of an outage by its own connection: members that are
+lost while it hears the service have left.
 
-Sessions send a heartbeat in each third of their time-to-live, so one that lost its connection for
-less than a third is alive: departures in such a moment count as always.
+Sessions send a heartbeat in each third of their time-to-live. One that lost its connection for less
+than a third is alive, so departures in such a moment count as always.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from coordlock.backend import Observation
+from coordlock.backend import Observation, Queue, View
 from coordlock.errors import ClientClosed
 from coordlock.kernel.engine import Engine
 from coordlock.model.claim import Mode
-from coordlock.model.contender import Contender, Owner, Snapshot
+from coordlock.model.contender import Owner, Snapshot
 from coordlock.runtime.clock import Timer
 
 __all__ = ["IDENTITY", "Member", "MemberList", "members_of", "next_members", "observe_members"]
@@ -57,14 +57,10 @@ def members_of(snapshot: Snapshot) -> tuple[Member, ...]:
     found: dict[str, Member] = {}
     for one in snapshot.contenders:
         if one.claim is Mode.NL:
-            member = _member(one)
-            found.pop(member.id, None)  # its place of before its session was lost
-            found[member.id] = member
+            id = one.id[:IDENTITY]
+            found.pop(id, None)  # its contender from before its session was lost
+            found[id] = Member(id, one.value or b"", one.token, one.owner)
     return tuple(found.values())
-
-
-def _member(contender: Contender) -> Member:
-    return Member(contender.id[:IDENTITY], contender.value or b"", contender.token, contender.owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +69,9 @@ class MemberList:
 
     Attributes:
         revision: of the service's state that it shows.
-        members: those that are there, and those that may return.
-        expected: who was there before an outage, and in seconds of the client's clock until when it
-            is shown though it is missing.
+        members: those in the queue, and those that may return.
+        expected: those from before an outage, each with the time of the client's clock until which
+            it is shown though it is missing.
     """
 
     revision: int
@@ -84,7 +80,7 @@ class MemberList:
 
     @property
     def until(self) -> float:
-        """When the next of those that are expected will have left, if it is missing then."""
+        """When the grace of the next expected member ends."""
         return min((until for _, until in self.expected), default=math.inf)
 
 
@@ -98,9 +94,9 @@ def next_members(
 ) -> MemberList:
     """What an observer shows of ``snapshot``, which it has ``now``, after it has shown ``before``.
 
-    Who was there before an outage is shown, unconfirmed, for ``grace`` seconds after it. ``outage``
+    Members from before an outage are shown, unconfirmed, for ``grace`` seconds after it. ``outage``
     is how long one lasted just now. It stops the grace of those that were missing already, and
-    gives them no new one: where one outage follows another, the dead would be shown for ever.
+    gives them no new one: if one outage follows another, the dead would be shown for ever.
     """
     there = members_of(snapshot)
     expected = () if before is None else before.expected
@@ -110,7 +106,7 @@ def next_members(
             (one, now + grace if one.confirmed else left[one.id]) for one in before.members
         )
     by_id = {one.id: one for one in there}
-    # With what they publish by now, for the case that they leave before the grace is over.
+    # With what they publish by now, in case they leave before the grace is over.
     expected = tuple((by_id.get(one.id, one), until) for one, until in expected if now < until)
     missing = [replace(one, confirmed=False) for one, _ in expected if one.id not in by_id]
     members = sorted((*missing, *there), key=lambda one: one.token or 0) if missing else there
@@ -118,50 +114,39 @@ def next_members(
 
 
 def observe_members(
-    engine: Engine,
-    begin: Callable[[Callable[[], None]], Observation[Snapshot]],
-    grace: float,
-    news: Callable[[], None],
+    engine: Engine, queue: str, grace: float, news: Callable[[], None]
 ) -> Observation[MemberList]:
-    """Observe the members in a queue that ``begin`` observes."""
-    return _Tracker(engine, begin, grace, news).observation
+    """Observe the members in ``queue``."""
+    return _Tracker(engine, queue, grace, news).observation
 
 
 class _Tracker:
     """Makes a list of each snapshot of the service, however slow the observer is."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        begin: Callable[[Callable[[], None]], Observation[Snapshot]],
-        grace: float,
-        news: Callable[[], None],
-    ) -> None:
+    def __init__(self, engine: Engine, queue: str, grace: float, news: Callable[[], None]) -> None:
         self._engine: Final = engine
         self._grace: Final = grace
         self._news: Final = news
         self._lock: Final = threading.RLock()
-        self._last: MemberList | None = None
         self._stale_since: float | None = None
-        #: When the last view came.
+        #: When the last snapshot came.
         self._heard = -math.inf
         self._timer: Timer | None = None
         self.observation: Final[Observation[MemberList]] = Observation(
             lambda: None, self._stop, engine.clock.now()
         )
         self._queue: Observation[Snapshot] | None = None
-        self._queue = begin(self._look)
-        self._look()  # news that came before it was kept was not looked at
+        self._queue = engine.backend.follow(Queue(queue), self._look)
+        self._look()  # the first snapshot may have come before the line above returned
 
     def _look(self) -> None:
         with self._lock:
-            self._take()
+            if self._queue is not None:
+                self._take(self._queue.view)
         self._news()  # without the lock: a caller may go on here
 
-    def _take(self) -> None:
-        if self._queue is None:
-            return
-        view, now = self._queue.view, self._engine.clock.now()
+    def _take(self, view: View[Snapshot]) -> None:
+        now, before = self._engine.clock.now(), self.observation.view.state
         if view.ended is not None:
             self.observation.end(view.ended, now if view.stale_since is None else view.stale_since)
         elif view.stale_since is not None:
@@ -173,11 +158,10 @@ class _Tracker:
             if since is not None and now - since >= self._engine.settings.ttl / 3:
                 outage = now - max(since, self._heard)  # a moment of doubt may begin before a view
             self._heard = now
-            last = next_members(self._last, view.state, now, self._grace, outage=outage)
-            if last.expected and (self._last is None or self._last.until != last.until):
-                self._wake_at(last.until)
-            self._last = last
-            self.observation.show(last)
+            shown = next_members(before, view.state, now, self._grace, outage=outage)
+            if shown.expected and (before is None or before.until != shown.until):
+                self._wake_at(shown.until)
+            self.observation.show(shown)
 
     def _wake_at(self, when: float) -> None:
         if self._timer is not None:
