@@ -57,10 +57,10 @@ class KeptValue:
         self._is_open = False
         #: Whether this grant may write it.
         self.is_writable: Final = entry.claim in WRITERS
-        #: None where there is none, or the last writer has not closed it.
+        #: None where there is none, or the last writer did not close it.
         self.value: bytes | None = None
-        #: For how many seconds to wait before `open`, because the last writer has not closed it.
-        #: 0 where that is over; None where there is no delay.
+        #: Seconds to wait before `open`, because the last writer did not close it. 0 once they are
+        #: over; None for no delay.
         self.delay: float | None = None
 
     def begin(self, started: float, once: bool, lock_delay: float) -> Steps[None]:
@@ -85,8 +85,9 @@ class KeptValue:
             raise AcquireCancelled(name, str(cancelled)) from cancelled.__cause__
         except DeadlineReached as late:
             silent, waited = self._engine.silent(late), clock.now() - started
-            its_turn_was_late = self.delay or clock.now() - asked < PATIENCE
-            if not once and late.__cause__ is None and its_turn_was_late:
+            # Else the service is silent.
+            was_busy = self.delay or clock.now() - asked < PATIENCE
+            if not once and late.__cause__ is None and was_busy:
                 raise AcquireTimeout(name, waited) from None
             raise AcquireUnavailable(silent.service, silent.reason, name, waited) from silent
 
@@ -100,10 +101,10 @@ class KeptValue:
             self.delay = yield from self._left_of(found)
 
     def _left_of(self, found: _Fields) -> Steps[float | None]:
-        """How much is left of the delay in the record, which says from now on when it was found.
+        """Note when the delay was found, unless that is known; how much is left of it.
 
-        None where there is none any more. Clocks that differ, or that are set forward meanwhile,
-        shorten it by as much.
+        None where there is no delay any more. Clocks that differ, or that are set forward
+        meanwhile, shorten it by as much.
         """
         while found.delay and not found.found <= (now := time.time()):  # nor is NaN
             # False also when another reader was faster, with this or with the end of the delay.
@@ -112,9 +113,9 @@ class KeptValue:
         return max(0.0, found.found + found.delay - time.time()) if found.delay else None
 
     def open(self, lock_delay: float) -> Steps[None]:
-        """Note that the value is open, where this grant may write it.
+        """Mark the value as open, where this grant may write it.
 
-        And where it may not, that its delay is over, lest each reader waits for it again.
+        Where it may not, note that the delay is over, so that no other reader waits for it again.
         """
         if self.is_writable:
             yield from self._write(_Fields(self._token, is_open=True, delay=lock_delay))
