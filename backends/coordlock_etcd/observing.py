@@ -89,20 +89,20 @@ class Observations:
             news, lambda: self._leave(place.name, observation), now
         )
         with self._lock:
-            following = self._followings.get(place.name) or Following(place, self._lock, now)
-            is_shared, is_up = bool(following.observers), self._is_up
+            following = self._followings.get(place.name) or Following(place, now)
+            is_shared, is_up = bool(following.source.observers), self._is_up
             is_closed = self.host.closed
             if not is_closed:
                 if not is_shared:
-                    following.begin()
-                following.observers.append(observation)
+                    following.begin(now)
+                following.source.observers.append(observation)
                 self._followings[place.name] = following
                 self._tick()
                 self.host.start()
         if is_closed:
             observation.end(client_closed(), now)
         elif is_shared:
-            following.tell([observation])
+            following.source.tell(observation)
         elif is_up:
             self._read(following)
         return observation
@@ -120,11 +120,9 @@ class Observations:
     def _leave(self, name: tuple[str, str], observation: Observation[Any]) -> None:
         with self._lock:
             following = self._followings.get(name)
-            if following is not None and observation in following.observers:
-                following.observers.remove(observation)
-                if not following.observers:
-                    following.left_at = self._timers.clock.now()
-                    self._linger(following)
+            if following is not None and following.source.leave(observation):
+                following.left_at = self._timers.clock.now()
+                self._linger(following)
 
     def _end(self, following: Following, error: CoordlockError) -> None:
         with self._lock:
@@ -132,7 +130,7 @@ class Observations:
             # Observers that come from now on begin anew.
             if self._followings.get(following.place.name) is following:
                 del self._followings[following.place.name]
-        following.end(error)
+        following.source.end(error, self._timers.clock.now())
 
     def _all(self) -> list[Following]:
         with self._lock:
@@ -199,7 +197,7 @@ class Observations:
             if not following.id and self.host.is_open:
                 following.id = self.host.watch(following, place.watching)
         if following.is_live:
-            following.tell()
+            following.source.tell()
 
     # What the host tells
 
@@ -227,7 +225,7 @@ class Observations:
             if isinstance(error, AuthenticationFailed):
                 self._end(following, error)
             elif not is_forgiven:
-                following.tell()
+                following.source.tell()
         if is_forgiven:
             self._later(self._interval, self._tell_delay)
 
@@ -244,7 +242,7 @@ class Observations:
             if response.canceled:  # because its history is compacted, as a rule
                 self._stop(following)
         if response.canceled or is_new:
-            following.tell()
+            following.source.tell()
         if response.canceled:
             self._read(following, 0.0 if response.compact_revision else _PAUSE)
 
@@ -264,7 +262,8 @@ class Observations:
         """Drop a place that has had no observer for long enough."""
         with self._lock:
             following.is_leaving = False
-            if following.observers or self._followings.get(following.place.name) is not following:
+            is_followed = self._followings.get(following.place.name) is following
+            if following.source.observers or not is_followed:
                 return
             if self._timers.clock.now() - following.left_at < _LINGERS:
                 self._linger(following)  # an observer came and left meanwhile
@@ -276,7 +275,7 @@ class Observations:
         """Tell observers of places that have been stale since their stream's token ended."""
         for following in self._all():
             if not following.is_live:
-                following.tell()
+                following.source.tell()
 
     def _tick(self) -> None:
         with self._lock:

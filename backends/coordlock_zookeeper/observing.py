@@ -40,7 +40,7 @@ from coordlock_zookeeper.answers import Dated, ask, full
 from coordlock_zookeeper.data import explained
 from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.errors import SERVICE
-from coordlock_zookeeper.following import Following, Observer, Probe, Reader
+from coordlock_zookeeper.following import Following, Probe
 from coordlock_zookeeper.places import Place, Reading
 from coordlock_zookeeper.session import ZookeeperSession
 
@@ -122,29 +122,32 @@ class Observations:
 
     # Who observes
 
-    def _join(self, place: Place[Any], observer: Observer) -> None:
+    def _join(self, place: Place[Any], observation: Observation[Any]) -> None:
         if self._closed is not None:
-            observer.end(self._closed, self._now())
+            observation.end(self._closed, self._now())
         elif (following := self._followings.get(place.name)) is not None:
-            following.join(observer)
+            following.source.observers.append(observation)
+            following.source.tell(observation)
         else:
-            following = self._add(place.name, place, observer)
+            following = Following(place.name, place, self._now())
+            following.source.observers.append(observation)
+            self._add(following)
             self._open()
             self._probe()
             self._begin(following)
 
-    def _add(self, name: object, place: Place[Any], observer: Observer) -> Following:
-        following = self._followings[name] = Following(name, place, self._now())
-        self._at.setdefault(place.path, []).append(following)
-        following.join(observer)
-        return following
+    def _add(self, following: Following) -> None:
+        self._followings[following.name] = following
+        self._at.setdefault(following.place.path, []).append(following)
 
-    def _leave(self, name: object, observer: Observer) -> None:
+    def _leave(self, name: object, observation: Observation[Any]) -> None:
         following = self._followings.get(name)
-        if following is not None and observer in following.observers:
-            following.observers.remove(observer)
-            if not following.observers:
-                self._forget(following)
+        if following is not None and following.source.leave(observation):
+            self._forget(following)
+
+    def _drop(self, following: Following) -> None:
+        if self._followings.get(following.name) is following:
+            self._forget(following)
 
     def _forget(self, following: Following) -> None:
         following.begin()  # answers under way come too late
@@ -174,11 +177,12 @@ class Observations:
         elif self._session is None:
             promise.fail(BackendUnavailable(SERVICE, "the connection was lost"))
         else:
-            reader: Reader[Any] = Reader(promise)
-            promise.add_done_callback(lambda _: self._do(self._leave, promise, reader))
+            following = Following(promise, place, self._now(), promise)
+            self._add(following)
+            promise.add_done_callback(lambda _: self._do(self._drop, following))
             # So that the server then shows all that was acknowledged before.
             self._ask(self._session, Sync(full(self._session.client, "/")), synced)
-            self._begin(self._add(promise, place, reader))
+            self._begin(following)
 
     # Reading
 

@@ -12,7 +12,7 @@ from coordlock.backend.contract import Backend, ServiceInfo, SessionInfo, Sessio
 
 if TYPE_CHECKING:
     from coordlock.backend.data import Delete, Expect, Listing, Operation, Put, Stored, Written
-    from coordlock.backend.observation import Observation, Queue, View
+    from coordlock.backend.observation import Observation, Queue, Source, View
 
 __all__ = [
     "Backend",
@@ -28,6 +28,7 @@ __all__ = [
     "ServiceInfo",
     "SessionInfo",
     "SessionListener",
+    "Source",
     "Stored",
     "View",
     "Written",

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from coordlock_zookeeper.following import Following, Probe, Reader
+from coordlock_zookeeper.following import Following, Probe
 from coordlock_zookeeper.nodes import NodeReader
 from coordlock_zookeeper.places import FolderPlace, KeyPlace, Place, QueuePlace, Reading
 from hypothesis import event, given, settings
@@ -345,7 +345,7 @@ def followed() -> tuple[Following, Observation[Listing]]:
     """A key that was read at transaction 5; all had been told by the moment 1."""
     following = Following("name", KeyPlace("/k"), 0.5)
     observation: Observation[Listing] = Observation(lambda: None, lambda: None, 0.5)
-    following.join(observation)
+    following.source.observers.append(observation)
     answer(following, 5, [Probe(1.0, 4)])
     return following, observation
 
@@ -363,7 +363,8 @@ def stale_since(observation: Observation[Listing]) -> float | None:
 
 def test_what_is_shown_is_stale_since_all_was_told_last() -> None:
     following, observation = followed()
-    assert (observation.view.state, observation.view.stale_since) == (following.state, None)
+    assert observation.view.state is following.source.view.state is not None
+    assert stale_since(observation) is None
     following.probed(2.0, 0.0)
     following.doubt()
     following.probed(3.0, 1.0)
@@ -400,24 +401,22 @@ def test_what_is_not_read_for_longer_than_a_probe_is_in_doubt() -> None:
 def test_who_joins_is_shown_what_is_known_and_nothing_that_is_in_doubt() -> None:
     following, first = followed()
     second: Observation[Listing] = Observation(lambda: None, lambda: None, 1.5)
-    following.join(second)
+    following.source.observers.append(second)
+    following.source.tell(second)
     assert second.view == first.view
     following.doubt()
     third: Observation[Listing] = Observation(lambda: None, lambda: None, 2.5)
-    following.join(third)
+    following.source.observers.append(third)
+    following.source.tell(third)
     assert (third.view.state, third.view.stale_since) == (None, 2.5)
 
 
 def test_a_reader_takes_one_state_or_the_reason_why_there_is_none() -> None:
-    following, _ = followed()
     shown, doubted, ended = (Promise[Listing]() for _ in range(3))
-    following.join(Reader(shown))
-    following.show(following.state, [])
+    following = Following("name", KeyPlace("/k"), 0.5, shown)
+    answer(following, 5, [])
     assert shown.result(0).revision == 5
-    following.doubt()
-    following.join(Reader(doubted))
-    following.doubt()
+    Following("name", KeyPlace("/k"), 0.5, doubted).doubt()
     assert isinstance(doubted.exception(0), BackendError)
-    following.join(Reader(ended))
-    following.end(AuthenticationFailed("ZooKeeper", "no"))
+    Following("name", KeyPlace("/k"), 0.5, ended).end(AuthenticationFailed("ZooKeeper", "no"))
     assert isinstance(ended.exception(0), AuthenticationFailed)
