@@ -1,8 +1,8 @@
 """The admission rule: a snapshot and a contender in, the contenders to wait for out. No I/O.
 
-A contender waits only for EARLIER contenders, so queues are FIFO, none starves, and two
-contenders never wait for each other. At most a few are named, so that a departure wakes O(1)
-waiters of a lock, never the herd.
+A contender waits only for EARLIER contenders. So queues are FIFO, no contender starves, and two
+contenders never wait for each other. The rule names few contenders, so a departure wakes O(1)
+waiters of a lock, never all of them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
 def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
     """The contenders of which one must depart before ``me`` can be granted; empty: granted.
 
-    An empty answer is a verdict only when the snapshot omits none: ask again with a full one.
+    An empty answer counts only when the snapshot omits no contender: else ask with a full one.
 
     * A mode waits for the nearest earlier contender with a conflicting mode. Every earlier
-      conflict must depart; watching the nearest wakes each waiter once per queue's turn.
+      conflict must depart. Watching the nearest one wakes each waiter once.
     * A permit of n waits for the n nearest earlier contenders: when fewer than n contenders stand
       before it, at least one of those n has departed (pigeonhole), so watching them misses nothing.
     """
@@ -45,15 +45,15 @@ def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
 
 
 def newcomer(entry: Entry) -> Contender:
-    """The contender that ``entry`` would be at the end of its queue: only for this rule."""
+    """The contender that ``entry`` would be at the end of its queue. For this rule alone."""
     return Contender(entry.id, "", entry.claim, order=sys.maxsize)
 
 
 def is_blocked(snapshot: Snapshot, entry: Entry) -> bool:
-    """Whether a contender of ``entry`` would have to wait, if it came to the queue now.
+    """Whether a contender of ``entry`` that came now would have to wait, or would be refused.
 
-    Or whether it would be refused, because the queue is in use as another kind of lock. Contenders
-    that wait are in its way like those that hold. False where a contender of ``entry`` is there.
+    It would be refused when the queue is in use as another kind of lock. Contenders that wait are
+    in its way like those that hold. False when the contender of ``entry`` is in the queue already.
     """
     if not snapshot.contenders or snapshot.find(entry.id) is not None:
         return False
@@ -78,21 +78,21 @@ def next_in_line(
     departed: Iterable[Contender],
     handed_over: Contender | None = None,
 ) -> Snapshot | None:
-    """What is left of ``snapshot`` once ``departed`` have gone, if that proves ``me`` granted.
+    """``snapshot`` without ``departed``, if that proves ``me`` granted; None if it proves nothing.
 
-    None where it proves nothing: then the queue must be read. It proves a grant without a read,
-    because no contender enters a queue before one that is in it, and what has departed never
-    returns: what is left here is all that can be left there. Two conditions are the caller's:
+    After None, the queue must be read. A proof needs no read, because no contender enters a queue
+    before one that is in it, and a contender that has departed never returns. So at most the
+    contenders that are left here are left there. The caller sees to two conditions:
 
-    * ``me`` is still in the queue. A departure that was told in order is enough, because that of
-      ``me`` itself would have been told before it.
+    * ``me`` is still in the queue. A departure that was told in order is enough, because the
+      departure of ``me`` would have been told before it.
     * ``handed_over``, one of ``departed``, had been admitted with the claim that ``me`` asks for.
-      Then all that stands before it is out of the way, the contenders that are not listed too. For
-      a mode: what conflicts with ``me`` conflicted with it. For a permit of n: fewer than n stood
-      before it when it was admitted, so fewer than n stand before ``me`` when it has gone.
+      Then no contender before it is in the way, listed or not. For a mode: whatever conflicts with
+      ``me`` conflicted with it. For a permit of n: fewer than n stood before it when it was
+      admitted, so fewer than n stand before ``me`` when it has gone.
 
-    It proves nothing where a convertible contender stands before ``me``, which may have come to be
-    in the way since. None that is not listed stands before one that was admitted as exclusive.
+    Nothing is proved where a convertible contender stands before ``me``: it may have changed its
+    mode since. Before a contender that was admitted as exclusive, no unlisted contender stands.
     """
     if any(isinstance(one.claim, Convertible) for one in snapshot.before(me)):
         return None
@@ -123,8 +123,8 @@ def _keeps_out(other: Contender, me: Contender) -> bool:
 def holders(snapshot: Snapshot) -> frozenset[str]:
     """The ids of the contenders that the rule admits now. The snapshot must omit none.
 
-    A conversion that has not decided who goes first keeps nobody out so far: who could be granted
-    but for it may have been, before it began, and goes first then.
+    A conversion that has not decided who goes first keeps no contender out yet: a contender that
+    only the conversion blocks may have been granted before it began, and then goes first.
     """
     admitted: set[str] = set()
     earlier: dict[AnyClaim, Contender] = {}  # one of each claim is enough
@@ -145,10 +145,10 @@ def holders(snapshot: Snapshot) -> frozenset[str]:
 
 
 def mismatch(snapshot: Snapshot, me: Contender) -> Contender | None:
-    """An earlier contender that uses the queue as another kind of lock, if there is one.
+    """An earlier contender that uses the queue as another kind of lock; None if there is none.
 
-    Modes and permits don't mix, nor do semaphores of different sizes: what "n permits" means would
-    depend on who asks. Each contender checks those before it, so a queue in use stays of one kind.
+    Modes and permits don't mix, nor do semaphores of different sizes: each would count permits
+    differently. Each contender checks those before it, so a queue in use stays of one kind.
     """
     for one in snapshot.before(me):
         if isinstance(me.claim, Permit):

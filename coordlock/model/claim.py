@@ -1,4 +1,4 @@
-"""What a contender asks for: a mode of the lock, for good or convertible, or a semaphore's permit.
+"""What a contender asks for: a mode of the lock, fixed or convertible, or a semaphore's permit.
 
 The six modes and their compatibility are those of the VMS distributed lock manager, which most
 lock managers since have kept (Snaman and Thiel, "The VAX/VMS Distributed Lock Manager", 1987).
@@ -42,7 +42,7 @@ class Mode(Enum):
 
     @property
     def window(self) -> int:
-        """How many nearest earlier contenders usually suffice to decide."""
+        """How many of the nearest earlier contenders usually suffice to decide."""
         return 1 if self is Mode.EX else 8
 
     def conflicts(self, other: Mode) -> bool:
@@ -102,17 +102,17 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Convertible:
-    """A mode that may be exchanged for another one while its contender keeps its place.
+    """A mode that may be converted to another one while its contender keeps its place.
 
-    The marker tells no mode. So programs that do not know it take it for an exclusive lock, and the
-    contender publishes the rest as its value. See `coordlock.model.conversion`.
+    The marker tells no mode. So programs that do not know it take it for an exclusive lock. The
+    contender publishes the mode and the rest as its value. See `coordlock.model.conversion`.
 
     Attributes:
-        mode: what it holds, or asks for.
-        target: what it is to hold in place of that; None while it is to hold nothing else.
-        yields_to: the contenders behind it that go before its conversion, by their orders, as
-            ranges: (first, last). None until that is decided.
-        update: whether it excludes all others that are convertible with ``update``.
+        mode: the mode that it holds, or asks for.
+        target: the mode to which it is converting; None while it is not.
+        yields_to: the contenders behind it that go before its conversion, as ranges of their
+            orders: (first, last). None until that is decided.
+        update: whether it excludes all other convertible claims with ``update``.
     """
 
     mode: Mode
@@ -121,7 +121,7 @@ class Convertible:
     update: bool = False
 
     marker: ClassVar[str] = "convertible"
-    #: What is usually enough for a mode; the mode itself may change.
+    #: Usually enough for any mode, because the mode may change.
     window: ClassVar[int] = 8
 
     def excludes(self, mode: Mode, order: int, *, update: bool = False) -> bool:
@@ -181,9 +181,9 @@ def in_force(claim: AnyClaim) -> Claim:
 
 
 def parse_marker(marker: str, value: bytes | None = None) -> AnyClaim:
-    """The claim that ``marker`` stands for, with what its contender publishes, where it is known.
+    """The claim that ``marker`` stands for; ``value`` is what its contender publishes, if known.
 
-    An unknown one counts as exclusive.
+    An unknown marker counts as exclusive.
     """
     if marker == Convertible.marker:
         return Convertible.decode(value)

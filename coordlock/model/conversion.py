@@ -1,21 +1,22 @@
-"""Exchanging the mode of a contender that is granted, in its place: what to do next. No I/O.
+"""Converting the mode of a contender that is granted, in its place: what to do next. No I/O.
 
-A contender that converts publishes what it does: first its target, then which of those behind it go
-first, at last the new mode. In between it reads its queue. Why no two that conflict are granted:
+A contender that converts publishes each step: first its target, then which contenders behind it go
+first, at last the new mode. In between it reads its queue. Why two that conflict are never granted:
 
-* A contender behind it reads the queue after it has come, and so sees the target, unless it came
-  before that was published. Then the converting one sees it, when it reads the queue after that.
-* If what is seen then may have been granted, the conversion waits for it, and says so. Else it
-  learns from that very answer that it has to wait, whatever leaves meanwhile. Without the answer
-  both would wait for each other, or none.
-* Who stands before it never waits for it. So it waits for all of those that conflict, granted or
-  not: they need nothing that it holds.
-* Two that convert read the queue after both have published, at least one of them. If each waits for
-  the other's mode, one gives up. If one does, it goes second. If none does and their targets
-  conflict, one takes its target back until the other has ended: the one that has decided nothing,
-  else the one behind.
-* An exchange for a mode that conflicts with less asks nobody. A contender that it lets in reads the
-  queue anew, and waits for all that conflict and stand before it.
+* A contender behind it reads the queue after it has entered, and so sees the target, unless it
+  entered before the target was published. In that case the converting contender sees it, because it
+  reads the queue after publishing.
+* If a contender that it sees may have been granted, the conversion waits for it, and publishes
+  that. Otherwise that contender learns from the published answer that it has to wait, whatever
+  leaves meanwhile. Without the answer both would wait for each other, or neither would.
+* Contenders before it never wait for it. So it waits for all of them that conflict, granted or not:
+  they need nothing that it holds.
+* Of two that convert, at least one reads the queue after both have published. If each waits for the
+  other's mode, one gives up. If one waits for the other's mode, it goes second. If neither does and
+  their targets conflict, one takes its target back until the other has ended: the one that has
+  decided nothing, else the one behind.
+* A conversion to a weaker mode waits for no contender. A contender that it lets in reads the queue
+  anew, and waits for all conflicting contenders before it.
 """
 
 from __future__ import annotations
@@ -69,16 +70,16 @@ def is_weaker(target: Mode, mode: Mode) -> bool:
 
 
 def decide(snapshot: Snapshot, me: Contender, target: Mode) -> Decision:
-    """What brings ``me``, which is granted and claims what it last published, closer to ``target``.
+    """The next step of ``me``, which is granted and claims what it last published, to ``target``.
 
-    The snapshot must omit none, and have been read after that was published.
+    The snapshot must omit none, and must have been read after ``me`` published that.
     """
     mine = me.claim
     assert isinstance(mine, Convertible)
     done = Publish(Convertible(target, update=mine.update))
     if is_weaker(target, mine.mode):
         return done
-    if mine.target not in (None, target):  # of an earlier one, which could not take it back
+    if mine.target not in (None, target):  # an earlier conversion could not take it back
         return Publish(replace(mine, target=None, yields_to=None))
     others = [one for one in snapshot.contenders if one.key != me.key]
     gives_up: set[str] = set()
@@ -116,11 +117,11 @@ def decide(snapshot: Snapshot, me: Contender, target: Mode) -> Decision:
 
 
 def waited_for(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
-    """Those that must leave, or claim less, before the conversion of ``me`` is done."""
+    """The contenders that must leave, or claim less, before the conversion of ``me`` is done."""
     mine = me.claim
     assert isinstance(mine, Convertible)
     assert mine.target is not None
-    # Who may be granted goes first, until that is decided.
+    # Until it has decided, those that may be granted go first.
     admitted = holders(snapshot) if mine.yields_to is None else ()
     return tuple(
         one
@@ -132,7 +133,7 @@ def waited_for(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
 
 
 def in_the_way(snapshot: Snapshot, me: Contender, target: Mode) -> tuple[Contender, ...]:
-    """Those that ``me`` would wait for, if it began to convert to ``target`` now."""
+    """The contenders that ``me`` would wait for, if it began to convert to ``target`` now."""
     mine = me.claim
     assert isinstance(mine, Convertible)
     beginning = replace(mine, target=target, yields_to=None)
@@ -142,9 +143,9 @@ def in_the_way(snapshot: Snapshot, me: Contender, target: Mode) -> tuple[Contend
 def _is_stuck_behind(
     snapshot: Snapshot, ahead: Iterable[Contender], me: Contender, gives_up: set[str]
 ) -> bool:
-    """Whether one of ``ahead`` waits for ``me`` in the end, so that ``me`` must not wait for it.
+    """Whether one of ``ahead`` waits for ``me``, directly or not, so ``me`` must not wait for it.
 
-    But for those that ``gives_up`` has the keys of.
+    Contenders whose keys are in ``gives_up`` don't count.
     """
     admitted = holders(snapshot)
     seen = set(gives_up)
@@ -173,7 +174,7 @@ def _converting(others: Sequence[Contender]) -> Iterator[tuple[Contender, Conver
 def _ranges(
     snapshot: Snapshot, in_the_way: Sequence[Contender], me: Contender
 ) -> Iterator[tuple[int, int]]:
-    """The orders of those ``in_the_way`` behind ``me``; no other contender is in between."""
+    """The orders of those ``in_the_way`` behind ``me``, as ranges without other contenders."""
     wanted = {one.key for one in in_the_way}
     first = last = 0
     for one in snapshot.contenders:
@@ -187,7 +188,7 @@ def _ranges(
 
 
 def _mode_of(one: Contender) -> Mode:
-    """What it excludes by now, but for a target."""
+    """The mode that it excludes others by now, whatever its target."""
     claim = one.claim
     if isinstance(claim, Convertible):
         return claim.mode

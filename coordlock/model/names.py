@@ -51,8 +51,8 @@ def check_name(name: str) -> str:
 def internal(name: str) -> str:
     """The queue ``name`` of coordlock's own, whose component is ``@name``.
 
-    No lock has such a name, for `check_name` refuses lone surrogates; and as no name is escaped to
-    such a component, no release lists it.
+    No lock has such a name, because `check_name` refuses lone surrogates. No name is escaped to
+    such a component, so no release lists it.
     """
     return _INTERNAL + name
 
@@ -80,9 +80,9 @@ def escape(name: str) -> str:
 
 
 def file_name(name: str, *, folds: bool = False) -> str:
-    """`escape` for names of files, which must not be long. No two names share one.
+    """`escape` for names of files, which must not be long. No two names share a file name.
 
-    Nor do they on a file system that takes ``a`` and ``A`` for the same name, if it ``folds``.
+    With ``folds``, not even on a file system that takes ``a`` and ``A`` for the same name.
     """
     escaped = escape(name)
     if not 0 < len(escaped) <= _LONGEST_FILE_NAME or (folds and escaped != escaped.lower()):

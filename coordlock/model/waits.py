@@ -1,11 +1,11 @@
-"""Deadlocks: who waits for whom, over all queues, and which of them wait in a circle. No I/O.
+"""Deadlocks: which contenders wait for each other in a circle, over all queues. No I/O.
 
-Two kinds of edges. A contender that waits is stuck behind the earlier ones in its queue that are in
-its way. One that is admitted stays until its actor goes on, so it is stuck behind whatever the
-actor waits for, which the actor publishes.
+The graph has two kinds of edges. A contender that waits is stuck behind the earlier ones in its
+queue that are in its way. A contender that is admitted stays until its actor goes on, so it is
+stuck behind whatever the actor waits for, which the actor publishes.
 
-A wait for several locks is granted as a whole. So its places are one node of the graph: it is stuck
-as long as one of them is, and keeps whoever is behind another.
+A wait for several locks is granted as a whole. So its contenders are one node of the graph: it is
+stuck as long as one of them is, and holds up everything behind any of them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["Deadlock", "DeadlockStep", "Wait", "deadlocks", "needed"]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What an actor waits for that keeps places in other queues meanwhile, as it publishes it.
+    """A wait that an actor publishes, because it keeps contenders in other queues meanwhile.
 
     Attributes:
         actor: which task or thread of its client, for people.
-        waits: queue and entry id of each place that it waits with: all are granted, or none.
-        holds: the entry ids of its other places, which stay until it goes on.
+        waits: queue and entry id of each contender that waits: all are granted, or none.
+        holds: the entry ids of the actor's other contenders, which stay until it goes on.
     """
 
     actor: str
@@ -40,7 +40,7 @@ class Wait:
 
     @property
     def id(self) -> str:
-        """What it is known by: the entry id of its first place."""
+        """The entry id of its first contender, which identifies it."""
         return self.waits[0][1]
 
     def encode(self) -> bytes:
@@ -66,7 +66,7 @@ class DeadlockStep:
     Attributes:
         name: the lock's name.
         waiter, blocker: their contenders.
-        holding: whether the blocker holds the lock; else it waits, too, and asked for it before.
+        holding: whether the blocker holds the lock; else it waits, too, and asked for it earlier.
         waiter_at, blocker_at: which thread or task of the client that is, such as
             ``in thread 'MainThread'``; "" where it is not known.
     """
@@ -99,8 +99,8 @@ class Deadlock:
     """Contenders that wait for each other in a circle: for ever, unless one gives up.
 
     Attributes:
-        steps: the shortest way round, each blocker's client being the next step's waiter.
-        victim: the entry id of the youngest that waits while its caller keeps other places.
+        steps: the shortest circle. Each blocker's client is the next step's waiter.
+        victim: the entry id of the youngest contender that waits while its caller has others.
     """
 
     steps: tuple[DeadlockStep, ...]
@@ -111,7 +111,7 @@ class Deadlock:
 
 
 def needed(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> set[str]:
-    """The queues that must be read to know who is stuck behind whom in ``queues``."""
+    """The queues that must be read, too, to know which contenders in ``queues`` are stuck."""
     by_id = _by_id(waits)
     standing = {one.id for snapshot in queues.values() for one in snapshot.contenders}
     found = {queue for id in standing for wait in by_id.get(id, ()) for queue, _ in wait.waits}
@@ -136,14 +136,14 @@ def deadlocks(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> Iterator
             able = round_ & graph.candidates.keys()
             victim = max(able, key=lambda one: _age(graph.contenders[graph.candidates[one]]))
             steps = tuple(graph.way_round(victim))
-            if len(steps) > 1:  # else it waits for itself, and others may release what it holds
+            if len(steps) > 1:  # else it waits for its own lock, which another thread may release
                 yield Deadlock(steps, graph.candidates[victim])
 
 
 class _Graph:
-    """Who is stuck behind whom.
+    """Which nodes are stuck behind which.
 
-    A node is a wait that was published, by its `Wait.id`, or one place, by its entry id.
+    A node is a published wait, known by its `Wait.id`, or one contender, known by its entry id.
     """
 
     def __init__(self, waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> None:
@@ -151,7 +151,7 @@ class _Graph:
             one.id: one for snapshot in queues.values() for one in snapshot.contenders
         }
         self._nodes = {id: wait.id for wait in waits for _, id in wait.waits}
-        #: By node: its places that stay while enough others do, which those are, and how many.
+        #: By node: each of its contenders, those it is stuck behind, and how many of these suffice.
         self._behind: dict[str, list[tuple[str, list[str], int]]] = {}
         self._queue_of: dict[str, str] = {}
         self._admitted: set[str] = set()
@@ -174,10 +174,10 @@ class _Graph:
                 if self._node(id) != wait.id:
                     self._add(id, [wait.id], 1)
         self._free()
-        #: By node that is stuck: each place with which it is, and the place behind which that is.
+        #: By node that is stuck: see `_edges`.
         self._steps = {node: self._edges(node) for node in self._behind}
         self._waits_of = _by_id(waits)
-        #: The waits of actors that keep others waiting, each with a place that it waits with.
+        #: The waits of actors that hold up others, each with a contender that waits.
         self.candidates = {
             wait.id: id
             for wait in waits
@@ -192,7 +192,7 @@ class _Graph:
         self._behind.setdefault(self._node(place), []).append((place, ahead, most))
 
     def _free(self) -> None:
-        """Forget who can go on, or will: its blockers can."""
+        """Forget the nodes that can go on, then those whose blockers can, until none is left."""
         goes_on = True
         while goes_on:
             goes_on = False
@@ -202,7 +202,7 @@ class _Graph:
                     goes_on = True
 
     def _edges(self, node: str) -> list[tuple[str, str]]:
-        """Each place with which ``node`` is stuck, and the place behind which it is."""
+        """Each contender of ``node`` that is stuck, with each contender that it is stuck behind."""
         edges = []
         for place, ahead, most in self._behind[node]:
             left = [one for one in ahead if self._node(one) in self._behind]
@@ -211,9 +211,9 @@ class _Graph:
         return edges
 
     def ahead(self) -> dict[str, set[str]]:
-        """Behind which others each is stuck, less those that are in no circle.
+        """The nodes behind which each is stuck, without those that wait behind a circle.
 
-        Nobody is stuck behind those, or only others of them: a crowd that waits behind a circle.
+        Those are in no circle: no node is stuck behind them, or only others of them are.
         """
         ahead = {
             node: {self._node(place) for _, place in steps} for node, steps in self._steps.items()
@@ -228,7 +228,7 @@ class _Graph:
         return ahead
 
     def way_round(self, start: str) -> Iterator[DeadlockStep]:
-        """The shortest way from ``start`` to itself."""
+        """The shortest circle through ``start``."""
         before: dict[str, tuple[str, str, str]] = {}
         left = [start]
         for node in left:
@@ -257,7 +257,7 @@ class _Graph:
 
 
 def _reachable(edges: Mapping[str, set[str]], start: str) -> set[str]:
-    """Where ``edges`` lead from ``start``, one after the other; itself where they lead back."""
+    """All nodes that ``edges`` reach from ``start``; itself, too, where they lead back."""
     found: set[str] = set()
     left = [start]
     while left:
