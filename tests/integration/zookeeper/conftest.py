@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -19,15 +18,14 @@ from coordlock.model.claim import Claim, Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.promise import Promise
+from coordlock.testing.backend_contract import BOUND as BOUND
+from coordlock.testing.backend_contract import Listener
 from coordlock.testing.connection import Connection
 from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
-
-#: Seconds within which anything happens on two noisy cores.
-BOUND = 30.0
 
 OWNER = Owner("host", 7, "a test", 1.0)
 
@@ -39,11 +37,11 @@ class Party:
         self.backend = ZookeeperBackend.configure(
             configure(url), client, timers=SystemTimers("coordlock-test")
         )
-        self.events: list[str] = []
-        self.lost = threading.Event()
+        self._listener = Listener()
+        self.events, self.lost = self._listener.events, self._listener.ended
 
     def opening(self) -> Promise[SessionInfo]:
-        return self.backend.open(_Listener(self))
+        return self.backend.open(self._listener)
 
     def open(self) -> SessionInfo:
         self.lost.clear()
@@ -75,21 +73,6 @@ class Party:
             eventually(beats, "a heartbeat")
         except TimeoutError as late:
             raise AssertionError(f"{self.events}; heartbeats: {failures[-1]!r}") from late
-
-
-class _Listener:
-    def __init__(self, party: Party) -> None:
-        self._party = party
-
-    def suspect(self, reason: str) -> None:
-        self._party.events.append(f"suspect: {reason}")
-
-    def recovered(self) -> None:
-        self._party.events.append("recovered")
-
-    def lost(self, reason: str) -> None:
-        self._party.events.append(f"lost: {reason}")
-        self._party.lost.set()
 
 
 def new_entry(queue: str = "q", claim: Claim = Mode.EX) -> Entry:
