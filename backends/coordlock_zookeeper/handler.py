@@ -39,8 +39,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     Args:
         timeout: seconds that connecting may take, and the handshake as much again.
         context: for TLS.
-        failed: called on the connection's thread, repeatedly, while kazoo pauses because a whole
-            round of attempts failed; must not block.
         answered: hosts and ports that have answered as ZooKeeper does; others are added.
     """
 
@@ -50,7 +48,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self,
         timeout: float,
         context: ssl.SSLContext | None,
-        failed: Callable[[], None],
         answered: set[str],
         clock: Clock,
     ) -> None:
@@ -59,7 +56,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._completions = self.completion_queue = Completions()
         self._timeout = timeout
         self._context = context
-        self._failed = failed
         self._answered = answered
         self._clock = clock
         #: The host and port of the newest connection.
@@ -67,6 +63,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._lock = threading.RLock()
         self._socket: socket.socket | None = None
         self._aborted = False
+        #: Called with `failure`, on the connection's thread, repeatedly, while kazoo pauses because
+        #: a whole round of attempts failed; must not block.
+        self.failed: Callable[[str], None] | None = None
         #: What kazoo has yet to send.
         self.requests: Callable[[], Sized] = tuple
         #: The host and port of each server, as configured.
@@ -85,7 +84,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def sleep_func(self, seconds: float) -> None:
         """Pause between rounds of attempts; kazoo calls this in steps of 0.1 s at most."""
         self._completions.complete()
-        self._failed()
+        if (failed := self.failed) is not None:
+            failed(self.failure)
         time.sleep(seconds)
 
     def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:

@@ -42,13 +42,12 @@ class OwnClient:
     shared = False
 
     def __init__(self, access: Access, clock: Clock) -> None:
-        self._failed: Callable[[str], None] = _ignore
         self._stopping = threading.Lock()
         # A round of attempts, each with a handshake, shall end before the session does.
         attempts = 2 * (access.hosts.count(",") + 1)
         attempt = max(1.0, min(access.connect_timeout, access.ttl) / attempts)
         self._log = _KazooLog()
-        self._handler = Handler(attempt, access.tls, self._round_failed, access.answered, clock)
+        self._handler = Handler(attempt, access.tls, access.answered, clock)
         self.client = KazooClient(
             hosts=access.hosts,
             timeout=access.ttl,
@@ -66,7 +65,7 @@ class OwnClient:
         )
 
     def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
-        self._failed = failed
+        self._handler.failed = failed
         self._handler.servers = self.client.hosts
         self._handler.requests = lambda: self.client._queue
 
@@ -77,9 +76,6 @@ class OwnClient:
 
         self.client.add_listener(changed)
         self.client.start_async()
-
-    def _round_failed(self) -> None:
-        self._failed(self._handler.failure)
 
     def crash(self) -> BaseException | None:
         return self._log.crash
@@ -93,7 +89,7 @@ class OwnClient:
         return self._handler.dialled
 
     def stop(self) -> None:
-        self._failed = _ignore
+        self._handler.failed = None
         # Without a connection there is no farewell to wait for; on a silent one the wait is short.
         hang_up = threading.Timer(_GRACE if self.client.connected else 0.0, self._handler.abort)
         hang_up.daemon = True
@@ -111,10 +107,6 @@ class OwnClient:
 
     def dial(self, host: str, port: int, timeout: float) -> socket.socket:
         return self._handler.dial((host, port), host, timeout)
-
-
-def _ignore(_: str) -> None:
-    pass
 
 
 class _KazooLog(Log):

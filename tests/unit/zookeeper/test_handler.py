@@ -33,7 +33,7 @@ from tests.unit.signals import interrupted
 
 @pytest.fixture
 def handler() -> Handler:
-    return Handler(10.0, None, lambda: None, set(), SYSTEM_CLOCK)
+    return Handler(10.0, None, set(), SYSTEM_CLOCK)
 
 
 def test_any_number_of_wakeups_fits(handler: Handler) -> None:
