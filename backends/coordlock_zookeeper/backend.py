@@ -26,7 +26,7 @@ from coordlock.runtime.clock import Timers
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
-from coordlock_zookeeper import given_client, nodes
+from coordlock_zookeeper import nodes
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.data import Data
@@ -125,15 +125,9 @@ class ZookeeperBackend(Backend):
         clock = timers.clock
         acl = {"creator": CREATOR_ALL_ACL, "open": OPEN_ACL_UNSAFE}.get(settings.options["acl"])
         if client is not None:
-            given_client.check(client)
-            shared = given_client.unblocked(client)
-            return cls(
-                settings,
-                lambda: given_client.GivenClient(shared, clock),
-                acl,
-                timers,
-                shared.chroot,
-            )
+            from coordlock_zookeeper.given_client import sharing
+
+            return cls(settings, sharing(client, clock), acl, timers, getattr(client, "chroot", ""))
         access = Access.of(settings)
         if settings.options["acl"] == "creator" and not access.identified:
             raise ConfigurationError("option 'acl': creator needs a user name and a password")

@@ -18,7 +18,7 @@ from coordlock.errors import ConfigurationError
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.worker import Worker
 
-__all__ = ["GivenClient", "check", "unblocked"]
+__all__ = ["GivenClient", "sharing"]
 
 _PROBE_TIMEOUT: Final = 5.0
 _LENGTH: Final = struct.Struct("!i")
@@ -27,7 +27,7 @@ _LENGTH: Final = struct.Struct("!i")
 class GivenClient:
     """A started `KazooClient` of the application's, which goes on using it and stops it itself.
 
-    ``client`` is what `unblocked` made of it.
+    ``client`` is what `_unblocked` made of it.
     """
 
     shared = True
@@ -104,17 +104,22 @@ class GivenClient:
         return connection
 
 
-def check(client: object) -> None:
-    """Raise `ConfigurationError` unless it is a started `KazooClient` with its usual threads."""
+def sharing(client: object, clock: Clock) -> Callable[[], GivenClient]:
+    """Makes connections by ``client``, which must be a started `KazooClient` with usual threads.
+
+    Raises `ConfigurationError` for another.
+    """
     if not isinstance(client, KazooClient):
         raise ConfigurationError(f"client must be a KazooClient, not a {type(client).__name__}")
     if not isinstance(client.handler, SequentialThreadingHandler):
         raise ConfigurationError("client must use kazoo's threading handler")
     if client.client_state == KeeperState.CLOSED:
         raise ConfigurationError("client is not started: call its start() before")
+    shared = _unblocked(client)
+    return lambda: GivenClient(shared, clock)
 
 
-def unblocked(client: Any) -> Any:
+def _unblocked(client: Any) -> Any:
     """The same `KazooClient`, but its requests are made by a thread of their own.
 
     A caller of kazoo may block, for ever when the connection has gone: see `Wakeups`, which an
