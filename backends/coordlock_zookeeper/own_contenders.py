@@ -89,7 +89,8 @@ class OwnContenders:
     ) -> Steps[tuple[Snapshot, ...]]:
         """See `Backend.enqueue`. One round trip where the queues' nodes exist."""
         if unless_blocked:
-            present = yield from self._queues.look(entries)
+            # Synced, so that no contender blocks that has left.
+            present = yield from self._queues.read([entry.queue for entry in entries])
             if any(map(is_blocked, present, entries)):
                 return present
         again = any(entry.id in self._sent for entry in entries)

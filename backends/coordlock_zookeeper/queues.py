@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Any, Final
 
 from coordlock.errors import AuthenticationFailed, BackendUnavailable
-from coordlock.model.contender import Contender, Entry, Snapshot, are_known, is_known
+from coordlock.model.contender import Contender, Snapshot, are_known, is_known
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper import nodes
@@ -40,38 +40,37 @@ class QueueReader:
 
     def snapshot(self, queue: str, upto: Contender | None, owners: bool) -> Steps[Snapshot]:
         """See `Backend.snapshot`."""
-        path = self._layout.queue(queue)
-        # A server may lag behind others. Without `sync` a session still sees what it wrote itself,
-        # so the list can only show contenders before its own that have left.
-        synced = promise_of(self._client.sync_async(path)) if owners else None
-        listed = self.lists.ask(path)
+        # Without `sync` a session still sees what it wrote itself, so the list can only show
+        # contenders before its own that have left.
+        [snapshot] = yield from self.read([queue], upto, owners=owners, is_synced=owners)
+        return snapshot
+
+    def read(
+        self,
+        queues: Sequence[str],
+        upto: Contender | None = None,
+        *,
+        owners: bool = False,
+        is_synced: bool = True,
+    ) -> Steps[tuple[Snapshot, ...]]:
+        """A snapshot of each of ``queues``, as it is now or later; see `part`.
+
+        A server may lag behind others. Where ``is_synced``, it first catches up.
+        """
+        paths = [self._layout.queue(queue) for queue in queues]
+        synced = promise_of(self._client.sync_async(paths[0])) if is_synced else None
+        listed = [self.lists.ask(path) for path in paths]
         if synced is not None:
             yield synced
-        return (yield from self._read(queue, listed, upto, owners))
-
-    def look(self, entries: Sequence[Entry]) -> Steps[tuple[Snapshot, ...]]:
-        """The queues of ``entries``, now or later: a contender that has left blocks nobody."""
-        paths = [self._layout.queue(entry.queue) for entry in entries]
-        synced = promise_of(self._client.sync_async(paths[0]))
-        listed = [self.lists.ask(path) for path in paths]
-        yield synced
         snapshots = []
-        for entry, answer in zip(entries, listed, strict=True):
-            snapshots.append((yield from self._read(entry.queue, answer)))
+        for queue, answer in zip(queues, listed, strict=True):
+            try:
+                child_list = yield answer
+            except NoNode:
+                snapshots.append(Snapshot(queue, ()))
+            else:
+                snapshots.append((yield from self.part(queue, child_list, upto, owners)))
         return tuple(snapshots)
-
-    def _read(
-        self,
-        queue: str,
-        listed: Promise[ChildList],
-        upto: Contender | None = None,
-        owners: bool = False,
-    ) -> Steps[Snapshot]:
-        try:
-            child_list = yield listed
-        except NoNode:
-            return Snapshot(queue, ())
-        return (yield from self.part(queue, child_list, upto, owners))
 
     def part(
         self, queue: str, child_list: ChildList, upto: Contender | None, owners: bool = False
