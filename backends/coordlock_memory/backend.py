@@ -67,7 +67,6 @@ class MemoryBackend(Backend):
         self._ttl = ttl
         self._timers = timers or SystemTimers("coordlock-memory-network")
         self._session = ""
-        self._listener: SessionListener | None = None
         #: What watches are yet to be told by the network, in the order in which it happened.
         self._under_way: list[object] = []
         #: The observations that go on.
@@ -89,13 +88,13 @@ class MemoryBackend(Backend):
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         def start() -> SessionInfo:
-            id = self.service.open(self._ttl, partial(self._tell_loss, listener))
-            return SessionInfo(id, self._ttl)
+            lost = lambda reason: self._deliver(partial(listener.lost, reason))  # noqa: E731
+            return SessionInfo(self.service.open(self._ttl, lost), self._ttl)
 
         def opened(answer: Promise[SessionInfo]) -> None:
             # Not before: a session that was opened late, or without a reply, belongs to no client.
             if answer.exception() is None:
-                self._session, self._listener = answer.result().id, listener
+                self._session = answer.result().id
 
         answer = self._ask("open", start)
         answer.add_done_callback(opened)
@@ -197,12 +196,8 @@ class MemoryBackend(Backend):
         return following.observation
 
     def describe(self) -> Promise[ServiceInfo]:
-        info = ServiceInfo(
-            service="memory",
-            version="",
-            warnings=("it coordinates this process only: for tests",),
-        )
-        return self._ask("describe", lambda: info)
+        warnings = ("it coordinates this process only: for tests",)
+        return self._ask("describe", lambda: ServiceInfo("memory", "", warnings=warnings))
 
     def close(self) -> Promise[None]:
         if not self._closed:
@@ -251,9 +246,6 @@ class MemoryBackend(Backend):
         if not self._closed:
             with suppress(ClientClosed):
                 self._later(_PAUSE, action)
-
-    def _tell_loss(self, listener: SessionListener, reason: str) -> None:
-        self._deliver(partial(listener.lost, reason))
 
     def _deliver(self, news: Callable[[], object]) -> None:
         """Bring news to the client, as the network lets it through."""

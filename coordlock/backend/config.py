@@ -52,10 +52,10 @@ _EXAMPLES: Final[dict[Reach, str]] = {
 
 
 def configure(target: Target = None, options: Mapping[str, object] | None = None) -> Settings:
-    """The settings for a URL, a mapping or what `find` finds, with ``options`` over them.
+    """The settings for a URL, a mapping or what `find` finds; ``options`` replace what is there.
 
-    Raises `ConfigurationError` that names the offending part and what is accepted, also for a
-    backend that reaches less far than the settings, or ``COORDLOCK_REACH``, ask for.
+    Raises `ConfigurationError` that names the offending part and what is accepted. It does so, too,
+    for a backend that reaches less far than the settings, or ``COORDLOCK_REACH``, ask for.
     """
     if not isinstance(target, Settings):
         settings = _settings(target, dict(options or {}))
@@ -82,37 +82,36 @@ def from_env(prefix: str) -> Settings:
             f"prefix {prefix!r} takes in the variables of coordlock itself: use one of your own"
         )
     names = sorted(name for name in os.environ if name.startswith(prefix))
-    given = {name: variable(name, os.environ) for name in names}
-    chosen = next((key for key in _CHOICE if prefix + key.upper() in given), None)
-    if chosen is None:
+    given = {name.removeprefix(prefix): variable(name, os.environ) for name in names}
+    choice = {key: given[key.upper()] for key in _CHOICE if key.upper() in given}
+    if not choice:
         raise ConfigurationError(f"neither {prefix}URL nor {prefix}BACKEND is set")
-    choice = {key: given[name] for key in _CHOICE if (name := prefix + key.upper()) in given}
     try:
-        scheme = choice.get("backend") or _parse_url(choice["url"])["backend"]
-        backend = backend_for_scheme(str(scheme))
-        secrets = [option.name for option in backend.options if option.secret]
-        keys = {*_PLACE, *(f"{name}_file" for name in secrets)}
-        keys |= {option.name for option in (*COMMON_OPTIONS, *backend.options)}
-        accepted = {prefix + key.upper(): key for key in keys}
-        for name in names:
+        backend = backend_for_scheme(
+            str(choice.get("backend") or _parse_url(choice["url"])["backend"])
+        )
+        keys = {option.name for option in (*COMMON_OPTIONS, *backend.options)}
+        keys |= {f"{option.name}_file" for option in backend.options if option.secret}
+        accepted = {key.upper(): key for key in (*keys, *_PLACE)}
+        for name in given:
             if name not in accepted:
                 raise ConfigurationError(
-                    f"{name} is no option of {backend.scheme}://; "
-                    f"accepted are: {', '.join(sorted(accepted))}"
+                    f"{prefix}{name} is no option of {backend.scheme}://; "
+                    f"accepted are: {', '.join(prefix + one for one in sorted(accepted))}"
                 )
         settings = _from_mapping({accepted[name]: value for name, value in given.items()})
     except ConfigurationError as error:
         if type(error) is not ConfigurationError:
             raise
         raise ConfigurationError(f"variables {prefix}*: {error.problem}") from None
-    return replace(settings, origin=prefix + chosen.upper())
+    return replace(settings, origin=prefix + next(iter(choice)).upper())
 
 
 def warn_unless_chosen(settings: Settings, warn: Callable[[str], object]) -> None:
     """Call ``warn`` with a text if nothing is configured and stderr is no terminal.
 
-    A cron job or a service that misses its configuration would look well, and lock one machine. A
-    person at a terminal has most likely configured nothing yet.
+    A cron job or a service that misses its configuration would seem to work, and lock one machine
+    only. A person at a terminal has most likely configured nothing yet.
     """
     if settings.origin == DEFAULT_ORIGIN and not os.isatty(2):
         warn(NOT_CONFIGURED)

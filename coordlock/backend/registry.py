@@ -1,8 +1,7 @@
 """Finding backends: nothing is imported before it is chosen.
 
-Entry points name the backends. The schemes of those that come with coordlock are known here, too,
-and not looked up: to read the entry points of everything that is installed takes as long as to
-start Python.
+Entry points name the backends. Those that come with coordlock are also listed here, because reading
+the entry points of everything that is installed takes as long as starting Python.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["backend_for_client", "backend_for_scheme", "schemes"]
 
 _BACKENDS = "coordlock.backends"
 _CLIENTS = "coordlock.clients"
-#: The entry points of coordlock itself in the first of these groups.
+#: What coordlock itself registers in the first of these groups.
 _OWN: Final = {
     "etcd": "coordlock_etcd:EtcdBackend",
     "local": "coordlock_local:LocalBackend",
