@@ -12,14 +12,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlock.runtime.deadline import Deadline, DeadlineReached
-from coordlock.runtime.lazily import Lazily
 from coordlock.runtime.loop_calls import LoopCalls
 from coordlock.runtime.promise import Promise
 
 if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = Lazily("asyncio")
+    import asyncio  # programs that block never load it
 
 __all__ = ["Steps", "completion", "run", "run_async", "run_in_background", "undone"]
 
@@ -73,6 +70,8 @@ async def run_async(steps: Steps[T]) -> T:
     The deadline, once, and the task's cancellation are thrown into the protocol, as in `run`.
     Raises RuntimeError where no loop of asyncio runs, as under trio.
     """
+    import asyncio
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -181,6 +180,8 @@ def _wait(future: Promise[Any], deadline: Deadline | None) -> None:
 
 
 async def _done(future: Promise[Any], deadline: Deadline | None) -> None:
+    import asyncio
+
     loop = asyncio.get_running_loop()
     sleeper = _Sleeper(loop)
     future.add_done_callback(sleeper)
@@ -230,6 +231,8 @@ def completion(future: Promise[Any]) -> asyncio.Future[None]:
 
     Cancelling it leaves ``future`` alone, unlike `asyncio.wrap_future`.
     """
+    import asyncio
+
     loop = asyncio.get_running_loop()
     completed: asyncio.Future[None] = loop.create_future()
 
