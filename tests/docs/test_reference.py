@@ -14,7 +14,6 @@ import pytest
 
 import coordlock
 from coordlock import errors
-from coordlock.backend import Backend
 from coordlock.backend.registry import backend_for_scheme, schemes
 from coordlock.cli.exits import Exit
 from coordlock.model.claim import Mode
@@ -155,11 +154,6 @@ def test_the_table_of_modes_is_the_matrix() -> None:
     assert [[row[0], [marks[cell] for cell in row[1:]]] for row in table] == [
         [f"**{mine.name}**", [mine.conflicts(other) for other in Mode]] for mine in Mode
     ]
-
-
-def test_the_guide_for_backends_has_every_method_of_the_contract() -> None:
-    named = [row[0] for row in rows("docs/how-to/write-a-backend.md", "## The contract")]
-    assert named == [f"`{name}`" for name in vars(Backend) if name in Backend.__abstractmethods__]
 
 
 def test_every_command_that_is_named_exists() -> None:
