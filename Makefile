@@ -10,6 +10,9 @@ MINUTES ?= 10
 URL ?= $(COORDLOCK_URL)
 export URL
 
+# Tests start some thousand processes; each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The extra that the demo's URL needs, after a comma; the embedded backends need none.
 comma := ,
 demo_backend = $(addprefix $(comma),$(filter zookeeper etcd,$(firstword $(subst :, ,$(URL)))))

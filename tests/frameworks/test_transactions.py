@@ -330,6 +330,7 @@ def django(serve: Serve, tmp_path: Path) -> Callable[..., Send]:
 EXEMPT = "@transaction.non_atomic_requests\n"
 
 
+@pytest.mark.long  # it shows what the page warns of
 def test_django_loses_updates_with_a_lock_in_a_view_of_atomic_requests(
     bank: Bank, django: Callable[..., Send]
 ) -> None:
@@ -381,6 +382,7 @@ def test_fastapi_loses_nothing_with_the_dependencies_of_the_page(
     assert bank.balance_after(fastapi(of_the_page("service.py"))) == REQUESTS
 
 
+@pytest.mark.long  # it shows what the page warns of
 def test_fastapi_loses_updates_with_a_session_before_the_lock(
     bank: Bank, fastapi: Callable[[str], Send]
 ) -> None:
@@ -389,6 +391,7 @@ def test_fastapi_loses_updates_with_a_session_before_the_lock(
     assert bank.balance_after(fastapi(service)) < REQUESTS
 
 
+@pytest.mark.long  # it shows what the page warns of
 def test_fastapi_loses_updates_with_a_session_of_a_longer_scope_than_the_lock(
     bank: Bank, fastapi: Callable[[str], Send]
 ) -> None:
@@ -420,6 +423,7 @@ def test_a_middleware_loses_nothing_if_it_is_the_one_of_the_page(
     assert bank.balance_after(fastapi(session_of_the_request() + middleware)) == REQUESTS
 
 
+@pytest.mark.long  # it shows what the page warns of
 def test_a_middleware_loses_updates_if_it_is_a_base_http_middleware(
     bank: Bank, fastapi: Callable[[str], Send]
 ) -> None:

@@ -66,7 +66,7 @@ def joins_after_leaving() -> Changes:
     return [(BasePresence, "_leave", leave)]
 
 
-@mutant("Of two values that come fast, one is never published.", simulated=(Electing, Gathering))
+@mutant("Of two values that come fast, one is never published.", simulated=(Gathering,))
 def publishes_several_at_once() -> Changes:
     publish = Publisher.publish
 
