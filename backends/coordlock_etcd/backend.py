@@ -1,7 +1,7 @@
 """The backend contract on etcd: the contenders of its queues, and data.
 
-Keys alone tell which contenders a queue has and, of most, what they claim. So queues are read
-without values, and once more with them where a convertible contender is listed.
+Keys alone show which contenders a queue has and, of most, what they claim. So the client reads
+queues without values, and once more with them where it finds a convertible contender.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class EtcdBackend(EtcdSession):
         if reply.succeeded or reply.responses[0].response_range.kvs:
             return self._added(entry, lease, reply)
         present = keys.refused(self._layout, entry.queue, reply)
-        # A contender that converts tells its mode by its value: it may share, after all.
+        # The value of a convertible contender has its mode: it may share, after all.
         return (present,) if is_blocked(present, entry) else self._add([entry], lease)
 
     def snapshot(
@@ -336,8 +336,7 @@ class EtcdBackend(EtcdSession):
 
         with self._lock:
             if self._observations is None:
-                # As often as a session's heartbeats: an observation is in doubt when a session
-                # would be.
+                # As often as heartbeats: an observation goes stale when a session is suspect.
                 self._observations = Observations(
                     self._connection, self._timers, interval=self._ttl / 3
                 )

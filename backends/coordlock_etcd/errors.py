@@ -85,8 +85,8 @@ def is_elsewhere(code: StatusCode, details: str) -> bool:
 def needs_login(code: StatusCode, details: str, *, had_token: bool = True) -> bool:
     """Whether etcd wants a new token. It refused the request before it did anything.
 
-    Without a token, etcd takes the name in the client's certificate for the user. So a request that
-    ``had_token`` not may be refused because authentication has been turned on meanwhile.
+    Without a token, etcd takes the name in the client's certificate for the user. So etcd may
+    refuse a request without one because authentication has been turned on meanwhile.
     """
     if code is StatusCode.PERMISSION_DENIED and not had_token:
         return True
@@ -97,7 +97,7 @@ def needs_login(code: StatusCode, details: str, *, had_token: bool = True) -> bo
 
 
 class NoSpace(BackendError):
-    """The database is full. The transaction that filled it fails so too, although it was made."""
+    """The database is full. The transaction that filled it fails with this, too, and was made."""
 
 
 class NotPermitted(AuthenticationFailed):
@@ -118,7 +118,7 @@ def translate(
 ) -> BackendError:
     """The error for a call to ``host`` that ended with ``code`` and ``details``.
 
-    ``has_answered`` tells that the host has answered before, so that it is an etcd.
+    ``has_answered``: the host has answered before, so it is an etcd.
     """
     at = f"{host}: " if host else ""
     text = details.removeprefix("etcdserver: ") or code.name

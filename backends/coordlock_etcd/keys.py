@@ -1,4 +1,4 @@
-"""Contenders as keys: ``<root>/<escaped name>/<marker>-<guid>``, and what their keys tell.
+"""Contenders as keys: ``<root>/<escaped name>/<marker>-<guid>``, and what a key shows.
 
 The slash that begins the root may be left out.
 
@@ -132,7 +132,7 @@ def snapshot(
 def enqueued(layout: Layout, entry: Entry, found: pb.RangeResponse, revision: int) -> Snapshot:
     """The queue's end in ``found``, just after ``entry`` was put there: it is the newest.
 
-    What is known of it is neither parsed nor kept again.
+    Of that one, nothing is parsed: the entry has it.
     """
     mine, *before = found.kvs
     order = mine.create_revision

@@ -1,10 +1,10 @@
-"""What is observed, a queue or data: its complete state, from readings and events. No I/O.
+"""What is observed: the complete state of a queue or of data, from readings and events. No I/O.
 
-etcd tells the events of a revision in one response, or in fragments of one, whose last one says
-that it is the last. So a state is complete when a response is.
+etcd sends the events of a revision in one response, or in fragments, of which the last is marked.
+So a state is complete when a response is.
 
 A reading shows the place at one revision, and counts for all events up to that one. A reading that
-is older than what events have told is left out: it would undo them.
+is older than the events received is left out: it would undo them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ State = TypeVar("State")
 
 
 class Place(ABC, Generic[Part, State]):
-    """A key, or all keys that begin with a prefix, as far as etcd has told them."""
+    """What the client knows of a key, or of all keys that begin with a prefix."""
 
     def __init__(self, key: bytes, end: bytes = b"") -> None:
         #: A zero byte stands for the first of all keys.
@@ -51,8 +51,8 @@ class Place(ABC, Generic[Part, State]):
     def watching(self, id: int) -> pb.WatchRequest:
         """The request for all events since the last reading.
 
-        It begins with the revision of that, although its events are known. If it began later, etcd
-        would not tell progress until another write.
+        It begins with the revision of that reading, whose events are known. If it began later, etcd
+        would report no progress until another write.
         """
         return pb.WatchRequest(
             create_request=pb.WatchCreateRequest(
@@ -70,7 +70,7 @@ class Place(ABC, Generic[Part, State]):
         return {name: self._part(kv) for name, kv in named if name is not None}
 
     def read(self, parts: dict[str, Part], revision: int) -> bool:
-        """Take ``parts`` for what is there at ``revision``, unless events have told more.
+        """Take ``parts`` for what is there at ``revision``, unless events have shown more.
 
         Whether the state is that of ``revision``, or a newer one.
         """
@@ -115,7 +115,7 @@ class Place(ABC, Generic[Part, State]):
     @property
     @abstractmethod
     def name(self) -> tuple[str, str]:
-        """What tells places apart."""
+        """The same for two places exactly if they are one."""
 
     @abstractmethod
     def _name(self, key: bytes) -> str | None:
@@ -135,7 +135,7 @@ class Place(ABC, Generic[Part, State]):
 
 
 class QueuePlace(Place[Contender, Snapshot]):
-    """A queue: a contender that comes is the last, so that the order is that of coming."""
+    """A queue, in the order in which its contenders have come: each new one is the last."""
 
     def __init__(self, layout: Layout, queue: str) -> None:
         prefix = layout.queue(queue)

@@ -1,21 +1,21 @@
-"""Which of the own watches are told in order. No I/O.
+"""Which of the client's own watches receive departures in order. No I/O.
 
 The departure of another contender grants a waiter without a reading only if the waiter's own
-departure would have been told before that. etcd tells all watches of a stream that have caught up
-with the store what happens, in the order in which it happens. A watch that begins in the past
-catches up within a tenth of a second, at no certain moment; until then it may be told last of what
-happened first. So the own watches must have caught up. Watches on other contenders may be told
-late, which delays a grant and proves nothing wrong. What shows that an own watch has caught up:
+departure would have arrived first. etcd sends what happens, in order, to all watches of a stream
+that have caught up with the store. A watch that begins in the past catches up within 100 ms, at no
+certain moment. Until then it may receive last what happened first. So the own watches must have
+caught up; late watches on other contenders only delay a grant. Two things prove that an own watch
+has caught up:
 
 - The answer to the creation of a LATER watch carries a revision before the own watch's start. etcd
   files the watches of a stream one after another and looks at the store before it files each. So
   the own watch was filed when nothing had happened yet that it would have to catch up with. The
   answer to its own creation would not do: something may happen between the look and the filing.
 - An event of the own watch. Where other programs write to etcd, the first proof seldom holds. Then
-  the watch is created anew from the contender's creation on, with that included: the first event is
-  that creation, told at the moment at which the watch catches up.
+  the client creates the watch anew, from the contender's creation on and with that included. The
+  first event is that creation, and comes at the moment at which the watch catches up.
 
-Nothing shows in which order the deletions of one transaction are told. Nor does anything show that
+Nothing shows in which order the deletions of one transaction come. Nor does anything show that
 etcd's buffer of 128 answers for a stream was full, after which etcd goes on in any order: because a
 client is slow, or much happens at once. So the watcher creates only a few watches anew at a time.
 """
@@ -47,7 +47,7 @@ class Progress:
         self._newest = watch.id
         if watch.own:
             self._behind.add(watch)
-            if watch.sent > watch.order:  # else its creation will be told
+            if watch.sent > watch.order:  # else it receives its creation
                 self._sent[watch.id] = watch
 
     def created(self, id: int, revision: int) -> list[Watch]:

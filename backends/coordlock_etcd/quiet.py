@@ -1,4 +1,4 @@
-"""gRPC's own log, which goes to standard error past Python's `logging`."""
+"""Silence for gRPC's own log, which goes to standard error past Python's `logging`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _VARIABLE: Final = "GRPC_VERBOSITY"
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep gRPC from logging what coordlock's errors tell, such as failed handshakes.
+    """Keep gRPC from logging what coordlock's errors say, such as failed handshakes.
 
     gRPC reads the variable ``GRPC_VERBOSITY`` once, when it is imported or makes the first channel,
-    depending on its release. A user's own setting is left alone, and child processes get none.
+    depending on its release. A user's own setting stays, and child processes inherit nothing.
     """
     if _VARIABLE in os.environ:
         yield

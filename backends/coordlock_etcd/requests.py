@@ -19,7 +19,7 @@ Request = pb.TxnRequest | pb.DeleteRangeRequest
 MAX_OPERATIONS: Final = 128
 #: How many keys of each range a try reads at most that is refused.
 _LISTED: Final = 16
-#: Where a watch begins that is to tell what happens from its creation on.
+#: The start of a watch that receives what happens from its creation on.
 NOW: Final = 0
 
 
@@ -76,7 +76,7 @@ def publish(me: Contender, value: bytes, version: int) -> pb.TxnRequest:
 
 
 def delete_all(keys: Iterable[bytes]) -> pb.TxnRequest:
-    """Delete the ``keys`` that are there, each by an operation that tells whether it was."""
+    """Delete the ``keys`` that are there, each by an operation whose answer says whether it was."""
     return pb.TxnRequest(success=[_delete(key) for key in keys])
 
 

@@ -113,7 +113,7 @@ class EtcdSession(Backend):
         for host in self._hosts:
             host.restart()
 
-    # What the watcher tells
+    # Called by the watcher
 
     def suspect(self, reason: str) -> None:
         """The watch stream is broken."""

@@ -1,6 +1,6 @@
 """Contenders in several queues that etcd creates, and deletes, in one transaction.
 
-All have one creation revision, which tells them from what another attempt may have made: a set is
+All have one creation revision, so another attempt's contenders have another one. A set is
 adopted only if each of its keys is there with that revision and this session's lease. Otherwise a
 part of it has gone, and others may have been granted behind the gap. Then the rest is deleted
 first, because a transaction can't delete a key and create it.

@@ -1,4 +1,4 @@
-"""One watch: its contender, where it stands, and its callbacks."""
+"""One watch: its contender, where on the stream it begins, and its callbacks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Watch:
 
     @property
     def identity(self) -> tuple[str, int, int]:
-        """What tells watches apart; a key may have several contenders in turn."""
+        """The same for two watches exactly if they are one. A key may have several contenders."""
         return self.contender.key, self.contender.order, self.version
 
     @property
@@ -77,7 +77,7 @@ class Watch:
             return False  # of an earlier contender: a member that lags begins in the past
         return event.type == pb.Event.DELETE or 0 < self.version < event.kv.version
 
-    def stands(self, kvs: Sequence[pb.KeyValue]) -> bool:
+    def still_waits(self, kvs: Sequence[pb.KeyValue]) -> bool:
         """Whether ``kvs``, a reading of the key, shows that nothing has happened yet."""
         if not kvs or kvs[0].create_revision != self.order:
             return False

@@ -94,7 +94,7 @@ class Watcher:
         own: bool = False,
         changes: bool = False,
     ) -> Callable[[], None]:
-        """See `Backend.watch`. ``own`` tells that ``contender`` is this client's own."""
+        """See `Backend.watch`. ``own``: ``contender`` is this client's."""
         version = contender.version if changes else 0
         wanted = Watch(contender, own and not changes, revision + 1, version=version)
         with self._lock:
@@ -213,7 +213,7 @@ class Watcher:
             del self._watches[watch.identity]
             self._progress.ended(watch)
 
-    # What the host tells
+    # Called by the host
 
     def needs_stream(self) -> bool:
         """See `StreamUser`, as for the following three."""
@@ -322,7 +322,7 @@ class Watcher:
         if revision < seen:  # see `data`
             raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
         for watch, operation in zip(batch, reply.responses, strict=True):
-            if watch.stands(operation.response_range.kvs):
+            if watch.still_waits(operation.response_range.kvs):
                 self._stays(watch, revision)
             else:
                 self._depart(watch, in_order=False)

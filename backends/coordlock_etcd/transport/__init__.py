@@ -8,11 +8,11 @@ An acquisition passes these, from top to bottom. Any other request begins at `co
     cluster        the member that an attempt goes to, and the channel to it
     lost_requests  requests that a dying leader took along
 
-These stand beside that path::
+Beside that path::
 
     stream         one watch stream, and what keeps one open
     login          the token that calls carry
-    members        the hosts that the cluster tells of
+    members        the hosts, learned from the cluster
     tls            certificates
     greenlets      gRPC under gevent
 """

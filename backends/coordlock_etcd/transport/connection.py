@@ -30,7 +30,7 @@ Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
 Result = TypeVar("Result")
 
-#: Seconds in which a member tells its term.
+#: Seconds for the question for a member's term.
 _LOOK: Final = 1.0
 
 
@@ -162,7 +162,7 @@ class Connection:
         token = self.login.token()
         if not token.done() or token.exception() is not None:
             return 0
-        # Where there are users, newer releases tell their status to root alone.
+        # Where there are users, newer releases show their status to root alone.
         method: Method[Any, Any] = STATUS if token.result() is None else RANGE
         request = pb.StatusRequest() if method is STATUS else requests.term(self._prefix)
         try:

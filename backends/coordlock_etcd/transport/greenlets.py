@@ -83,6 +83,6 @@ class GeventRoom:
 
 
 def _is_prepared() -> bool:
-    # gRPC does not tell officially. If it no longer tells, the caller is trusted.
+    # gRPC has no official answer. Where this one is gone, the caller is trusted.
     cygrpc: Any = getattr(grpc, "_cython", None)
     return bool(getattr(getattr(cygrpc, "cygrpc", None), "g_gevent_activated", True))

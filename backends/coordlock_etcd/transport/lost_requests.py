@@ -44,11 +44,11 @@ class Asked(Hashable, Protocol):
 
 @dataclass(slots=True)
 class _Sending:
-    """When a request was sent, and in which term, or 0 where none was known yet."""
+    """When a request was sent, and in which term, or 0 where the term was not known yet."""
 
     moment: float
     term: int
-    #: A look has found the request unanswered.
+    #: Whether a look has found it unanswered.
     is_known: bool = False
 
 
