@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from coordlock.errors import CoordlockError
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.runtime.driver import completion
 from coordlock.runtime.promise import Promise
@@ -148,12 +147,7 @@ class _Signals(BaseGrant, shown="Grant"):
         of `on_lost`. Raises `Unsupported` where the backend keeps no data.
         """
         call = self._caller_of(callback)
-
-        def asked(request: Promise[str | None]) -> None:
-            if request.result() is not None:
-                call()
-
-        self._asking()[0].asked.add_done_callback(asked)
+        _unless_none(self._asking()[0].asked, call)
 
     def _caller_of(self, callback: Callable[[Self], object]) -> Callable[[], None]:
         """What has ``callback(self)`` called soon, where callbacks are; from any thread."""
@@ -161,12 +155,7 @@ class _Signals(BaseGrant, shown="Grant"):
 
     def _when_lost(self, tell: Callable[[], object]) -> None:
         """Call ``tell`` at the loss, in any thread, or now if it has come; not after a release."""
-
-        def ended(end: Promise[CoordlockError | None]) -> None:
-            if end.result() is not None:
-                tell()
-
-        self._ticket.end.add_done_callback(ended)
+        _unless_none(self._ticket.end, tell)
 
     def _losing(self) -> tuple[Callable[[], str | None], _End]:
         """What makes a signal of the loss."""
@@ -187,6 +176,16 @@ class _Signals(BaseGrant, shown="Grant"):
         """What makes a signal of a request to release."""
         requests, end = self._asking()
         return requests.reason, end
+
+
+def _unless_none(promise: Promise[Any], tell: Callable[[], object]) -> None:
+    """Call ``tell`` when ``promise`` is kept with something, in any thread."""
+
+    def kept(done: Promise[Any]) -> None:
+        if done.result() is not None:
+            tell()
+
+    promise.add_done_callback(kept)
 
 
 class BlockingSignals(_Signals, shown="Grant"):
