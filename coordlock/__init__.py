@@ -18,7 +18,7 @@ this package imports no backend. The documentation tells what a lock cannot prom
 
 # Nothing of coordlock is imported before it is used: a program that starts may never take a lock.
 # Type checkers see plain imports, and take this name for true; `typing` would double the start.
-TYPE_CHECKING = bool()
+TYPE_CHECKING = not __name__  # which jedi does not take for false
 
 if TYPE_CHECKING:
     from coordlock.backend import ServiceInfo as ServiceInfo, Stored as Stored

@@ -248,6 +248,9 @@ class Client(EnteredByWith, _BaseClient, Locks, Recipes):
     verify_token = blocking(_BaseClient._verify_token)
     close = blocking(_BaseClient._close)
 
+    def _kind(self, sync: type, asynchronous: type) -> Any:
+        return sync
+
     def __enter__(self) -> Self:
         return self
 
@@ -277,6 +280,9 @@ class AsyncClient(EnteredByAsyncWith, _BaseClient, AsyncLocks, AsyncRecipes):
     ask_to_release = awaiting(_BaseClient._ask_to_release)
     verify_token = awaiting(_BaseClient._verify_token)
     close = awaiting(_BaseClient._close)
+
+    def _kind(self, sync: type, asynchronous: type) -> Any:
+        return asynchronous
 
     async def __aenter__(self) -> Self:
         return self

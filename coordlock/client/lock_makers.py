@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncLocks", "Locks"]
 
-L = TypeVar("L", Lock, AsyncLock)
-R = TypeVar("R", "ReentrantLock", "AsyncReentrantLock")
-C = TypeVar("C", "ConvertibleLock", "AsyncConvertibleLock")
-V = TypeVar("V", "ValueLock", "AsyncValueLock")
-M = TypeVar("M", "MultiLock", "AsyncMultiLock")
+LockT = TypeVar("LockT", Lock, AsyncLock)
+ReentrantLockT = TypeVar("ReentrantLockT", "ReentrantLock", "AsyncReentrantLock")
+ConvertibleLockT = TypeVar("ConvertibleLockT", "ConvertibleLock", "AsyncConvertibleLock")
+ValueLockT = TypeVar("ValueLockT", "ValueLock", "AsyncValueLock")
+MultiLockT = TypeVar("MultiLockT", "MultiLock", "AsyncMultiLock")
 
 
-class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
+class _Makers(
+    Resident,
+    Generic[LockT, ReentrantLockT, ConvertibleLockT, ValueLockT, MultiLockT],
+    shown="Client",
+):
     """The methods that make locks, of both clients. They send nothing."""
 
     _access: Access
@@ -49,7 +53,7 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> L:
+    ) -> LockT:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
 
         ``timeout`` in seconds is the default of its ``acquire``: None waits forever, 0 tries once.
@@ -60,7 +64,7 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
         options = self._options(timeout, label, max_hold, cancellation)
-        lock: L = self._kind(Lock, AsyncLock)(self._access, name, _mode(mode), options)
+        lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, _mode(mode), options)
         return lock
 
     def read_lock(
@@ -71,10 +75,10 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> L:
+    ) -> LockT:
         """The lock ``name``, shared with other readers: mode PR."""
         options = self._options(timeout, label, max_hold, cancellation)
-        lock: L = self._kind(Lock, AsyncLock)(self._access, name, Mode.PR, options)
+        lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, Mode.PR, options)
         return lock
 
     def write_lock(
@@ -85,10 +89,10 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> L:
+    ) -> LockT:
         """The lock ``name``, exclusive: mode EX."""
         options = self._options(timeout, label, max_hold, cancellation)
-        lock: L = self._kind(Lock, AsyncLock)(self._access, name, Mode.EX, options)
+        lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, Mode.EX, options)
         return lock
 
     def semaphore(
@@ -100,13 +104,13 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> L:
+    ) -> LockT:
         """One of ``permits`` (1 to 10,000) of the semaphore ``name``.
 
         Every client must ask for the same number: another is a `QueueMismatch` at acquiring.
         """
         options = self._options(timeout, label, max_hold, cancellation)
-        lock: L = self._kind(Lock, AsyncLock)(self._access, name, Permit(permits), options)
+        lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, Permit(permits), options)
         return lock
 
     def reentrant_lock(
@@ -119,7 +123,7 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> R:
+    ) -> ReentrantLockT:
         """The lock ``name``, which its owner may acquire again, in the same mode or a weaker one.
 
         The owner is the thread or the task that holds it, or any caller that names the same
@@ -132,7 +136,7 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
 
         options = self._options(timeout, label, max_hold, cancellation)
         kind = self._kind(ReentrantLock, AsyncReentrantLock)
-        lock: R = kind(self._access, name, _mode(mode), options, owner)
+        lock: ReentrantLockT = kind(self._access, name, _mode(mode), options, owner)
         return lock
 
     def convertible_lock(
@@ -144,7 +148,7 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> C:
+    ) -> ConvertibleLockT:
         """The lock ``name``, whose grant may be converted to other modes while it is held.
 
         See `ConvertibleGrant.convert`. It is acquired in any mode but NL. Programs with an older
@@ -162,7 +166,7 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> C:
+    ) -> ConvertibleLockT:
         """The lock ``name``, shared with readers by one holder at a time that may come to write.
 
         `ConvertibleGrant.upgrade` makes it exclusive, when the readers have gone, without letting
@@ -173,11 +177,13 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
         options = self._options(timeout, label, max_hold, cancellation)
         return self._converting(name, Convertible(Mode.PR, update=True), options)
 
-    def _converting(self, name: str, claim: Convertible, options: AcquireOptions) -> C:
+    def _converting(
+        self, name: str, claim: Convertible, options: AcquireOptions
+    ) -> ConvertibleLockT:
         from coordlock.locks.convertible import AsyncConvertibleLock, ConvertibleLock
 
         kind = self._kind(ConvertibleLock, AsyncConvertibleLock)
-        lock: C = kind(self._access, name, claim, options)
+        lock: ConvertibleLockT = kind(self._access, name, claim, options)
         return lock
 
     def value_lock(
@@ -190,7 +196,7 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> V:
+    ) -> ValueLockT:
         """The lock ``name`` with a small value that belongs to it: `ValueGrant.value`.
 
         All clients that hold the lock in mode EX or PW must make it by this method. It takes a
@@ -204,19 +210,19 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
 
         options = self._options(timeout, label, max_hold, cancellation)
         kind = self._kind(ValueLock, AsyncValueLock)
-        lock: V = kind(self._access, name, _mode(mode), options, lock_delay)
+        lock: ValueLockT = kind(self._access, name, _mode(mode), options, lock_delay)
         return lock
 
     def multi_lock(
         self,
-        locks: Iterable[str | L | M],
+        locks: Iterable[str | LockT | MultiLockT],
         *,
         mode: Mode = Mode.EX,
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> M:
+    ) -> MultiLockT:
         """All of ``locks`` at once: names, which ``mode`` is for, and locks made by this client.
 
         They are asked for in one step, so multi-locks never deadlock, whatever the order of their
@@ -233,7 +239,7 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
 
         claims = claims_of(self._access, locks, _mode(mode))
         options = self._options(timeout, label, max_hold, cancellation)
-        lock: M = self._kind(MultiLock, AsyncMultiLock)(self._access, claims, options)
+        lock: MultiLockT = self._kind(MultiLock, AsyncMultiLock)(self._access, claims, options)
         return lock
 
     def tree_lock(
@@ -245,7 +251,7 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> M:
+    ) -> MultiLockT:
         """The subtree at ``path``, such as ``"eu/orders/42"``, in one of the six modes.
 
         EX is for a writer of all that is there, PR for a reader of it. Each excludes what conflicts
@@ -260,7 +266,9 @@ class _Makers(Resident, Generic[L, R, C, V, M], shown="Client"):
 
         claims = claims_of_path(path, _mode(mode))
         options = self._options(timeout, label, max_hold, cancellation)
-        lock: M = self._kind(MultiLock, AsyncMultiLock)(self._access, claims, options, path)
+        lock: MultiLockT = self._kind(MultiLock, AsyncMultiLock)(
+            self._access, claims, options, path
+        )
         return lock
 
 
@@ -275,9 +283,6 @@ class Locks(
 ):
     """The locks that `Client` makes."""
 
-    def _kind(self, sync: type, asynchronous: type) -> Any:
-        return sync
-
 
 class AsyncLocks(
     _Makers[
@@ -290,6 +295,3 @@ class AsyncLocks(
     shown="AsyncClient",
 ):
     """The locks that `AsyncClient` makes."""
-
-    def _kind(self, sync: type, asynchronous: type) -> Any:
-        return asynchronous

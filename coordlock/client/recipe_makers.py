@@ -1,12 +1,9 @@
-"""The recipes that clients make. Each is loaded when it is asked for.
-
-Each method is written twice, for each client: generic methods would show editors type variables.
-"""
+"""The recipes that clients make. Each is loaded when it is asked for."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from coordlock.kernel.access import Access
 from coordlock.runtime.resident import Resident
@@ -28,11 +25,43 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncRecipes", "Recipes"]
 
+ElectionT = TypeVar("ElectionT", "Election", "AsyncElection")
+GroupT = TypeVar("GroupT", "Group", "AsyncGroup")
+WorkQueueT = TypeVar("WorkQueueT", "WorkQueue", "AsyncWorkQueue")
+ValueT = TypeVar("ValueT", "Value", "AsyncValue")
+ValuesT = TypeVar("ValuesT", "Values", "AsyncValues")
+TransactionT = TypeVar("TransactionT", "Transaction", "AsyncTransaction")
+CounterT = TypeVar("CounterT", "Counter", "AsyncCounter")
+LatchT = TypeVar("LatchT", "Latch", "AsyncLatch")
+GateT = TypeVar("GateT", "Gate", "AsyncGate")
+BarrierT = TypeVar("BarrierT", "Barrier", "AsyncBarrier")
+DoubleBarrierT = TypeVar("DoubleBarrierT", "DoubleBarrier", "AsyncDoubleBarrier")
 
-class Recipes(Resident, shown="Client"):
-    """What `Client` offers beside locks."""
+
+class _Makers(
+    Resident,
+    Generic[
+        ElectionT,
+        GroupT,
+        WorkQueueT,
+        ValueT,
+        ValuesT,
+        TransactionT,
+        CounterT,
+        LatchT,
+        GateT,
+        BarrierT,
+        DoubleBarrierT,
+    ],
+    shown="Client",
+):
+    """The methods that make recipes, of both clients. They send nothing."""
 
     _access: Access
+
+    def _kind(self, sync: type, asynchronous: type) -> Any:
+        """The one of the two that is for this client."""
+        raise NotImplementedError
 
     def election(
         self,
@@ -42,7 +71,7 @@ class Recipes(Resident, shown="Client"):
         timeout: Timeout = DEFAULT,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> Election:
+    ) -> ElectionT:
         """The election ``name``: of those that campaign, one leads. Nothing is sent yet.
 
         ``proposal``, up to 65,536 bytes, is what others know this candidate by, such as its
@@ -54,20 +83,24 @@ class Recipes(Resident, shown="Client"):
         TypeError and ValueError for what is no proposal, and `Unsupported` where the backend keeps
         no values with contenders.
         """
-        from coordlock.recipes.election import Election
+        from coordlock.recipes.election import AsyncElection, Election
 
-        return Election(self._access, name, proposal, timeout, max_hold, cancellation)
+        made: ElectionT = self._kind(Election, AsyncElection)(
+            self._access, name, proposal, timeout, max_hold, cancellation
+        )
+        return made
 
-    def group(self, name: str, *, label: str | None = None) -> Group:
+    def group(self, name: str, *, label: str | None = None) -> GroupT:
         """The group ``name``: who is there, each member with a value. Nothing is sent yet.
 
         ``label`` is what others see of its members beside host and pid. A lock of the same name
         has the same queue, so give them different names. Raises `InvalidName`, and `Unsupported`
         where the backend keeps no values with contenders.
         """
-        from coordlock.recipes.group import Group
+        from coordlock.recipes.group import AsyncGroup, Group
 
-        return Group(self._access, name, label)
+        made: GroupT = self._kind(Group, AsyncGroup)(self._access, name, label)
+        return made
 
     def work_queue(
         self,
@@ -79,7 +112,7 @@ class Recipes(Resident, shown="Client"):
         timeout: Timeout = DEFAULT,
         max_hold: Timeout = DEFAULT,
         label: str | None = None,
-    ) -> WorkQueue:
+    ) -> WorkQueueT:
         """The work queue ``name``: items that some put and others do. Nothing is sent yet.
 
         Each client says for itself: where ``max_depth`` items wait, none is put. An item that was
@@ -92,31 +125,34 @@ class Recipes(Resident, shown="Client"):
         Locks and groups of the same name have nothing to do with it. Raises `InvalidName`,
         ValueError, and `Unsupported` where the backend keeps no data.
         """
-        from coordlock.work.queue import WorkQueue
+        from coordlock.work.queue import AsyncWorkQueue, WorkQueue
 
         options = max_depth, max_attempts, retry_delay, timeout, max_hold, label
-        return WorkQueue(self._access, name, *options)
+        made: WorkQueueT = self._kind(WorkQueue, AsyncWorkQueue)(self._access, name, *options)
+        return made
 
-    def value(self, key: str) -> Value:
+    def value(self, key: str) -> ValueT:
         """The value that is kept under ``key``, an absolute path. Nothing is sent yet.
 
         Grants read and write the same keys. Raises `InvalidKey`, and `Unsupported` where the
         backend keeps no data.
         """
-        from coordlock.recipes.value import Value
+        from coordlock.recipes.value import AsyncValue, Value
 
-        return Value(self._access, key)
+        made: ValueT = self._kind(Value, AsyncValue)(self._access, key)
+        return made
 
-    def values(self, folder: str) -> Values:
+    def values(self, folder: str) -> ValuesT:
         """All values directly in a folder, an absolute path. Nothing is sent yet.
 
         Raises what `value` does.
         """
-        from coordlock.recipes.values import Values
+        from coordlock.recipes.values import AsyncValues, Values
 
-        return Values(self._access, folder)
+        made: ValuesT = self._kind(Values, AsyncValues)(self._access, folder)
+        return made
 
-    def transaction(self) -> Transaction:
+    def transaction(self) -> TransactionT:
         """Writes of several keys that the service makes all at once, or none of them.
 
         As in::
@@ -126,38 +162,44 @@ class Recipes(Resident, shown="Client"):
         No lock guards it: see `Grant.transaction` for one that does. Its ``commit`` raises
         `Unsupported` where the backend keeps no data.
         """
-        from coordlock.locks.transaction import Transaction, root_of
+        from coordlock.locks.transaction import AsyncTransaction, Transaction, root_of
         from coordlock.recipes.value import send
 
         root = root_of(self._access.engine)
-        return Transaction(root, (), partial(send, self._access))
+        made: TransactionT = self._kind(Transaction, AsyncTransaction)(
+            root, (), partial(send, self._access)
+        )
+        return made
 
-    def counter(self, name: str) -> Counter:
+    def counter(self, name: str) -> CounterT:
         """The counter ``name``, 0 at first. Nothing is sent yet.
 
         Raises `InvalidName`, and `Unsupported` where the backend keeps no data.
         """
-        from coordlock.recipes.counter import Counter
+        from coordlock.recipes.counter import AsyncCounter, Counter
 
-        return Counter(self._access, name)
+        made: CounterT = self._kind(Counter, AsyncCounter)(self._access, name)
+        return made
 
-    def latch(self, name: str, count: int) -> Latch:
+    def latch(self, name: str, count: int) -> LatchT:
         """The latch ``name``, open for good once it was counted down ``count`` times.
 
         Nothing is sent yet. Raises ValueError for a count that is not from 1 to 2**31 - 1, and what
         `counter` raises.
         """
-        from coordlock.recipes.latch import Latch
+        from coordlock.recipes.latch import AsyncLatch, Latch
 
-        return Latch(self._access, name, count)
+        made: LatchT = self._kind(Latch, AsyncLatch)(self._access, name, count)
+        return made
 
-    def gate(self, name: str) -> Gate:
+    def gate(self, name: str) -> GateT:
         """The gate ``name``, open at first. Nothing is sent yet. Raises what `counter` raises."""
-        from coordlock.recipes.gate import Gate
+        from coordlock.recipes.gate import AsyncGate, Gate
 
-        return Gate(self._access, name)
+        made: GateT = self._kind(Gate, AsyncGate)(self._access, name)
+        return made
 
-    def barrier(self, name: str, parties: int) -> Barrier:
+    def barrier(self, name: str, parties: int) -> BarrierT:
         """The barrier ``name``, at which ``parties`` wait for each other, again and again.
 
         From 1 to 100, the same number for all clients. Nothing is sent yet. Locks, groups and
@@ -165,113 +207,60 @@ class Recipes(Resident, shown="Client"):
         ValueError for another number, `InvalidName`, and `Unsupported` where the backend keeps no
         data or no values with contenders.
         """
-        from coordlock.recipes.barrier import Barrier
+        from coordlock.recipes.barrier import AsyncBarrier, Barrier
 
-        return Barrier(self._access, name, parties)
+        made: BarrierT = self._kind(Barrier, AsyncBarrier)(self._access, name, parties)
+        return made
 
     def double_barrier(
         self, name: str, parties: int, *, timeout: Duration | None = None
-    ) -> DoubleBarrier:
+    ) -> DoubleBarrierT:
         """The double barrier ``name``, which ``parties`` enter together and leave together.
 
         ``timeout`` in seconds is the default of its ``enter`` and of its ``leave``. The rest is as
         for `barrier`.
         """
-        from coordlock.recipes.double_barrier import DoubleBarrier
+        from coordlock.recipes.double_barrier import AsyncDoubleBarrier, DoubleBarrier
 
-        return DoubleBarrier(self._access, name, parties, timeout)
+        made: DoubleBarrierT = self._kind(DoubleBarrier, AsyncDoubleBarrier)(
+            self._access, name, parties, timeout
+        )
+        return made
 
 
-class AsyncRecipes(Resident, shown="AsyncClient"):
-    """What `AsyncClient` offers beside locks."""
+class Recipes(
+    _Makers[
+        "Election",
+        "Group",
+        "WorkQueue",
+        "Value",
+        "Values",
+        "Transaction",
+        "Counter",
+        "Latch",
+        "Gate",
+        "Barrier",
+        "DoubleBarrier",
+    ],
+    shown="Client",
+):
+    """The recipes that `Client` makes."""
 
-    _access: Access
 
-    def election(
-        self,
-        name: str,
-        proposal: bytes | None = None,
-        *,
-        timeout: Timeout = DEFAULT,
-        max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
-    ) -> AsyncElection:
-        """The election ``name``: of those that campaign, one leads. See `Client.election`."""
-        from coordlock.recipes.election import AsyncElection
-
-        return AsyncElection(self._access, name, proposal, timeout, max_hold, cancellation)
-
-    def group(self, name: str, *, label: str | None = None) -> AsyncGroup:
-        """The group ``name``: who is there, each member with a value. See `Client.group`."""
-        from coordlock.recipes.group import AsyncGroup
-
-        return AsyncGroup(self._access, name, label)
-
-    def work_queue(
-        self,
-        name: str,
-        *,
-        max_depth: int | None = None,
-        max_attempts: int = 10,
-        retry_delay: Duration = 0,
-        timeout: Timeout = DEFAULT,
-        max_hold: Timeout = DEFAULT,
-        label: str | None = None,
-    ) -> AsyncWorkQueue:
-        """The work queue ``name``: items that some put, others do. See `Client.work_queue`."""
-        from coordlock.work.queue import AsyncWorkQueue
-
-        options = max_depth, max_attempts, retry_delay, timeout, max_hold, label
-        return AsyncWorkQueue(self._access, name, *options)
-
-    def value(self, key: str) -> AsyncValue:
-        """The value that is kept under ``key``, an absolute path. See `Client.value`."""
-        from coordlock.recipes.value import AsyncValue
-
-        return AsyncValue(self._access, key)
-
-    def values(self, folder: str) -> AsyncValues:
-        """All values directly in a folder, an absolute path. See `Client.values`."""
-        from coordlock.recipes.values import AsyncValues
-
-        return AsyncValues(self._access, folder)
-
-    def transaction(self) -> AsyncTransaction:
-        """Writes of several keys that the service makes all at once. See `Client.transaction`."""
-        from coordlock.locks.transaction import AsyncTransaction, root_of
-        from coordlock.recipes.value import send
-
-        root = root_of(self._access.engine)
-        return AsyncTransaction(root, (), partial(send, self._access))
-
-    def counter(self, name: str) -> AsyncCounter:
-        """The counter ``name``, 0 at first. See `Client.counter`."""
-        from coordlock.recipes.counter import AsyncCounter
-
-        return AsyncCounter(self._access, name)
-
-    def latch(self, name: str, count: int) -> AsyncLatch:
-        """The latch ``name``, open once it was counted down. See `Client.latch`."""
-        from coordlock.recipes.latch import AsyncLatch
-
-        return AsyncLatch(self._access, name, count)
-
-    def gate(self, name: str) -> AsyncGate:
-        """The gate ``name``, open at first. See `Client.gate`."""
-        from coordlock.recipes.gate import AsyncGate
-
-        return AsyncGate(self._access, name)
-
-    def barrier(self, name: str, parties: int) -> AsyncBarrier:
-        """The barrier ``name``, at which ``parties`` wait for each other. See `Client.barrier`."""
-        from coordlock.recipes.barrier import AsyncBarrier
-
-        return AsyncBarrier(self._access, name, parties)
-
-    def double_barrier(
-        self, name: str, parties: int, *, timeout: Duration | None = None
-    ) -> AsyncDoubleBarrier:
-        """The double barrier ``name``. See `Client.double_barrier`."""
-        from coordlock.recipes.double_barrier import AsyncDoubleBarrier
-
-        return AsyncDoubleBarrier(self._access, name, parties, timeout)
+class AsyncRecipes(
+    _Makers[
+        "AsyncElection",
+        "AsyncGroup",
+        "AsyncWorkQueue",
+        "AsyncValue",
+        "AsyncValues",
+        "AsyncTransaction",
+        "AsyncCounter",
+        "AsyncLatch",
+        "AsyncGate",
+        "AsyncBarrier",
+        "AsyncDoubleBarrier",
+    ],
+    shown="AsyncClient",
+):
+    """The recipes that `AsyncClient` makes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from coordlock.errors import InvalidName, Unfenceable
 from coordlock.kernel.access import Access
@@ -149,9 +149,7 @@ class AsyncMultiGrant(_MultiGrant, AsyncGrant):
     """
 
 
-def claims_of(
-    access: Access, locks: Iterable[str | BaseLock[Any]], mode: Mode
-) -> dict[str, AnyClaim]:
+def claims_of(access: Access, locks: Iterable[object], mode: Mode) -> dict[str, AnyClaim]:
     """The claims of ``locks``: of names in ``mode``, of lock objects in their own.
 
     Raises what `_merged` does, TypeError for what is neither a name nor a lock object, and

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Coroutine
 from types import FunctionType
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, get_args, get_origin
+from typing import Any, Concatenate, Final, ForwardRef, ParamSpec, TypeVar, get_args, get_origin
 
 from coordlock.runtime.driver import Steps, run, run_async
 
@@ -55,46 +55,43 @@ def _presented(method: M, protocol: Callable[..., Steps[Any]], maker: Callable[.
     returned = str(protocol.__annotations__["return"])  # source text, in modules of coordlock
     assert returned.startswith(_STEPS), f"{protocol!r} is no protocol"
     # What tools see the parameters of: a signature would have to be made for each at every start.
-    method.__wrapped__ = shown = FunctionType(  # type: ignore[attr-defined]
-        protocol.__code__,
-        protocol.__globals__,
-        protocol.__name__,
-        protocol.__defaults__,
-        protocol.__closure__,
-    )
-    shown.__kwdefaults__ = protocol.__kwdefaults__
+    method.__wrapped__ = _like(protocol)  # type: ignore[attr-defined,arg-type]
     _returns(method, returned.removeprefix(_STEPS)[:-1])
     return method
 
 
 def _returns(method: Callable[..., Any], annotation: str) -> None:
     """Have ``method`` say that it returns ``annotation``."""
-    annotations = {**method.__annotations__, "return": annotation}
-    method.__annotations__ = method.__wrapped__.__annotations__ = annotations  # type: ignore[attr-defined]
+    method.__annotations__ = {**method.__annotations__, "return": annotation}
+    if _MAKE in method.__dict__:
+        method.__wrapped__.__annotations__ = method.__annotations__  # type: ignore[attr-defined]
 
 
 def presented_in(cls: type, shown: str) -> None:
     """Name the methods that ``cls`` defines as those of ``shown``, which is its public name.
 
-    The protocol of a public method has the method's name behind an underscore. Where a method of
-    `blocking` or `awaiting` returns a type variable of a base, it says what that stands for: also
-    where it is inherited.
+    The protocol of a public method has the method's name behind an underscore. Where ``cls`` says
+    what the type variables of its bases stand for, so do the methods that return one of them: also
+    those that it inherits, of which it gets copies.
     """
     types = {
-        str(variable).lstrip("~"): argument.__name__
+        str(variable).lstrip("~"): (
+            argument.__forward_arg__ if isinstance(argument, ForwardRef) else argument.__name__
+        )
         for base in vars(cls).get("__orig_bases__", ())
         for variable, argument in zip(
             getattr(get_origin(base), "__parameters__", ()), get_args(base), strict=False
         )
-        if isinstance(argument, type)
+        if isinstance(argument, type | ForwardRef)
     }
     if types:
         inherited: dict[str, Any] = {}
         for base in reversed(cls.__mro__[1:]):
             inherited |= vars(base)
         for name in inherited.keys() - vars(cls).keys():
-            if _returned(inherited[name], types) is not None:
-                setattr(cls, name, inherited[name].__dict__[_MAKE]())
+            is_public = name.startswith("__") or not name.startswith("_")
+            if is_public and _returned(inherited[name], types) is not None:
+                setattr(cls, name, _copied(inherited[name]))
     for name, method in vars(cls).items():
         if isinstance(method, FunctionType):
             public = name if name.startswith("__") else name.removeprefix("_")
@@ -103,10 +100,35 @@ def presented_in(cls: type, shown: str) -> None:
                 _returns(method, returned)
 
 
+def _copied(method: FunctionType) -> Callable[..., Any]:
+    if _MAKE in method.__dict__:
+        again: Callable[..., Any] = method.__dict__[_MAKE]()
+        return again
+    copy = _like(method)
+    copy.__doc__, copy.__annotations__ = method.__doc__, method.__annotations__
+    return copy
+
+
+def _like(function: FunctionType) -> FunctionType:
+    """Another function that does what ``function`` does, without its face."""
+    copy = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
 def _returned(method: object, types: dict[str, str]) -> str | None:
     """What ``method`` returns, by ``types`` for its type variables; None where it has none."""
-    # Other decorators set `__wrapped__`, too, and leave the annotations to their users.
-    if not isinstance(method, FunctionType) or _MAKE not in method.__dict__:
+    # What other decorators have made is left as it is.
+    is_ours = isinstance(method, FunctionType) and (
+        _MAKE in method.__dict__ or "__wrapped__" not in method.__dict__
+    )
+    if not is_ours:
         return None
-    words = re.split(r"(\W+)", method.__annotations__["return"])
+    words = re.split(r"(\W+)", str(method.__annotations__.get("return", "")))
     return "".join(types.get(word, word) for word in words) if types.keys() & set(words) else None
