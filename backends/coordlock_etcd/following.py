@@ -1,4 +1,4 @@
-"""A place that is followed, and what those who observe it are shown."""
+"""A place that is followed, and what its observers are shown."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Following:
         since: the present, in which nothing is known yet.
 
     Attributes:
-        source: what the observers are told, without the lock.
+        source: what its observers see. They are called without the lock.
         read_at: when its last reading was sent.
         id: its watch on the stream that is open; 0 for none.
         left_at: when the last observer left.
-        is_leaving: whether a timer runs, at whose end a place without observers is dropped.
+        is_leaving: whether a timer runs that drops the place if it has no observers then.
         generation: incremented when the place becomes stale, and when it is fresh again.
     """
 
@@ -43,7 +43,7 @@ class Following:
         return self.source.view.stale_since is None
 
     def begin(self, now: float) -> None:
-        """A new observer comes, who must not be shown what was known before."""
+        """A new observer comes, which must not see what was known before."""
         self._is_unread = True
         self.source.doubt(now)
         self.generation += 1
@@ -57,7 +57,7 @@ class Following:
         return is_read
 
     def take(self, response: pb.WatchResponse) -> bool:
-        """Take what its watch tells; whether observers are to be told."""
+        """Take a response to its watch; whether observers are to be called."""
         is_new = self.place.apply(response)
         if response.created:
             self._is_filed = is_new = True
@@ -71,10 +71,10 @@ class Following:
                 self.generation += 1
             self.source.show(self.place.state)
 
-    def stop(self, told: float) -> None:
-        """Put it in doubt. All was told up to the moment ``told``, if it was live then."""
+    def stop(self, delivered_until: float) -> None:
+        """It is stale from now on. If it was live, all until ``delivered_until`` is known."""
         self.id = 0
         self._is_filed = False
         self.place.restart()
-        self.source.doubt(max(self.read_at, told))
+        self.source.doubt(max(self.read_at, delivered_until))
         self.generation += 1
