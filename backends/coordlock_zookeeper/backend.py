@@ -33,7 +33,6 @@ from coordlock_zookeeper.data import Data
 from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.describe import describe
 from coordlock_zookeeper.errors import SERVICE, closed
-from coordlock_zookeeper.nodes import NodeReader
 from coordlock_zookeeper.observing import Observations
 from coordlock_zookeeper.own_client import OwnClient
 from coordlock_zookeeper.own_contenders import OwnContenders
@@ -108,8 +107,9 @@ class ZookeeperBackend(Backend):
         self._clock: Final = timers.clock
         root = settings.root.rstrip("/")
         is_top = not root and not chroot
-        self._layout: Final = nodes.Layout(root, is_top, settings.options["nodes"])
-        self._read_node: Final = NodeReader(settings.options["token"])
+        self._layout: Final = nodes.Layout(
+            root, is_top, settings.options["nodes"], settings.options["token"]
+        )
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
         self._lock = threading.RLock()
@@ -139,11 +139,9 @@ class ZookeeperBackend(Backend):
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         session = self._new_session(listener)
-        queues = QueueReader(session.client, self._layout, self._read_node)
+        queues = QueueReader(session.client, self._layout)
         data = self._data(session)
-        own = OwnContenders(
-            session, queues, self._layout, self._read_node, data.acl, self._unwanted
-        )
+        own = OwnContenders(session, queues, self._layout, data.acl, self._unwanted)
         with self._lock:
             if self._closed is not None:
                 return failed(closed())
@@ -261,9 +259,7 @@ class ZookeeperBackend(Backend):
 
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
         if isinstance(place, Queue):
-            path = self._layout.queue(place.name)
-            queue = QueuePlace(place.name, path, self._read_node)
-            return self._observations.observe(queue, news)
+            return self._observations.observe(QueuePlace(place.name, self._layout), news)
         kind = FolderPlace if place.endswith("/") else KeyPlace
         return self._observations.observe(kind(place), news)
 

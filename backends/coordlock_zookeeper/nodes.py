@@ -54,7 +54,6 @@ from coordlock.model.names import escape, unescape
 __all__ = [
     "STYLES",
     "Layout",
-    "NodeReader",
     "Style",
     "contender",
     "has_id",
@@ -102,17 +101,20 @@ _ESCAPED_SYSTEM: Final = "%7Aookeeper"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a client's queues are, and how the contenders are named that it makes.
+    """Where a client's queues are, how its contenders are named, and what nodes tell it.
 
     Attributes:
         root: the path under which the queues are; "" is the top.
         is_top: whether the root is the top of the whole tree, and not of a chroot.
         style: see above.
+        tokens: what fencing tokens are: the transaction that created the node, which grows in the
+            whole cluster and for ever, or its sequence.
     """
 
     root: str
     is_top: bool
-    style: Style
+    style: Style = "kazoo"
+    tokens: Literal["czxid", "sequence"] = "czxid"
 
     def queue(self, name: str) -> str:
         """The path of a queue's znode."""
@@ -129,6 +131,27 @@ class Layout:
     def prefix(self, entry: Entry) -> str:
         """The path of a contender's znode, less the sequence that the server appends."""
         return f"{self.queue(entry.queue)}/{stem(entry.id, entry.claim, self.style)}"
+
+    def read(self, contender: Contender, data: bytes | None, stat: Any) -> Contender:
+        """``contender`` with what its node tells."""
+        value = Owner.published(data or b"")
+        is_convertible = isinstance(contender.claim, Convertible)
+        return replace(
+            contender,
+            claim=Convertible.decode(value) if is_convertible else contender.claim,
+            token=self.token(contender.key, stat),
+            session=session_name(stat.ephemeralOwner),
+            owner=Owner.decode(data or b""),
+            value=value,
+            version=stat.version + 1,
+        )
+
+    def token(self, name: str, stat: Any) -> int | None:
+        """The token of the contender ``name``, or None where it has none."""
+        if self.tokens == "czxid":
+            return int(stat.czxid)
+        sequence = sequence_of(name)
+        return sequence if sequence is not None and sequence > 0 else None
 
 
 def stem(id: str, claim: AnyClaim, style: Style = "kazoo") -> str:
@@ -229,39 +252,6 @@ def session_name(number: int) -> str:
     """A session's id as ZooKeeper's tools show it; empty for none."""
     # The server's number is signed; its tools show the bits.
     return f"{number % 2**64:#x}" if number else ""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReader:
-    """Completes contenders by what their nodes hold.
-
-    Attributes:
-        tokens: what fencing tokens are: the transaction that created the node, which grows in the
-            whole cluster and for ever, or its sequence.
-    """
-
-    tokens: Literal["czxid", "sequence"]
-
-    def __call__(self, contender: Contender, data: bytes | None, stat: Any) -> Contender:
-        """``contender`` with what its node tells."""
-        value = Owner.published(data or b"")
-        is_convertible = isinstance(contender.claim, Convertible)
-        return replace(
-            contender,
-            claim=Convertible.decode(value) if is_convertible else contender.claim,
-            token=self.token(contender.key, stat),
-            session=session_name(stat.ephemeralOwner),
-            owner=Owner.decode(data or b""),
-            value=value,
-            version=stat.version + 1,
-        )
-
-    def token(self, name: str, stat: Any) -> int | None:
-        """The token of the contender ``name``, or None where it has none."""
-        if self.tokens == "czxid":
-            return int(stat.czxid)
-        sequence = sequence_of(name)
-        return sequence if sequence is not None and sequence > 0 else None
 
 
 def _read(stem: str) -> tuple[str, AnyClaim | None]:

@@ -31,7 +31,7 @@ from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
 from coordlock_zookeeper.multis import LONGEST, failure
-from coordlock_zookeeper.nodes import NodeReader, session_name
+from coordlock_zookeeper.nodes import session_name
 from coordlock_zookeeper.parents import Parents
 from coordlock_zookeeper.queues import ChildList, QueueReader
 from coordlock_zookeeper.session import ZookeeperSession
@@ -56,7 +56,6 @@ class OwnContenders:
         session: whose contenders are made here.
         queues: reads the queues.
         layout: where the queues are, and how contenders are named.
-        read: which also tells a node's token.
         acl: of the nodes made.
         unwanted: the paths of nodes to delete that may still exist, also of earlier sessions.
     """
@@ -66,7 +65,6 @@ class OwnContenders:
         session: ZookeeperSession,
         queues: QueueReader,
         layout: nodes.Layout,
-        read: NodeReader,
         acl: Sequence[Any],
         unwanted: dict[str, None],
     ) -> None:
@@ -74,8 +72,7 @@ class OwnContenders:
         self._client = session.client
         self._queues = queues
         self._layout = layout
-        self._token = read.token
-        self._tokens_are_sequences = read.tokens == "sequence"
+        self._tokens_are_sequences = layout.tokens == "sequence"
         self._acl = acl
         self._unwanted = unwanted
         self._parents = Parents(
@@ -267,7 +264,7 @@ class OwnContenders:
             id=entry.id,  # this and the path are the same again, and kept once
             key=path,
             claim=entry.claim,
-            token=self._token(own, stat),
+            token=self._layout.token(own, stat),
             session=session_name(stat.ephemeralOwner),
             owner=entry.owner,
             value=entry.value,

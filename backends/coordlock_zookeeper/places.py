@@ -32,7 +32,6 @@ from coordlock.backend import Listing, Stored
 from coordlock.model.contender import Contender, Snapshot
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.data import stored
-from coordlock_zookeeper.nodes import NodeReader
 
 __all__ = ["FolderPlace", "KeyPlace", "Place", "QueuePlace", "Reading"]
 
@@ -318,12 +317,12 @@ class FolderPlace(_Parent[Listing, Stored | None]):
 
 
 class QueuePlace(_Parent[Snapshot, Contender]):
-    """A queue, whose node is ``path``; ``read`` completes contenders by what their nodes hold."""
+    """A queue."""
 
-    def __init__(self, queue: str, path: str, read: NodeReader) -> None:
-        super().__init__(path)
+    def __init__(self, queue: str, layout: nodes.Layout) -> None:
+        super().__init__(layout.queue(queue))
         self._queue: Final = queue
-        self._read: Final = read
+        self._layout: Final = layout
 
     @property
     def name(self) -> tuple[str, str]:
@@ -333,7 +332,7 @@ class QueuePlace(_Parent[Snapshot, Contender]):
         return [name for _, name in nodes.survey(children)]
 
     def _child(self, name: str, data: bytes | None, stat: Any) -> Contender:
-        return self._read(nodes.contender(self.path, name), data, stat)
+        return self._layout.read(nodes.contender(self.path, name), data, stat)
 
     def _made(self, children: dict[str, Contender], zxid: int) -> Snapshot:
         return Snapshot(self._queue, tuple(children.values()), zxid)

@@ -17,7 +17,6 @@ from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import SERVICE, NoNode
-from coordlock_zookeeper.nodes import NodeReader
 
 __all__ = ["ChildList", "ChildLists", "QueueReader"]
 
@@ -32,10 +31,9 @@ class QueueReader:
         lists: of the queues' nodes.
     """
 
-    def __init__(self, client: Any, layout: nodes.Layout, read: NodeReader) -> None:
+    def __init__(self, client: Any, layout: nodes.Layout) -> None:
         self._client = client
         self._layout = layout
-        self._read_node = read
         self.lists: Final = ChildLists(client)
 
     def snapshot(self, queue: str, upto: Contender | None, owners: bool) -> Steps[Snapshot]:
@@ -90,7 +88,7 @@ class QueueReader:
             for one, answer in zip(contenders, answers, strict=True):
                 with suppress(NoNode):
                     complete.append(
-                        one if answer is None else self._read_node(one, *(yield answer))
+                        one if answer is None else self._layout.read(one, *(yield answer))
                     )
             contenders = tuple(complete)
         return Snapshot(queue, contenders, child_list.zxid, omitted)

@@ -9,7 +9,7 @@ from typing import Any
 
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import promise_of
-from coordlock_zookeeper.nodes import NodeReader
+from coordlock_zookeeper.nodes import Layout
 from coordlock_zookeeper.own_contenders import OwnContenders
 from coordlock_zookeeper.watches import Watches
 
@@ -103,7 +103,7 @@ def adopts_the_node_of_an_old_session() -> Changes:
     Play(scenarios.a_queue_is_deleted, RepeatedToken, ("zookeeper",)),
 )
 def takes_the_sequence_for_the_token() -> Changes:
-    return [(NodeReader, "token", lambda _, name, __: 1 + (nodes.sequence_of(name) or 0))]
+    return [(Layout, "token", lambda _, name, __: 1 + (nodes.sequence_of(name) or 0))]
 
 
 @mutant(

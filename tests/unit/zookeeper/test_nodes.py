@@ -37,14 +37,14 @@ def after(sequence: int) -> int:
 
 @given(st.text(min_size=1) | st.sampled_from(["zookeeper", "%7Aookeeper"]), st.booleans())
 def test_a_queues_znode_tells_its_name(name: str, is_top: bool) -> None:
-    layout = nodes.Layout("", is_top, "kazoo")
+    layout = nodes.Layout("", is_top)
     child = layout.queue(name).removeprefix("/")
     assert "/" not in child
     assert layout.queue_of(child) == name
 
 
 def test_the_servers_own_znode_is_no_queue() -> None:
-    top, other = nodes.Layout("", True, "kazoo"), nodes.Layout("/root", False, "kazoo")
+    top, other = nodes.Layout("", True), nodes.Layout("/root", False)
     assert top.queue("zookeeper") != "/zookeeper"
     assert top.queue_of("zookeeper") is None
     assert other.queue("zookeeper") == "/root/zookeeper"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from coordlock_zookeeper.following import Following, Probe
-from coordlock_zookeeper.nodes import NodeReader
+from coordlock_zookeeper.nodes import Layout
 from coordlock_zookeeper.places import FolderPlace, KeyPlace, Place, QueuePlace, Reading
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -156,7 +156,7 @@ class Client:
         self.server = Server(is_spent=is_spent)
         self.place: Place[Any]
         if where == "queue":
-            self.place = QueuePlace("q", "/q", NodeReader("czxid"))
+            self.place = QueuePlace("q", Layout("", False))
         else:
             self.place = FolderPlace(where) if where.endswith("/") else KeyPlace(where)
         #: The revision of each state that was shown.
