@@ -78,16 +78,13 @@ class Place(ABC, Generic[State]):
     _newest: int
     _proven: int
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, name: tuple[str, str]) -> None:
         #: The node's.
         self.path: Final = path
+        #: Unique among places.
+        self.name: Final = name
         self._under_way: set[Reading] = set()
         self.restart()
-
-    @property
-    @abstractmethod
-    def name(self) -> tuple[str, str]:
-        """Unique among places."""
 
     def restart(self) -> None:
         """Nothing that was told is known to be true any more, and no more answers come."""
@@ -155,7 +152,11 @@ class Place(ABC, Generic[State]):
             self._missing = self._kind
         else:
             self._missing = None
-            self._own = _Fact(self._told(found), self._since(found[1]))
+            _, stat = found
+            # Where the counter of a node's children has reached its end, `pzxid` misses those that
+            # are created (`test_spent_counter`). But their own periods begin later.
+            since = stat.pzxid if self._kind == "children" else stat.mzxid
+            self._own = _Fact(self._told(found), int(since))
 
     def _take_child(self, name: str, found: Any) -> None:
         """Take what a child holds, None where it does not exist."""
@@ -172,10 +173,6 @@ class Place(ABC, Generic[State]):
         """What the node itself tells, None where it does not exist."""
 
     @abstractmethod
-    def _since(self, stat: Any) -> int:
-        """The transaction since which the node tells that."""
-
-    @abstractmethod
     def _state(self, zxid: int) -> State:
         """The state as of transaction ``zxid``, which was proven just now."""
 
@@ -185,15 +182,11 @@ class KeyPlace(Place[Listing]):
 
     _kind = "data"
 
-    @property
-    def name(self) -> tuple[str, str]:
-        return "data", self.path
+    def __init__(self, key: str) -> None:
+        super().__init__(key, ("data", key))
 
     def _told(self, found: Any) -> Stored | None:
         return None if found is None else stored(*found)
-
-    def _since(self, stat: Any) -> int:
-        return int(stat.mzxid)
 
     def _state(self, zxid: int) -> Listing:
         assert self._own is not None
@@ -270,11 +263,6 @@ class _Parent(Place[State], Generic[State, Child]):
     def _told(self, found: Any) -> Sequence[str]:
         return self._selected(() if found is None else found[0])
 
-    def _since(self, stat: Any) -> int:
-        # Where the counter of a node's children has reached its end, `pzxid` misses those that are
-        # created (`test_spent_counter`). But their own periods begin later.
-        return int(stat.pzxid)
-
     def _state(self, zxid: int) -> State:
         self._wanted = {one for one in self._wanted if self._children[one].until is not None}
         assert self._own is not None
@@ -297,12 +285,8 @@ class FolderPlace(_Parent[Listing, Stored | None]):
     """All keys of data that have one part more than ``folder``, which ends with a slash."""
 
     def __init__(self, folder: str) -> None:
-        super().__init__(folder.rstrip("/") or "/")
+        super().__init__(folder.rstrip("/") or "/", ("data", folder))
         self._folder: Final = folder
-
-    @property
-    def name(self) -> tuple[str, str]:
-        return "data", self._folder
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
         is_top = self.path == "/"
@@ -320,13 +304,9 @@ class QueuePlace(_Parent[Snapshot, Contender]):
     """A queue."""
 
     def __init__(self, queue: str, layout: nodes.Layout) -> None:
-        super().__init__(layout.queue(queue))
+        super().__init__(layout.queue(queue), ("queue", queue))
         self._queue: Final = queue
         self._layout: Final = layout
-
-    @property
-    def name(self) -> tuple[str, str]:
-        return "queue", self._queue
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
         return [name for _, name in nodes.survey(children)]

@@ -105,7 +105,7 @@ class Watches:
         """
         with self._lock:
             if self._closed:
-                return _nothing
+                return lambda: None
             watch = self._table.setdefault(path, _Watch())
             caller = _Caller(path, watch, told, waiters, self._cancelled, version)
             watch.callers.append(caller)
@@ -227,7 +227,3 @@ def _call(told: Callable[[bool], None], in_order: bool) -> None:
         told(in_order)
     except Exception:
         log.exception("a callback for a departure failed")
-
-
-def _nothing() -> None:
-    pass
