@@ -5,21 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from coordlock.backend import SessionInfo, SessionListener
+from coordlock.errors import BackendUnavailable
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, all_of, resolved, settled
 from coordlock.runtime.worker import Worker
 from coordlock_zookeeper.errors import closed, translate
 from coordlock_zookeeper.session import ZookeeperSession, in_doubt
 
-if TYPE_CHECKING:
-    from coordlock_zookeeper.observing import Observations
-
-__all__ = ["DataSession"]
+__all__ = ["ConnectionListener", "DataSession"]
 
 T = TypeVar("T")
+
+
+class ConnectionListener(Protocol):
+    """Who hears, from the worker, how the connections of a `DataSession` come and go."""
+
+    def connected(self, session: ZookeeperSession) -> None:
+        """There is a connection, of a new session or of the one before."""
+
+    def disconnected(self) -> None:
+        """There is no connection any more; no answer comes over it after this."""
+
+    def lost(self) -> None:
+        """The session has ended, after `disconnected`; the next request opens another."""
+
+    def closed(self, error: BackendUnavailable) -> None:
+        """Nothing comes any more."""
 
 
 class DataSession:
@@ -29,11 +43,11 @@ class DataSession:
     over a lock must not wait behind thousands of changes that somebody observes.
 
     Attributes:
-        worker: does all work here and that of the observations, one thing after the other.
-        observations: hear how connections come and go; set before the first use.
+        worker: does all work here and that of the listener, one thing after the other.
+        listener: set before the first use.
     """
 
-    observations: Observations
+    listener: ConnectionListener
 
     def __init__(self, new: Callable[[SessionListener], ZookeeperSession]) -> None:
         self.worker: Final = Worker("coordlock-zookeeper-data")
@@ -72,7 +86,7 @@ class DataSession:
         return promise
 
     def close(self) -> Promise[None]:
-        """End the session, and the observations; kept when the session's threads have gone."""
+        """End the session, and tell the listener; kept when the session's threads have gone."""
         promise: Promise[None] = Promise()
         self.worker.run(partial(self._close, promise))
         return promise
@@ -122,24 +136,24 @@ class DataSession:
             return
         if session.opened.exception() is None:
             self._open = session
-            self.observations.connected(session)
+            self.listener.connected(session)
         else:
             self._session = None
 
     def _disconnected(self) -> None:
         if self._session is not None:
-            self.observations.disconnected()
+            self.listener.disconnected()
 
     def _reconnected(self) -> None:
         # This may come late, of a session that was lost meanwhile.
         if self._open is not None and self._open.is_connected:
-            self.observations.connected(self._open)
+            self.listener.connected(self._open)
 
     def _lost(self) -> None:
         if self._session is not None:
             self._session = self._open = None
-            self.observations.disconnected()
-            self.observations.lost()
+            self.listener.disconnected()
+            self.listener.lost()
 
     def _close(self, promise: Promise[None]) -> None:
         if self._closed is None:
@@ -148,5 +162,5 @@ class DataSession:
             if session is not None:
                 session.end(closed())
             self._closed = settled(all_of([resolved(None), *stopping]))
-            self.observations.closed(closed())
+            self.listener.closed(closed())
         self._closed.add_done_callback(promise.follow)

@@ -61,7 +61,7 @@ class Observations:
 
     def __init__(self, data_session: DataSession, timers: Timers) -> None:
         self._data_session: Final = data_session
-        data_session.observations = self
+        data_session.listener = self
         self._timers = timers
         self._now = timers.clock.now
         self._followings: dict[object, Following] = {}
@@ -99,10 +99,9 @@ class Observations:
         opened.add_done_callback(partial(self._do, self._read, place, promise))
         return promise
 
-    # What the `DataSession` tells
+    # See `ConnectionListener`
 
     def connected(self, session: ZookeeperSession) -> None:
-        """There is a connection, of a new session or of the one before."""
         self._session, self._interval = session, session.ttl() / _PROBES
         self._connection += 1
         self._is_probing = self._is_silent = False
@@ -110,17 +109,14 @@ class Observations:
         self._begin_all()
 
     def disconnected(self) -> None:
-        """There is no connection any more; no answer comes over it after this."""
         self._session = None
         self._connection += 1
         self._doubt_all()
 
     def lost(self) -> None:
-        """The session has ended, after `disconnected`; the next request opens another."""
         self._later(self._delay, self._open)
 
     def closed(self, error: BackendUnavailable) -> None:
-        """Nothing comes any more."""
         self._closed, self._session = error, None
         self._end_all(error)
 
