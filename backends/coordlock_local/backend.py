@@ -295,7 +295,8 @@ class LocalBackend(Backend):
         contenders = self._contenders
         if contenders is None:
             return False  # they have gone with their session
-        return sum(contenders.remove(entry.id) for entry in entries) == len(entries)
+        removed = [contenders.remove(entry.id) for entry in entries]  # each, whatever came before
+        return all(removed)
 
     def _evict(self, contender: Contender) -> bool:
         directory = self._prepared()

@@ -100,8 +100,9 @@ class Contenders:
             # As long as the session lives, so does the contender: this must be tried again.
             raise BackendUnavailable(SERVICE, translated(error).reason) from error
         # The slot is forgotten last: what Ctrl-C ends here is done again by the next removal.
-        self.watcher.left(slot.key)
-        self._own.pop(slot.key, None)
+        key = slot.key
+        self.watcher.left(key)
+        self._own.pop(key, None)
         if id in self._published:
             values.remove(self._directory, session.id, id)
             self._published.discard(id)

@@ -146,11 +146,9 @@ class DataFile:
 
 
 def _listing(kept: sqlite3.Connection, where: str) -> Listing:
-    column = "folder" if where.endswith("/") else "key"
+    chosen = "folder = ? ORDER BY key" if where.endswith("/") else "key = ?"
     rows = kept.execute(
-        f"SELECT number, key, data, version FROM revision LEFT JOIN kept ON {column} = ?"
-        " ORDER BY key",
-        (where,),
+        f"SELECT number, key, data, version FROM revision LEFT JOIN kept ON {chosen}", (where,)
     ).fetchall()
     values = {key: Stored(data, version) for _, key, data, version in rows if key is not None}
     return Listing(values, rows[0][0])
