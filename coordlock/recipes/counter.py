@@ -20,11 +20,11 @@ class _BaseCounter(ExactlyOnce, shown="Counter"):
     def _add(self, n: int = 1) -> Steps[int]:
         """Add ``n``, which may be negative, exactly once; the number after that.
 
-        Also where the answer was lost: the service itself keeps who has added what. Raises
-        TypeError for what is no integer. Raises `BackendUnavailable` when no answer came within
-        the client's ``request_timeout``, or more than 128 additions came before the service was
-        there again: that says whether it may have been added. So it is when Ctrl-C or a
-        cancellation ends the call.
+        Exactly once also when an answer is lost, because the record tells who has added what.
+        Raises TypeError for what is no integer, and `BackendUnavailable` when no answer came within
+        the client's ``request_timeout``, or more than 128 additions followed a lost answer: the
+        error says whether ``n`` may have been added. When Ctrl-C or a cancellation ends the call,
+        it may have been.
         """
         if type(n) is not int:
             raise TypeError(f"n must be an int, not {type(n).__name__}")

@@ -1,8 +1,8 @@
 """Elections: of the candidates that campaign, the one that has done so for longest leads.
 
 A candidate is a contender for the exclusive lock of the election's name, and publishes a proposal.
-Nothing stands beside that, so it is what Go's ``concurrency.Election``, ``etcdctl elect`` and
-kazoo's ``Election`` read, and what they write is read here.
+The proposal is all that its entry holds. So Go's ``concurrency.Election``, ``etcdctl elect`` and
+kazoo's ``Election`` read it, and what they write is read here.
 """
 
 from __future__ import annotations
@@ -124,16 +124,16 @@ class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
     def _leader(self) -> Steps[Candidate | None]:
         """Who leads, as the service says; None for nobody. Raises `BackendUnavailable`.
 
-        It may have lost its session, and the service be about to find out. And it may be otherwise
-        when this returns: only a resource that checks the token knows.
+        The leader may have lost its session already, or change before this returns. Only a resource
+        that checks the token knows.
         """
         candidates = yield from self._candidates()
         return candidates[0] if candidates else None
 
     def is_healthy(self, grace: Duration = 0.0) -> bool:
-        """Whether no body that `run` has called leads on, ``grace`` seconds after its loss.
+        """Whether each body that `run` called ended within ``grace`` seconds after its loss.
 
-        For the health check of a process, which is to be restarted when its body hangs.
+        For health checks that restart a process whose body hangs.
         """
         now = self._access.engine.clock.now()
         return self._bodies.are_healthy(timeout_of("is_healthy", grace) or 0.0, now)

@@ -22,8 +22,8 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
     def _close(self) -> Steps[bool]:
         """Close it for all until `open`, also beyond this client's end; whether it was open.
 
-        It is done exactly once: closed again by somebody who has not heard of its answer, it would
-        undo another client's `open`. Raises what `Counter.add` raises.
+        Exactly once: a repetition after a lost answer could undo another client's `open`. Raises
+        what `Counter.add` raises.
         """
         return (yield from self._set(closed=True))
 
@@ -38,8 +38,8 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
     def _wait(self, timeout: Duration | None = None) -> Steps[None]:
         """Wait until it is open.
 
-        ``timeout`` is in seconds; None waits for ever, and 0 looks once. Who is slow may miss that
-        it was open for a moment. Raises `BarrierTimeout` when the time is up, and
+        ``timeout`` is in seconds; None waits for ever, and 0 looks once. A slow caller may miss
+        that it was open for a moment. Raises `BarrierTimeout` when the time is up, and
         `BackendUnavailable` where the service is silent then.
         """
 

@@ -1,4 +1,4 @@
-"""Being a member of a group: once, or again after each loss."""
+"""Memberships of a group: one stay, or a presence that joins again after each loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a candidate that was elected has: a grant that others know by its proposal."""
+"""Terms: the grants of leaders, which others know by their proposals."""
 
 from __future__ import annotations
 

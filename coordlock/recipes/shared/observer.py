@@ -1,4 +1,4 @@
-"""What follows a state of the service, for threads and for asyncio."""
+"""Observers, which follow a state of the service, for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
 
     @property
     def stale_for(self) -> float | None:
-        """Since how many seconds a change may have been missed; None while all are told.
+        """For how many seconds changes may have been missed; None while none can be.
 
-        While the service is not heard, while what is observed changes faster than it can be read,
+        That is while the service is silent, while the state changes faster than it can be read,
         before the first state, and once this is closed.
         """
         since = self._observation.view.stale_since
@@ -80,7 +80,7 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
     def _next(self, timeout: Duration | None = None) -> Steps[T]:
         """The next state that differs from the one told before; waits for it.
 
-        It is always the newest: states that came and went meanwhile are left out. Raises
+        It is always the newest: states that came and went meanwhile are skipped. Raises
         TimeoutError after ``timeout`` seconds, `ClientClosed` once the client is closed, ValueError
         once this is closed, and what ends the observation, such as `AuthenticationFailed`.
         """
@@ -114,7 +114,7 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
         return self._show(state, self._told[0] if self._told else None)
 
     def close(self) -> None:
-        """Follow it no longer; idempotent. Whoever waits for the next state is told."""
+        """Stop following; idempotent. Ends a wait for the next state."""
         if self._closed_at is None:
             self._closed_at = self._engine.clock.now()
         self._dropped.detach()
@@ -127,9 +127,9 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
 
 
 def _drop(engine: Engine, observation: Observation[Any]) -> None:
-    """Cancel the observation of an observer that nobody has any more.
+    """Cancel the observation of an observer that was dropped without `close`.
 
-    Later, because a collection of garbage may come at any step, that of the backend too.
+    In the timers' thread: garbage collection may interrupt any step, also of the backend.
     """
     if not (engine.inherited or engine.closed):
         soon(engine.timers, observation.cancel)
