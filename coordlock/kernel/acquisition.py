@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import (
@@ -77,43 +78,21 @@ def acquisition(
     return (yield from undone(attempt.steps(), attempt.withdraw))
 
 
+@dataclass(slots=True, eq=False)
 class _Acquisition:
     """One call of acquire."""
 
-    __slots__ = (
-        "announcement",
-        "caller",
-        "claims",
-        "detector",
-        "engine",
-        "label",
-        "once",
-        "report",
-        "sessions",
-        "ticket",
-    )
-
-    def __init__(
-        self,
-        engine: Engine,
-        claims: Mapping[str, AnyClaim],
-        caller: Caller | None,
-        label: str | None,
-        report: Report,
-        announcement: Announcement | None,
-        once: bool,
-    ) -> None:
-        self.engine = engine
-        self.claims = claims
-        self.caller = caller
-        self.label = label
-        self.report = report
-        self.announcement = announcement
-        self.once = once
-        self.ticket: Ticket | None = None
-        self.detector: DeadlockDetector | None = None
-        #: How many sessions in a row have ended before the contender stood in its queues.
-        self.sessions = 0
+    engine: Engine
+    claims: Mapping[str, AnyClaim]
+    caller: Caller | None
+    label: str | None
+    report: Report
+    announcement: Announcement | None
+    once: bool
+    ticket: Ticket | None = None
+    detector: DeadlockDetector | None = None
+    #: How many sessions in a row have ended before the contender stood in its queues.
+    sessions: int = 0
 
     def steps(self) -> Steps[Ticket]:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from coordlock.backend import Backend
 from coordlock.errors import ClientClosed
@@ -17,6 +18,7 @@ from coordlock.runtime.promise import Promise, settled
 __all__ = ["Closing"]
 
 
+@dataclass(eq=False, repr=False)
 class Closing:
     """Withdraws what is left, and ends the session and the connection.
 
@@ -24,24 +26,16 @@ class Closing:
     caller waits any more is withdrawn in the background, and the rest closed after that.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        sessions: Sessions,
-        tickets: Tickets,
-        timers: Timers,
-        callbacks: Timers,
-    ) -> None:
-        self._backend = backend
-        self._sessions = sessions
-        self._tickets = tickets
-        self._timers = timers
-        self._callbacks = callbacks
-        self._closed: Promise[None] | None = None
-        #: Whether no caller waits any more: the last ticket that goes ends the rest.
-        self._is_unwatched = False
-        #: What to call once nothing is held or waited for.
-        self._unused: Callable[[], object] | None = None
+    _backend: Backend
+    _sessions: Sessions
+    _tickets: Tickets
+    _timers: Timers
+    _callbacks: Timers
+    _closed: Promise[None] | None = None
+    #: Whether no caller waits any more: the last ticket that goes ends the rest.
+    _is_unwatched: bool = False
+    #: What to call once nothing is held or waited for.
+    _unused: Callable[[], object] | None = None
 
     @property
     def has_begun(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -59,6 +60,7 @@ class Leaving(Protocol):
         """A promise that is kept when a loss is told, though it was withdrawn."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Withdrawal:
     """How the contenders of one ticket leave their queues. Begins once, and is then certain.
 
@@ -67,50 +69,23 @@ class Withdrawal:
     ``on_gone`` hears of the entries when no contender can be left.
     """
 
-    __slots__ = (
-        "_attempts",
-        "_backend",
-        "_entries",
-        "_lock",
-        "_on_gone",
-        "_recovery",
-        "_request",
-        "_session",
-        "_timers",
-        "_was_struck",
-        "answer",
-        "has_begun",
-        "removed_alone",
-    )
-
-    def __init__(
-        self,
-        entries: tuple[Entry, ...],
-        session: Session,
-        backend: Backend,
-        timers: Timers,
-        recovery: Recovery,
-        on_gone: Callable[[tuple[Entry, ...]], None],
-        lock: threading.RLock,
-    ) -> None:
-        """``lock`` is the ticket's."""
-        self.has_begun = False
-        #: Whether it has removed every contender, once that is known.
-        self.answer: Final[Promise[bool]] = Promise()
-        #: Whether it is certain that it removed every contender, and nothing else did.
-        self.removed_alone = False
-        self._entries = entries
-        self._session = session
-        self._backend = backend
-        self._timers = timers
-        self._recovery = recovery
-        self._on_gone = on_gone
-        self._lock = lock
-        #: How many requests may have added contenders, and the latest of them.
-        self._attempts = 0
-        self._request: Promise[Any] | None = None
-        #: Whether a signal handler that raised has ended a run, which may have removed them.
-        self._was_struck = False
+    _entries: tuple[Entry, ...]
+    _session: Session
+    _backend: Backend
+    _timers: Timers
+    _recovery: Recovery
+    _on_gone: Callable[[tuple[Entry, ...]], None]
+    _lock: threading.RLock  #: the ticket's
+    has_begun: bool = False
+    #: Whether it has removed every contender, once that is known.
+    answer: Promise[bool] = field(default_factory=Promise)
+    #: Whether it is certain that it removed every contender, and nothing else did.
+    removed_alone: bool = False
+    #: How many requests may have added contenders, and the latest of them.
+    _attempts: int = 0
+    _request: Promise[Any] | None = None
+    #: Whether a signal handler that raised has ended a run, which may have removed them.
+    _was_struck: bool = False
 
     @property
     def found_nothing(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -32,6 +33,7 @@ PATIENCE: Final = 0.5
 _ALONE: Final = 1.0
 
 
+@dataclass(slots=True, eq=False)
 class Report:
     """What one waiting call of acquire knows, for the error that may end it.
 
@@ -40,40 +42,22 @@ class Report:
     ``once`` says that it does not wait, and ``deadline`` is when it ends.
     """
 
-    __slots__ = (
-        "_ahead",
-        "_answer",
-        "_caller",
-        "_claims",
-        "_deadline",
-        "_engine",
-        "_once",
-        "_position",
-        "_started",
-        "_warns",
-        "name",
-    )
+    _engine: Engine
+    _claims: Mapping[str, AnyClaim]
+    _caller: Caller | None
+    _once: bool
+    _deadline: Deadline | None
+    #: The lock that is waited for, once that is known; all of them before.
+    name: str = field(init=False)
+    _started: float = field(init=False)
+    _position: int | None = None
+    _ahead: Contender | None = None
+    _answer: Promise[Snapshot] | None = None
+    _warns: bool = False
 
-    def __init__(
-        self,
-        engine: Engine,
-        claims: Mapping[str, AnyClaim],
-        caller: Caller | None,
-        once: bool,
-        deadline: Deadline | None,
-    ) -> None:
-        self._engine = engine
-        #: The lock that is waited for, once that is known; all of them before.
-        self.name = next(iter(claims)) if len(claims) == 1 else joined(claims)
-        self._claims = claims
-        self._caller = caller
-        self._once = once
-        self._deadline = deadline
-        self._started = engine.clock.now()
-        self._position: int | None = None
-        self._ahead: Contender | None = None
-        self._answer: Promise[Snapshot] | None = None
-        self._warns = False
+    def __post_init__(self) -> None:
+        self.name = joined(self._claims)
+        self._started = self._engine.clock.now()
 
     def waits(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,7 @@ _BEATS_PER_TTL: Final = 3
 _RETRIES_PER_TTL: Final = 10
 
 
+@dataclass(eq=False, repr=False)
 class Session:
     """One session, from its opening until it is lost or closed. Backends tell it what they see.
 
@@ -43,32 +45,26 @@ class Session:
     consistency", 1989.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        timers: Timers,
-        on_end: Callable[[Session, CoordlockError], None],
-        on_recovery: Callable[[], object] = lambda: None,
-        tell: Callable[[Event], object] = lambda event: None,
-    ) -> None:
-        self.id = ""
-        self.shared = False
-        #: The service itself said that the session is gone, and its contenders with it.
-        self.gone = False
-        self._backend = backend
-        self._timers = timers
-        self._on_end = on_end
-        self._on_recovery = on_recovery
-        self._tell = tell
-        self._lock = threading.RLock()
-        self._sent = -math.inf
-        self._ttl = math.inf
-        self._deadline = math.inf
-        self._suspicion: str | None = None
-        self._end: CoordlockError | None = None
-        self._has_told = False
-        self._next_beat: Timer | None = None
-        self._expiry_timer: Timer | None = None
+    _backend: Backend
+    _timers: Timers
+    _on_end: Callable[[Session, CoordlockError], None]
+    _on_recovery: Callable[[], object] = lambda: None
+    _tell: Callable[[Event], object] = lambda event: None
+    id: str = ""
+    shared: bool = False
+    #: The service itself said that the session is gone, and its contenders with it.
+    gone: bool = False
+    #: The time-to-live in seconds that the service granted last; infinite where it has none.
+    ttl: float = math.inf
+    #: Why the session is in doubt, or None. Disconnected or late, the deadline not reached.
+    suspicion: str | None = None
+    _sent: float = -math.inf
+    _deadline: float = math.inf
+    _end: CoordlockError | None = None
+    _has_told: bool = False
+    _next_beat: Timer | None = None
+    _expiry_timer: Timer | None = None
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def open(self) -> Steps[Session]:
         """Open it in the service. It is open when a first heartbeat is acknowledged.
@@ -76,7 +72,7 @@ class Session:
         Only then is there a moment of sending from which the time-to-live can be counted.
         """
         info = yield self._backend.open(self)
-        self.id, self.shared, self._ttl = info.id, info.shared, info.ttl
+        self.id, self.shared, self.ttl = info.id, info.shared, info.ttl
         try:
             yield from retried(self.beat, self._timers)
         except SessionLost as error:
@@ -93,16 +89,6 @@ class Session:
         return self._end
 
     @property
-    def ttl(self) -> float:
-        """The time-to-live in seconds that the service granted last; infinite where it has none."""
-        return self._ttl
-
-    @property
-    def suspicion(self) -> str | None:
-        """Why the session is in doubt, or None. Disconnected or late, the deadline not reached."""
-        return self._suspicion
-
-    @property
     def remaining(self) -> float:
         """Seconds until the deadline: infinite where sessions have none, 0 after the end."""
         if self.ended is not None:
@@ -112,9 +98,9 @@ class Session:
     def suspect(self, reason: str) -> None:
         """The connection is gone: in doubt until a heartbeat is acknowledged."""
         with self._lock:
-            if self._suspicion is not None or self._end is not None:
+            if self.suspicion is not None or self._end is not None:
                 return
-            self._suspicion = reason
+            self.suspicion = reason
         from coordlock.kernel.events import SessionDoubted
 
         self._tell(SessionDoubted(self._timers.clock.now(), self.id, reason))
@@ -169,17 +155,17 @@ class Session:
             self._on_end(self, error)
 
     def _too_late(self) -> SessionLost:
-        seconds = f"{round(self._ttl, 2):g}"
+        seconds = f"{round(self.ttl, 2):g}"
         return SessionLost(self._backend.scheme, f"no heartbeat was acknowledged for {seconds} s")
 
     def _beaten(self, sent: float, answer: Promise[float], future: Promise[float]) -> None:
         error = future.exception()
         if error is None:
-            doubted = self._suspicion is not None
+            doubted = self.suspicion is not None
             self._renew(sent, future.result())
             answer.resolve(future.result())
             if doubted:
-                if self._suspicion is None:
+                if self.suspicion is None:
                     from coordlock.kernel.events import SessionRecovered
 
                     self._tell(SessionRecovered(self._timers.clock.now(), self.id))
@@ -192,7 +178,7 @@ class Session:
         else:
             self.suspect(str(error))
             with self._lock:
-                self._schedule(self._timers.clock.now() + self._ttl / _RETRIES_PER_TTL)
+                self._schedule(self._timers.clock.now() + self.ttl / _RETRIES_PER_TTL)
         answer.fail(error)
 
     def _renew(self, sent: float, ttl: float) -> None:
@@ -200,8 +186,8 @@ class Session:
             too_late = self._timers.clock.now() >= self._deadline
             if self._end is not None or too_late or sent < self._sent:
                 return
-            self._suspicion = None
-            self._sent, self._ttl, self._deadline = sent, ttl, sent + ttl
+            self.suspicion = None
+            self._sent, self.ttl, self._deadline = sent, ttl, sent + ttl
             self._schedule(sent + ttl / _BEATS_PER_TTL)
             if ttl < math.inf:
                 self._expire_at(self._deadline)
@@ -222,11 +208,11 @@ class Session:
 
     def _beat_on_time(self) -> None:
         now = self._timers.clock.now()
-        if self._deadline - now < self._ttl / 2:
+        if self._deadline - now < self.ttl / 2:
             self.suspect("heartbeats are not acknowledged")
         with self._lock:
             # The next one is due whether this one is answered or not.
-            self._schedule(now + self._ttl / _BEATS_PER_TTL)
+            self._schedule(now + self.ttl / _BEATS_PER_TTL)
         if self.ended is None:
             self.beat()
 

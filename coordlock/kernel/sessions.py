@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
@@ -25,6 +25,7 @@ __all__ = ["Sessions"]
 log = Log("coordlock")
 
 
+@dataclass(eq=False, repr=False)
 class Sessions:
     """At most one live session at a time.
 
@@ -36,38 +37,24 @@ class Sessions:
     held in it, and its holders must have heard of the loss by then.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        settings: Settings,
-        timers: Timers,
-        recovery: Recovery,
-        events: Events,
-        on_end: Callable[[Session, CoordlockError], None],
-        notice: Callable[[Session], float],
-    ) -> None:
-        self._backend: Final = backend
-        self._settings: Final = settings
-        self._timers: Final = timers
-        self._recovery: Final = recovery
-        self._events: Final = events
-        self._on_end: Final = on_end
-        self._notice: Final = notice
-        #: The latest session that was opened; it may have ended since.
-        self._latest: Session | None = None
-        #: The one that is being opened.
-        self._starting: Session | None = None
-        self._is_opening = False
-        #: Each caller that waits for the session that is being opened.
-        self._waiting: list[Promise[None]] = []
-        self._trouble: BackendUnavailable | None = None
-        self._is_refused = False
-        self._has_ended = False
-
-    @property
-    def trouble(self) -> BackendUnavailable | None:
-        """Why the service could not be reached since a session was last opened, if so."""
-        return self._trouble
+    _backend: Backend
+    _settings: Settings
+    _timers: Timers
+    _recovery: Recovery
+    _events: Events
+    _on_end: Callable[[Session, CoordlockError], None]
+    _notice: Callable[[Session], float]
+    #: The latest session that was opened; it may have ended since.
+    _latest: Session | None = None
+    #: The one that is being opened.
+    _starting: Session | None = None
+    _is_opening: bool = False
+    #: Each caller that waits for the session that is being opened.
+    _waiting: list[Promise[None]] = field(default_factory=list)
+    #: Why the service could not be reached since a session was last opened, if so.
+    trouble: BackendUnavailable | None = None
+    _is_refused: bool = False
+    _has_ended: bool = False
 
     @property
     def was_open(self) -> bool:
@@ -141,10 +128,10 @@ class Sessions:
             self._answer(error)
             return
         # A recovery is as visible as its trouble.
-        say = log.warning if self._trouble or self._latest else log.info
+        say = log.warning if self.trouble or self._latest else log.info
         self._is_opening, self._starting = False, None
         self._latest = session
-        self._trouble = None
+        self.trouble = None
         if self._events.heard:
             from coordlock.kernel.events import SessionOpened
 
@@ -155,9 +142,9 @@ class Sessions:
         self._answer(None)
 
     def _note(self, error: BackendUnavailable) -> None:
-        if self._trouble is None:
+        if self.trouble is None:
             log.warning("%s: %s", self._settings, error)
-        self._trouble = error
+        self.trouble = error
 
     def _start(self) -> Steps[Session]:
         if self._latest is not None and (seconds := self._notice(self._latest)) > 0:

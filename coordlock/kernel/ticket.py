@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -33,6 +34,7 @@ T = TypeVar("T")
 _WATCH_DELAY: Final = 0.2
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Ticket:
     """One entry on its way through a queue, or several that stand or fall together.
 
@@ -40,59 +42,38 @@ class Ticket:
     removed, the client was closed), or with None when they were withdrawn before that.
     """
 
-    __slots__ = (
-        "_awaited",
-        "_backend",
-        "_lock",
-        "_news",
-        "_stop_watching",
-        "_timers",
-        "caller",
-        "contenders",
-        "departures",
-        "end",
-        "entries",
-        "granted",
-        "limit",
-        "session",
-        "withdrawal",
-    )
+    _backend: Backend
+    _timers: Timers
+    session: Session
+    entries: tuple[Entry, ...]  #: one or more, each of another queue
+    recovery: InitVar[Recovery]
+    on_gone: InitVar[Callable[[tuple[Entry, ...]], None]]
+    withdrawal: Withdrawal = field(init=False)
+    end: Promise[CoordlockError | None] = field(default_factory=Promise)
+    #: In the order of the entries, once they stand in their queues; empty before.
+    contenders: tuple[Contender, ...] = ()
+    #: The earlier contenders that it waits for, once it does.
+    departures: Departures | None = None
+    #: The thread or the task to which it was granted, where that is known.
+    caller: Caller | None = None
+    #: When (by the wall clock) it was granted, and to which thread or task. From then on it is
+    #: true for ever that no earlier contender is in its way.
+    granted: tuple[float, Caller | None] | None = None
+    #: How long it may be held, where that has a limit.
+    limit: HoldLimit | None = None
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    #: The first error that was told, also of a contender that was withdrawn before.
+    _news: CoordlockError | None = None
+    #: What the caller waits for, one thing at a time: it fails with the contender.
+    _awaited: Promise[Any] | None = None
+    _stop_watching: Callable[[], None] | None = None
 
-    def __init__(
-        self,
-        backend: Backend,
-        timers: Timers,
-        session: Session,
-        entries: tuple[Entry, ...],
-        recovery: Recovery,
-        on_gone: Callable[[tuple[Entry, ...]], None],
+    def __post_init__(
+        self, recovery: Recovery, on_gone: Callable[[tuple[Entry, ...]], None]
     ) -> None:
-        self.session: Final = session
-        #: One or more, each of another queue.
-        self.entries: Final = entries
-        self.end: Final[Promise[CoordlockError | None]] = Promise()
-        #: In the order of the entries, once they stand in their queues; empty before.
-        self.contenders: tuple[Contender, ...] = ()
-        #: The earlier contenders that it waits for, once it does.
-        self.departures: Departures | None = None
-        #: The thread or the task to which it was granted, where that is known.
-        self.caller: Caller | None = None
-        #: When (by the wall clock) it was granted, and to which thread or task. From then on it is
-        #: true for ever that no earlier contender is in its way.
-        self.granted: tuple[float, Caller | None] | None = None
-        #: How long it may be held, where that has a limit.
-        self.limit: HoldLimit | None = None
-        self._backend = backend
-        self._timers = timers
-        self._lock = lock = threading.RLock()
-        self.withdrawal: Final = Withdrawal(
-            entries, session, backend, timers, recovery, on_gone, lock
+        self.withdrawal = Withdrawal(
+            self.entries, self.session, self._backend, self._timers, recovery, on_gone, self._lock
         )
-        #: The first error that was told, also of a contender that was withdrawn before.
-        self._news: CoordlockError | None = None
-        #: What the caller waits for, one thing at a time: it fails with the contender.
-        self._awaited: Promise[Any] | None = None
-        self._stop_watching: Callable[[], None] | None = None
 
     @property
     def name(self) -> str:

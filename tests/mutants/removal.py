@@ -78,7 +78,7 @@ def sends_again_under_another_id() -> Changes:
         if self.withdrawal._attempts:
             (entry,) = self.entries
             anew = (replace(entry, id=uuid.uuid4().hex),)
-            self.entries = self.withdrawal._entries = anew  # type: ignore[misc]
+            self.entries = self.withdrawal._entries = anew
         return send(self, unless_blocked)
 
     return [(Ticket, "_send", send_anew)]
