@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class _End:
-    """What waits for the end of one grant: one thing for all threads, and one for each loop.
+    """The end of one grant, for waiters: one event for all threads, and one future for each loop.
 
     A promise never forgets a callback before it is kept, so each of them is made once.
     """
@@ -129,28 +129,28 @@ class _Signals(BaseGrant, shown="Grant"):
     """The signals of a grant, as far as they are the same for threads and for asyncio."""
 
     _lost_end: _End | None = None
-    #: Followed from the first use of a signal on.
+    #: The requests to release and their end, followed from the first use on.
     _requests: tuple[Requests, _End] | None = None
 
     def on_lost(self, callback: Callable[[Self], object]) -> None:
         """Call ``callback(grant)`` once if the lock is lost, also where it was lost before.
 
-        Not after a release. In a thread for such callbacks, and exceptions are logged; for asyncio
-        in the event loop of this call.
+        It is not called after a release. It runs in a thread for callbacks, which logs exceptions;
+        with asyncio in the event loop of this call.
         """
         self._when_lost(self._caller_of(callback))
 
     def on_asked(self, callback: Callable[[Self], object]) -> None:
         """Call ``callback(grant)`` once when another client asks that the lock be released.
 
-        Also where the request came before, and not after the end of the grant. It is called as that
-        of `on_lost`. Raises `Unsupported` where the backend keeps no data.
+        Also where the request came before; not after the end of the grant. It runs where that of
+        `on_lost` does. Raises `Unsupported` where the backend keeps no data.
         """
         call = self._caller_of(callback)
         _unless_none(self._asking()[0].asked, call)
 
     def _caller_of(self, callback: Callable[[Self], object]) -> Callable[[], None]:
-        """What has ``callback(self)`` called soon, where callbacks are; from any thread."""
+        """A function for any thread that has ``callback(self)`` called where callbacks run."""
         raise NotImplementedError
 
     def _when_lost(self, tell: Callable[[], object]) -> None:
@@ -158,7 +158,7 @@ class _Signals(BaseGrant, shown="Grant"):
         _unless_none(self._ticket.end, tell)
 
     def _losing(self) -> tuple[Callable[[], str | None], _End]:
-        """What makes a signal of the loss."""
+        """The arguments of a loss signal."""
         if self._lost_end is None:
             self._lost_end = _End(self._ticket.end)
         return self._loss, self._lost_end
@@ -173,7 +173,7 @@ class _Signals(BaseGrant, shown="Grant"):
             return self._requests
 
     def _asked(self) -> tuple[Callable[[], str | None], _End]:
-        """What makes a signal of a request to release."""
+        """The arguments of a signal of requests to release."""
         requests, end = self._asking()
         return requests.reason, end
 

@@ -1,4 +1,4 @@
-"""Locks that keep a small value, which each holder that may write hands on to the next one."""
+"""Locks that keep a small value: a holder that may write hands it on to the next one."""
 
 from __future__ import annotations
 
