@@ -53,8 +53,12 @@ IMPORTED = {"coordlock"}
 #: every start slower.
 FOR_A_LOCK = 60
 FOR_RUN = 76
-#: Rooms that a plain lock never enters.
-NOT_FOR_A_LOCK = ("fencing", "recipes", "testing", "work")
+#: Rooms that a plain lock never enters, and the kinds of locks that it is not.
+NOT_FOR_A_LOCK = (
+    *("fencing", "recipes", "testing", "work"),
+    *("locks.convertible", "locks.kept_value", "locks.reentrant", "locks.several"),
+    "locks.value_lock",
+)
 #: Slow to import, and not needed for a lock on this machine.
 SLOW = {
     *("click", "logging", "pathlib"),

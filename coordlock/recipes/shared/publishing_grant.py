@@ -47,6 +47,10 @@ class PublishingGrant(BaseGrant, shown="Grant"):
         """What is published, as far as the service has acknowledged it."""
         return self._ticket.contenders[0].value or b""
 
+    @value.setter
+    def value(self, value: bytes) -> None:
+        raise AttributeError(f"the value of {self!r} is published by a call, which takes time")
+
     def _publish(self, value: bytes) -> Steps[None]:
         """Publish ``value`` after all that was to be published before; raises as `update` does."""
         self.check()
