@@ -66,7 +66,7 @@ settings.register_profile(
     "coordlock",
     deadline=None,
     derandomize=examples is None,
-    max_examples=int(examples or 100),
+    max_examples=int(examples or 50),
     print_blob=True,
 )
 settings.load_profile("coordlock")

@@ -106,6 +106,7 @@ def never_takes_a_conversion_back() -> Changes:
 @mutant(
     "What is published last may arrive before what was published first.",
     simulated=(ConvertingReaders,),
+    rare=True,
 )
 def publishes_without_waiting_for_the_answer() -> Changes:
     publish = Publisher.publish
@@ -131,7 +132,11 @@ def takes_a_change_for_a_departure() -> Changes:
     return [(coordlock.kernel.acquisition, "next_in_line", next_in_line)]
 
 
-@mutant("Nobody is let in by a downgrade before the release.", simulated=(ConvertingReaders,))
+@mutant(
+    "Nobody is let in by a downgrade before the release.",
+    simulated=(ConvertingReaders,),
+    rare=True,
+)
 def hears_of_departures_alone() -> Changes:
     def watch(
         self: MemoryBackend,

@@ -40,6 +40,7 @@ class Mutant:
         breaks: what goes wrong for those who use the lock.
         played: how it is caught on real servers.
         simulated: the kinds of locks whose bad days catch it in the simulation.
+        rare: whether the simulation takes long to find it, and so only in ``make test-faults``.
         worked: the workload whose clients show it, and the violation that it shows as.
     """
 
@@ -50,6 +51,7 @@ class Mutant:
     played: tuple[Play, ...]
     simulated: tuple[type[BadDay], ...]
     worked: tuple[str, type[Violation]] | None = None
+    rare: bool = False
 
     @property
     def path(self) -> str:
@@ -69,13 +71,14 @@ def mutant(
     *played: Play,
     simulated: tuple[type[BadDay], ...] = (),
     worked: tuple[str, type[Violation]] | None = None,
+    rare: bool = False,
 ) -> Callable[[Callable[[], Changes]], Mutant]:
     """The mutant that makes the changes of the function below."""
     assert played or simulated or worked, "a mutant that no suite must catch"
 
     def enter(changes: Callable[[], Changes]) -> Mutant:
         name, module = changes.__name__, changes.__module__
-        return Mutant(name, module, changes, breaks, played, simulated, worked)
+        return Mutant(name, module, changes, breaks, played, simulated, worked, rare)
 
     return enter
 

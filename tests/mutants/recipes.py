@@ -81,6 +81,7 @@ def publishes_several_at_once() -> Changes:
     "What is published anew is said to be there, and is not.",
     worked=("gather", NotThere),
     simulated=(Electing,),
+    rare=True,
 )
 def publishes_what_was_first_for_ever() -> Changes:
     def publish(self: Publisher, make: Callable[[bytes], bytes]) -> Promise[None]:

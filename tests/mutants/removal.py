@@ -53,6 +53,7 @@ def withdraws_once() -> Changes:
     "A request that arrives after the removal leaves a contender that nothing removes.",
     Play(scenarios.a_create_arrives_late, Leaked, ("etcd",)),
     simulated=(Contention,),
+    rare=True,
 )
 def never_looks_for_what_came_late() -> Changes:
     return [(coordlock.kernel.removal, "_CONFIRMATIONS", ())]

@@ -27,7 +27,14 @@ def nobody_complains() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("mutant", "kind"),
-    [pytest.param(mutant, kind, id=f"{mutant.name}-{kind.__name__}") for mutant, kind in SIMULATED],
+    [
+        pytest.param(
+            *(mutant, kind),
+            id=f"{mutant.name}-{kind.__name__}",
+            marks=[pytest.mark.long] if mutant.rare else [],
+        )
+        for mutant, kind in SIMULATED
+    ],
 )
 def test_a_kernel_that_is_wrong_is_found_out(mutant: Mutant, kind: type[BadDay]) -> None:
     with mutant(), pytest.raises(AssertionError):
