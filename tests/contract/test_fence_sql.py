@@ -223,6 +223,7 @@ class TestSQLFence(FenceContract):
 
 
 class TestSQLFenceOnSessions(FenceContract):
+    pytestmark = pytest.mark.long_on("postgres")  # a session only passes on what it is given
     fence = SQLFence
 
     @pytest.fixture
@@ -239,6 +240,7 @@ class TestSQLGuardingFence(FenceContract):
 
 
 class TestSQLGuardingFenceOnSessions(FenceContract):
+    pytestmark = pytest.mark.long_on("postgres")  # a session only passes on what it is given
     fence = SQLGuardingFence
 
     @pytest.fixture
@@ -255,6 +257,7 @@ class TestAsyncSQLFence(FenceContract):
 
 
 class TestAsyncSQLFenceOnSessions(FenceContract):
+    pytestmark = pytest.mark.long_on("postgres")  # a session only passes on what it is given
     fence = AsyncSQLFence
 
     @pytest.fixture
@@ -271,6 +274,7 @@ class TestAsyncSQLGuardingFence(FenceContract):
 
 
 class TestAsyncSQLGuardingFenceOnSessions(FenceContract):
+    pytestmark = pytest.mark.long_on("postgres")  # a session only passes on what it is given
     fence = AsyncSQLGuardingFence
 
     @pytest.fixture
