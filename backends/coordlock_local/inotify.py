@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Final
 
 from coordlock.runtime.shared_file import Descriptor, closed_in_children, no_fork
-from coordlock_local.notices import Notices
 
 __all__ = ["Inotify"]
 
@@ -27,7 +26,7 @@ _REMOVED: Final = _ATTRIB | _DELETE_SELF | _MOVE_SELF
 _HEADER: Final = struct.Struct("iIII")
 
 
-class Inotify(Notices):
+class Inotify:
     """One inotify instance, and a pipe that wakes the thread in `wait`.
 
     A session ends when its file is unlinked, or when its process ends and the kernel closes the
@@ -40,7 +39,7 @@ class Inotify(Notices):
     """
 
     #: Notices are trusted, and yet checked: a forked child of the holder may keep a file open.
-    interval = 5.0
+    interval: float = 5.0
 
     def __init__(self) -> None:
         """Raises OSError where there is no inotify, or none left for this user."""

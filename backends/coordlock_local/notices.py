@@ -6,6 +6,7 @@ import errno
 import sys
 import threading
 from collections.abc import Collection
+from typing import Protocol
 
 from coordlock.runtime.log import Log
 
@@ -14,8 +15,11 @@ __all__ = ["Notices", "Polling", "notices", "warn"]
 log = Log("coordlock.local")
 
 
-class Notices:
-    """A source of notices. One thread waits; any thread may call all methods."""
+class Notices(Protocol):
+    """A source of notices. One thread waits; any thread may call all methods.
+
+    `add`, `drop` and `close` do nothing in a source that inherits them.
+    """
 
     #: How often a caller of `wait` must look at the files itself, in seconds.
     interval: float
@@ -26,25 +30,27 @@ class Notices:
         Tells of its removal, of changes of its attributes and, with ``closed``, of each process
         that closes it after it had it open for writing.
         """
+        return
 
     def drop(self, path: str) -> None:
         """Tell no more of ``path``."""
+        return
 
     def wait(self, timeout: float | None) -> Collection[str] | None:
         """The paths that may have changed; None when that is not known, empty when none."""
-        raise NotImplementedError
 
     def wake(self) -> None:
         """Let `wait` return."""
 
     def close(self) -> None:
         """Free what the operating system gave. Forked children do it by themselves."""
+        return
 
 
 class Polling(Notices):
     """Never tells: its caller looks every 50 ms. For systems without inotify, or with none left."""
 
-    interval = 0.05
+    interval: float = 0.05
 
     def __init__(self) -> None:
         self._woken = threading.Event()
