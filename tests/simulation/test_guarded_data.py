@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from coordlock.backend import Operation, Put
+from coordlock.backend import Operation, Put, Written
 from coordlock.errors import BackendUnavailable, LockLost
 from coordlock.kernel.acquisition import acquisition
 from coordlock.locks.grant import Grant
@@ -49,8 +49,8 @@ class Guarded(BadDay):
         self.accepted: list[int] = []
         self.lost = self.stale = False
         service: Any = self.world.service
-        self.do_commit = service.commit
-        service.commit = self.commit
+        self.do_write = service.write
+        service.write = self.write
         if not self.guarded:
             service._admit = lambda _: None
 
@@ -59,16 +59,17 @@ class Guarded(BadDay):
         stored = self.world.service._state.data.get(KEY)
         return 0 if stored is None else int(stored.data)
 
-    def commit(self, guards: Sequence[Contender], operations: Sequence[Operation]) -> None:
+    def write(self, operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Written:
         """The service's, which is looked at here."""
         (contender,) = guards
         before = self.number
-        self.do_commit(guards, operations)
+        written: Written = self.do_write(operations, guards)
         # Who is called here may be a client, or a timer: neither passes an assertion on.
         self.lost |= self.number != before + 1
         assert contender.token is not None
         self.stale |= contender.token < max(self.accepted, default=0)
         self.accepted.append(contender.token)
+        return written
 
     @rule(crowd=st.lists(jobs, min_size=1, max_size=4), seconds=delays)
     def work(self, crowd: list[tuple[int, Claim, float]], seconds: float) -> None:
