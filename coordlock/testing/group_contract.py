@@ -117,7 +117,7 @@ class GroupContract(ClientSuite):
                 one.update(None)
             with pytest.raises(ValueError, match="65536"):
                 one.update(b"x" * 65_537)
-            with pytest.raises(AttributeError, match="published by a call"):
+            with pytest.raises(AttributeError):  # an assignment cannot wait for the service
                 one.value = b"two"
             assert values(client) == [b"one"]
         with pytest.raises(LockLost):
