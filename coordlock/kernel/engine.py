@@ -209,8 +209,10 @@ class Engine:
         found: list[Ticket] = []
         for reference in _engines.valuerefs():
             engine = reference()
-            held = [] if engine is None else engine.tickets.held_by(caller)
-            if engine is not None and held and engine.is_of(self) and not engine.inherited:
+            if engine is None or engine.inherited:
+                continue  # first: a thread of the parent may hold its lock for ever
+            held = engine.tickets.held_by(caller)
+            if held and engine.is_of(self):
                 found += held
         return found
 

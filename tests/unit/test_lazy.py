@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -25,6 +27,7 @@ from coordlock import (
 )
 from coordlock.kernel.access import LazyAccess
 from coordlock.runtime import log
+from coordlock.runtime.caller import this_caller
 from tests.unit.clients import Service
 
 pytestmark = [
@@ -227,6 +230,31 @@ def test_a_block_that_a_child_leaves_releases_nothing_of_the_parents(url: str) -
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert grant.state is GrantState.RELEASED
+    client.close()
+
+
+def test_a_child_waits_for_no_thread_of_its_parent(url: str) -> None:
+    """A client of its own asks what its caller holds, and the parent's client was busy."""
+    client, busy, done = Client(url), threading.Event(), threading.Event()
+
+    def keep_busy() -> None:
+        with client._engine.tickets.lock:
+            busy.set()
+            done.wait(30)
+
+    def child() -> bool:
+        signal.alarm(5)
+        return not Client(url)._engine.held_by(this_caller())
+
+    thread = threading.Thread(target=keep_busy)
+    with client.lock("q"):
+        thread.start()
+        busy.wait(30)
+        try:
+            in_child(child)
+        finally:
+            done.set()
+            thread.join()
     client.close()
 
 
