@@ -40,7 +40,7 @@ __all__ = ["acquisition"]
 
 log = Log("coordlock")
 
-#: New sessions that a contender may need before it stands in the queue for the first time.
+#: In how many sessions an acquire tries to enter its queues before it raises `SessionLost`.
 _SESSIONS: Final = 3
 
 
@@ -55,9 +55,9 @@ def acquisition(
 ) -> Steps[Ticket]:
     """Acquire the queues in ``claims``, each as its claim, all at once; the granted ticket.
 
-    It ends after ``timeout`` seconds, None waits for ever and 0 tries once; ``caller`` is warned
-    when it waits for itself, and ``label`` is shown in place of the client's; ``announcement`` is
-    published from the beginning.
+    It ends after ``timeout`` seconds; None waits for ever, and 0 tries once. ``caller`` is warned
+    when it waits for itself. ``label`` is shown in place of the client's. The contender publishes
+    ``announcement`` from the beginning.
 
     Raises `NotAcquired`: `AcquireTimeout` when the lock is busy until then, `AcquireUnavailable`
     where the service is silent, `SessionLost` or `Evicted` when a contender is lost while it waits,
@@ -91,8 +91,8 @@ class _Acquisition:
     once: bool
     ticket: Ticket | None = None
     detector: DeadlockDetector | None = None
-    #: How many sessions in a row have ended before the contender stood in its queues.
-    sessions: int = 0
+    #: How many sessions in a row have ended before the contender was in its queues.
+    lost_sessions: int = 0
 
     def steps(self) -> Steps[Ticket]:
         try:
@@ -101,10 +101,10 @@ class _Acquisition:
                 ticket = self.engine.ticket(session, self.claims, self.label, self.announcement)
                 self.ticket = ticket
                 try:
-                    yield from self._queue(ticket)
+                    yield from self._enqueue_and_wait(ticket)
                     return ticket
                 except (SessionLost, Evicted) as gone:
-                    yield from self._may_try_again(ticket, gone)
+                    yield from self._go_on_or_raise(ticket, gone)
         except Cancelled as cancelled:
             raise AcquireCancelled(self.report.name, str(cancelled)) from cancelled.__cause__
         except BackendUnavailable as silent:
@@ -118,7 +118,8 @@ class _Acquisition:
         if self.ticket is not None:
             self.ticket.withdraw()
 
-    def _queue(self, ticket: Ticket) -> Steps[None]:
+    def _enqueue_and_wait(self, ticket: Ticket) -> Steps[None]:
+        """Put ``ticket`` into its queues, wait until it is next in all, and grant it."""
         looks_first = self.once and self.engine.refusals.looks_first(self.claims)
         queues = list((yield from ticket.enqueue(unless_blocked=looks_first)))
         if not ticket.contenders or any(len(one.contenders) > 1 or one.omitted for one in queues):
@@ -129,15 +130,15 @@ class _Acquisition:
                 if self.detector is not None:
                     self.detector.stop()
                     self.detector = None
-        # No contender enters before me, so none that is not in these snapshots can be in my way,
-        # and one that has departed never returns. And I am still there: see `_wait`.
+        # The snapshots prove the grant: no contender enters a queue before me, and one that has
+        # departed never returns. And I am still in my queues: see `_wait`.
         self.engine.grant(ticket, queues, self.caller)
         self.report.granted(ticket)
 
     def _wait_until_next(self, ticket: Ticket, queues: list[Snapshot]) -> Steps[None]:
         """Wait until nobody is in the way of ``ticket`` in any of its ``queues``."""
         while True:
-            # A try that was refused is in no queue; the queues tell why.
+            # A try that was refused is in no queue; the snapshots show what was in its way.
             mine = ticket.contenders or tuple(map(newcomer, ticket.entries))
             for snapshot, me in zip(queues, mine, strict=True):
                 if (other := mismatch(snapshot, me)) is not None:
@@ -152,7 +153,7 @@ class _Acquisition:
                 self._detect_deadlocks(ticket)
                 yield from self._wait(ticket, queues, waiting_for)
                 continue
-            # Who asks for NL waits for nobody, whoever is left out.
+            # NL conflicts with no mode, so what its snapshot omits does not matter.
             pairs = zip(queues, ticket.entries, strict=True)
             omitting = [
                 number
@@ -166,26 +167,28 @@ class _Acquisition:
     def _wait(
         self, ticket: Ticket, queues: list[Snapshot], waiting_for: list[tuple[Contender, ...]]
     ) -> Steps[None]:
-        """Wait until one of ``waiting_for`` has left; ``queues`` are as after that, with me in all.
+        """Wait until one of ``waiting_for`` has left; ``queues`` then show me in each queue.
 
-        No read is needed when `next_in_line` proves the grant. That I am still there, the watches
-        on my own contenders tell: they were set before, and departures are told in the order in
-        which they happen. Two things can be told in any order, and then the queues are read: what
-        happened while the connection was broken or while a watch was being set, which the backend
-        tells with the departure; and what happened at once, as when my session ends and takes all
-        of its contenders. So those of this client's own that have gone must have been removed by
-        their withdrawal: see `_left`.
+        No read is needed when `next_in_line` proves the grant. The watches on my own contenders,
+        which were set before, prove that I am still there: the backend tells of departures in the
+        order in which they happen. In two cases the order is not certain, and the queues are read:
+
+        * The connection was broken, or a watch was being set. The backend says so with the
+          departure.
+        * Several contenders left at once, as when my session ends and takes all of its contenders.
+          So if the one that left is this client's own, its withdrawal must have removed it: see
+          `_was_withdrawn`.
         """
-        # Now, because they may be forgotten later.
-        owns = {one: self.engine.tickets.own(one) for ahead in waiting_for for one in ahead}
+        # Looked up now, because tickets are forgotten when their contenders are gone.
+        own_tickets = {one: self.engine.tickets.own(one) for ahead in waiting_for for one in ahead}
         departure = ticket.departure(queues, waiting_for)
         yield from self.report.on_time(departure, ticket)
         assert ticket.departures is not None
         departed = ticket.departures.seen  # more may go meanwhile
         doubtful = ticket.departures.in_doubt
-        for one, own in owns.items():
+        for one, own in own_tickets.items():
             if own is not None and one in departed and not doubtful:
-                doubtful = not (yield from self._left(one, own, ticket))
+                doubtful = not (yield from self._was_withdrawn(one, own, ticket))
         if doubtful:
             yield from self._read(ticket, queues, range(len(queues)))
             return
@@ -194,7 +197,7 @@ class _Acquisition:
             if departed.isdisjoint(ahead):
                 continue
             me, nearest = ticket.contenders[number], ahead[-1]
-            hands_over = nearest in departed and _hands_over(owns[nearest], nearest, me)
+            hands_over = nearest in departed and _hands_over(own_tickets[nearest], nearest, me)
             left = next_in_line(queues[number], me, departed, nearest if hands_over else None)
             if left is None:
                 unproved.append(number)
@@ -202,11 +205,12 @@ class _Acquisition:
                 queues[number] = left
         yield from self._read(ticket, queues, unproved)
 
-    def _left(self, one: Contender, own: Ticket, ticket: Ticket) -> Steps[bool]:
-        """Whether ``one``, which has departed, was removed by the withdrawal of ``own``, and alone.
+    def _was_withdrawn(self, one: Contender, own: Ticket, ticket: Ticket) -> Steps[bool]:
+        """Whether the withdrawal of ``own``, and nothing else, has removed its contender ``one``.
 
-        The answer to the withdrawal tells, which comes at about the same time as the departure. An
-        attempt without answer proves nothing, nor does another contender of the same entry.
+        Its answer tells, which comes at about the same time as the departure; ``ticket`` waits for
+        it. A withdrawal without an answer proves nothing, nor does one that has removed another
+        contender of the same entry.
         """
         if not own.is_leaving or own.own(one) is None:
             return False
@@ -222,9 +226,9 @@ class _Acquisition:
         *,
         whole: bool = False,
     ) -> Steps[None]:
-        """Read those of ``queues`` with the ``numbers``, as far as me.
+        """Read the ``queues`` with these ``numbers`` again, each up to me.
 
-        With ``whole``, all that conflict with me: no other can be in my way.
+        With ``whole``, the reading lists all contenders that conflict with me and omits none.
         """
         if not numbers:
             return
@@ -240,7 +244,7 @@ class _Acquisition:
         snapshots = yield from retried(ask, self.engine.timers)
         for number, snapshot in zip(numbers, snapshots, strict=True):
             me = ticket.contenders[number]
-            # An attempt that arrived late may have made another one of the same entry.
+            # Not by its id: a late attempt may have made another contender of the same entry.
             if not any(are_same(one, me) for one in snapshot.contenders):
                 raise Evicted(snapshot.queue)
             if ticket.departures is not None:
@@ -249,21 +253,21 @@ class _Acquisition:
 
     # Rare cases
 
-    def _may_try_again(self, ticket: Ticket, gone: SessionLost | Evicted) -> Steps[None]:
-        """Raise why ``ticket`` has lost its contender, unless another one may be sent."""
+    def _go_on_or_raise(self, ticket: Ticket, gone: SessionLost | Evicted) -> Steps[None]:
+        """Withdraw ``ticket``, which is lost. Return to send another one, or raise the loss."""
         ticket.withdraw()
         lost: CoordlockError | None = gone
         if isinstance(gone, Evicted):
-            # The end of a session removes its contenders, too: ask which it was.
+            # The end of a session removes its contenders, too: a heartbeat tells which it was.
             yield within(self.engine.timers, ticket.session.beat(), PATIENCE)
             lost = copy(ticket.session.ended)
         self.engine.check()
         if lost is None:
             raise copy(gone) from None
-        if not ticket.contenders and self.sessions < _SESSIONS - 1:
-            self.sessions += 1  # it had no position in the queue, so it has lost none
+        if not ticket.contenders and self.lost_sessions < _SESSIONS - 1:
+            self.lost_sessions += 1  # it had no position in the queue, so it has lost none
         elif ticket.contenders and self.engine.settings.requeue and not self.once:
-            self.sessions = 0
+            self.lost_sessions = 0
             text = "lock %r: %s; waiting goes on at the end of the queue"
             log.warning(text, self.report.name, lost)
         else:
@@ -272,7 +276,7 @@ class _Acquisition:
     def _refused(
         self, ticket: Ticket, queues: list[Snapshot], waiting_for: list[tuple[Contender, ...]]
     ) -> Steps[AcquireTimeout]:
-        """The error for a try that would have to wait."""
+        """Note that a try would have to wait, and withdraw it; its error."""
         refused = zip(queues, waiting_for, strict=True)
         self.engine.refusals.note(one.queue for one, ahead in refused if ahead)
         yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
@@ -284,7 +288,7 @@ class _Acquisition:
         return QueueMismatch(queue, str(me.claim), str(other.claim), str(other))
 
     def _detect_deadlocks(self, ticket: Ticket) -> None:
-        """Look out for a deadlock, where the caller keeps other positions while it waits."""
+        """Look for deadlocks if the caller keeps other positions while it waits."""
         delay, caller = self.engine.settings.deadlock_delay, self.caller
         if self.detector is not None or delay is None or caller is None:
             return
@@ -295,11 +299,11 @@ class _Acquisition:
 
 
 def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:
-    """Whether ``nearest``, a contender of ``predecessor``, leaves me next when it goes.
+    """Whether I am next when ``nearest``, a contender of the ticket ``predecessor``, has left.
 
-    It does where it was granted and we ask for the same: see `next_in_line`. An id alone doesn't
-    tell what was granted: a lost attempt may have left another contender of the same entry behind.
+    That is so if it was granted and we ask for the same: see `next_in_line`. Its id alone does not
+    tell that it was granted: a lost attempt may have made another contender of the same entry.
     """
-    if predecessor is None or predecessor.granted is None:
+    if predecessor is None or predecessor.granted_at is None:
         return False
     return predecessor.own(nearest) is not None and nearest.claim == me.claim

@@ -22,8 +22,8 @@ __all__ = ["Closing"]
 class Closing:
     """Withdraws what is left, and ends the session and the connection.
 
-    A shared session goes on without us, and so would its contenders. So what it still has when no
-    caller waits any more is withdrawn in the background, and the rest closed after that.
+    A shared session goes on without this client, and so would its contenders. So what is not
+    withdrawn when `steps` ends leaves in the background, and the last one to leave closes the rest.
     """
 
     _backend: Backend
@@ -32,8 +32,8 @@ class Closing:
     _timers: Timers
     _callbacks: Timers
     _closed: Promise[None] | None = None
-    #: Whether no caller waits any more: the last ticket that goes ends the rest.
-    _is_unwatched: bool = False
+    #: Whether `steps` has ended: then the last ticket that is forgotten closes the rest.
+    _in_background: bool = False
     #: What to call once nothing is held or waited for.
     _unused: Callable[[], object] | None = None
 
@@ -67,14 +67,14 @@ class Closing:
     def _finish(self) -> None:
         """No caller waits any more. Idempotent."""
         try:
-            # Before the tickets are looked at, for the last one looks at this: see `forgotten`.
-            self._is_unwatched = True
-            self._withdraw_all()  # what a signal kept from it, or has come meanwhile
+            # Before the tickets are looked at: the last one may be forgotten meanwhile.
+            self._in_background = True
+            self._withdraw_all()  # those that have come meanwhile, or all, after a signal
             if not self._must_stay():
                 self._leave()
         finally:
             if self._closed is not None:
-                self._closed.resolve(None)  # first, because a callback may wait for it
+                self._closed.resolve(None)  # before the callbacks end: one may wait for this
             self._callbacks.close()
 
     def _withdraw_all(self) -> list[Promise[bool]]:
@@ -86,7 +86,7 @@ class Closing:
         return [ticket.withdraw() for ticket in tickets if ticket.session.shared]
 
     def _must_stay(self) -> bool:
-        """Whether a shared session has, or may have, contenders that are left to this client."""
+        """Whether this client still has, or may have, contenders in a shared session."""
         return any(ticket.session.shared for ticket in self._tickets)
 
     def _leave(self) -> None:
@@ -98,8 +98,8 @@ class Closing:
         return self._backend.close()
 
     def forgotten(self) -> None:
-        """A ticket has gone for good."""
-        if self._is_unwatched and not self._tickets:
+        """A ticket has no contender left."""
+        if self._in_background and not self._tickets:
             self._leave()
         self._tell_when_unused()
 

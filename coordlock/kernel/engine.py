@@ -44,9 +44,9 @@ __all__ = ["Engine"]
 
 T = TypeVar("T")
 
-#: How many of the last calls keep what they shared.
+#: How many of the latest calls of `Engine.share_while_used` keep what they were given.
 _LATELY: Final = 256
-#: Those of this process and, in the child of a fork, of its parents.
+#: The engines of this process and, in the child of a fork, those of its parents.
 _engines: Final[weakref.WeakValueDictionary[int, Engine]] = weakref.WeakValueDictionary()
 
 
@@ -86,7 +86,7 @@ class Engine:
         self._entries: Final = Entries(settings.label)
         #: What recipes keep for as long as this client lives.
         self._shared: dict[Hashable, Any] = {}
-        #: What they share for as long as somebody uses it, and what was used last.
+        #: What `share_while_used` has made and somebody uses, and what was used last.
         self._used: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
         self._used_lately: deque[Any] = deque(maxlen=_LATELY)
         self._closing: Final = Closing(
@@ -118,7 +118,7 @@ class Engine:
 
     @property
     def data_root(self) -> str:
-        """Below which keys of data are coordlock's own, without a slash at its end."""
+        """The path below which coordlock keeps its own data, without a slash at its end."""
         return self.settings.root.rstrip("/") if self.backend.shares_keys else ""
 
     def is_of(self, other: Engine) -> bool:
@@ -129,7 +129,7 @@ class Engine:
         return one.hosts == two.hosts or not set(one.hosts).isdisjoint(two.hosts)
 
     def check(self) -> None:
-        """Raise `ForkedClient` or `ClientClosed` where the engine can no longer be used."""
+        """Raise `ForkedClient` or `ClientClosed` if the engine can no longer be used."""
         if self.inherited:
             raise ForkedClient(self._pid)
         if self.closed:
@@ -153,7 +153,10 @@ class Engine:
             return shared
 
     def share_while_used(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The same, forgotten some time after the last of them has dropped it: for names."""
+        """As `share`, but forgotten some time after the last caller has dropped it.
+
+        For keys that contain names, of which there may be any number.
+        """
         with self.lock:
             shared: T | None = self._used.get(key)
             if shared is None:
@@ -198,7 +201,7 @@ class Engine:
     def grant(self, ticket: Ticket, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
         """Grant ``ticket`` to ``caller``, and note that until it is gone: see `Ticket.grant`."""
         self.tickets.grant(ticket, caller)
-        ticket.grant(snapshots, caller)
+        ticket.grant(snapshots)
 
     def limit(self, ticket: Ticket, seconds: float) -> None:
         """Let ``ticket``, which was granted, be held for ``seconds`` from now."""
@@ -217,8 +220,9 @@ class Engine:
         return found
 
     def _forget(self, entries: tuple[Entry, ...]) -> None:
-        if self.tickets.forget(entries):
-            self._closing.forgotten()
+        # Both each time: a signal handler that raised may have ended the last call between them.
+        self.tickets.forget(entries)
+        self._closing.forgotten()
 
     def _session_ended(self, session: Session, error: CoordlockError) -> None:
         if not session.id:
@@ -232,7 +236,7 @@ class Engine:
     def _tell_end(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
         from coordlock.kernel.events import Left, Lost
 
-        now, lost, was_granted = self.clock.now(), end.result(), ticket.granted is not None
+        now, lost, was_granted = self.clock.now(), end.result(), ticket.granted_at is not None
         for entry in ticket.entries:
             what = now, entry.id, entry.queue, entry.claim
             left = Left(*what, was_granted) if lost is None else None
@@ -248,22 +252,22 @@ class Engine:
         return (yield from self.bounded(self.repeated(request)))
 
     def remove(self, request: Callable[[], Promise[bool]]) -> Steps[bool]:
-        """The answer to a request that removes something, likewise."""
+        """As `ask`, for a request that removes something; whether it was there."""
         return (yield from self.bounded(removal(request, self.timers)))
 
     def send(self, request: Callable[[], Promise[T]], what: str) -> Steps[T]:
-        """The answer to a request that is sent once; ``what`` it asks for, in words.
+        """The answer to a write that is sent once, and is called ``what`` in errors.
 
-        Raises `BackendUnavailable` when none came within the ``request_timeout``: it may have been
-        made, or may be yet.
+        Raises `BackendUnavailable` when no answer came within the ``request_timeout``: the write
+        may have been made, or may be yet.
         """
         return (yield from self.bounded(_once(request), what))
 
     def bounded(self, steps: Steps[T], what: str | None = None) -> Steps[T]:
         """The result of ``steps``, which ask the service for up to the ``request_timeout``.
 
-        `BackendUnavailable` says that ``what`` they ask for may have been made, where that is
-        given.
+        Raises `BackendUnavailable` after that. With ``what``, the words for a write, it says that
+        the write may have been made, or may be yet.
         """
         self.check()
         if not self.was_open:
@@ -285,8 +289,8 @@ class Engine:
     def repeated(self, request: Callable[[], Promise[T]]) -> Steps[T]:
         """The answer to an idempotent request, repeated until one comes.
 
-        ZooKeeper is asked in the client's session. Where that has ended, the next one is opened, or
-        a client that only looks would never be answered again.
+        Where the session has ended, this opens the next one: ZooKeeper answers only in a session,
+        and a client that only looks would never open another.
         """
         try:
             return (yield from retried(request, self.timers))

@@ -37,8 +37,8 @@ def removal(
 ) -> Steps[bool]:
     """The answer of ``call``, which removes something and tells whether it was there.
 
-    Repeated as `retried` does. When an earlier attempt was left without an answer, "not there"
-    means that it was the one.
+    Repeated as `retried` does. True also when it finds nothing after an attempt without an answer:
+    that attempt has removed it.
     """
     doubts: list[BackendUnavailable] = []
     steps = retried(call, timers, longest=longest, on_failure=doubts.append, pause=pause)
@@ -47,26 +47,26 @@ def removal(
 
 
 class Leaving(Protocol):
-    """The ticket that is withdrawn, as its withdrawal uses it."""
+    """What a withdrawal uses of its ticket, which keeps it and is passed to it."""
 
     @property
     def end(self) -> Promise[CoordlockError | None]:
-        """Kept with the loss, or with None when the withdrawal begins before one."""
+        """Kept with the loss, or with None if the withdrawal begins before a loss."""
 
     def stop_watching(self) -> None:
         """Watch no contender any longer."""
 
     def until_told(self) -> Promise[None]:
-        """A promise that is kept when a loss is told, though it was withdrawn."""
+        """A promise that is kept when the ticket is told of a loss, also after its withdrawal."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Withdrawal:
-    """How the contenders of one ticket leave their queues. Begins once, and is then certain.
+    """How the contenders of one ticket leave their queues: for certain, once it has begun.
 
     It knows the requests that may have added them. An outage does not end it: it goes on when the
-    service answers again, or when the service has ended the session, which removes them, too.
-    ``on_gone`` hears of the entries when no contender can be left.
+    service answers again, or when the service has ended the session, which removes them, too. It
+    calls ``on_gone`` with the entries when no contender can be left; perhaps twice.
     """
 
     _entries: tuple[Entry, ...]
@@ -84,7 +84,7 @@ class Withdrawal:
     #: How many requests may have added contenders, and the latest of them.
     _attempts: int = 0
     _request: Promise[Any] | None = None
-    #: Whether a signal handler that raised has ended a run, which may have removed them.
+    #: Whether a signal handler has raised during a run, which may have removed them before.
     _was_struck: bool = False
 
     @property
@@ -93,10 +93,10 @@ class Withdrawal:
         answer = self.answer
         return answer.done() and answer.exception() is None and not answer.result()
 
-    # Before
+    # Before the withdrawal
 
     def attempt(self, send: Callable[[], Promise[T]]) -> Promise[T] | None:
-        """Send a request that may add the contenders; None where they are to leave already."""
+        """Send a request that may add the contenders; None if the withdrawal has begun."""
         with self._lock:
             if self.has_begun:
                 return None
@@ -105,8 +105,8 @@ class Withdrawal:
         return request
 
     def attempt_answered(self, *, added_nothing: bool = False) -> None:
-        """The latest request was answered. An earlier one may be without an answer for ever."""
-        self._request = _ANSWERED  # what it answered is known, and need not be kept
+        """The latest request was answered. An earlier one may never be."""
+        self._request = _ANSWERED  # in place of the answer, which need not be kept
         if added_nothing and self._attempts == 1:
             self._attempts = 0
 
@@ -126,12 +126,12 @@ class Withdrawal:
         self._run(ticket)
 
     def _resume(self, ticket: Leaving) -> None:
-        """Run once more, where no signal strikes: a signal handler has ended the run before."""
+        """Run again, in the timers' thread: a signal handler has raised during the run before."""
         self.has_begun = self._was_struck = True
         self._run(ticket)
 
     def _run(self, ticket: Leaving) -> None:
-        ticket.end.resolve(self._session.ended)  # a loss that nothing has told yet is one, too
+        ticket.end.resolve(self._session.ended)  # the deadline may have passed without a timer yet
         outcome = run_in_background(self._steps(ticket))
         if outcome.done() and (error := outcome.exception()) is not None:
             raise error  # a signal handler's
@@ -145,15 +145,16 @@ class Withdrawal:
         except GeneratorExit:
             raise  # it was dropped where it waited
         except ClientClosed as error:
-            self.answer.fail(error)  # they go with their session, and nothing has told of a loss
+            self.answer.fail(error)  # the session's end removes them
         except BaseException as error:
             if not (self._was_struck or isinstance(error, CoordlockError)):
-                # A signal handler's, in the thread that goes on here.
+                # A signal handler has raised it in this thread.
                 soon(self._timers, partial(self._resume, ticket))
                 raise
             self._recovery.refused(joined(entry.queue for entry in self._entries), error)
             self.answer.fail(error)
-            yield ticket.until_told()  # known until then, or they would pass for another client's
+            # They stay in their queues. Forgotten, they would pass for another client's.
+            yield ticket.until_told()
         finally:
             if self.answer.done():  # else it is resumed
                 self._on_gone(self._entries)
@@ -166,10 +167,10 @@ class Withdrawal:
         self.removed_alone = was_there and is_certain and not self._was_struck
         is_in_doubt = self._attempts > 1 or self._may_take_effect_later()
         if not is_in_doubt:
-            # First, because a client that is being closed waits for the answer.
+            # First: a client that is being closed waits for the answer, then looks at what is left.
             self._on_gone(self._entries)
         self.answer.resolve(was_there or self._was_struck)
-        ticket.stop_watching()  # not before: the contender behind waits for the answer alone
+        ticket.stop_watching()  # only now: the next contender waits for the answer
         if is_in_doubt:
             for delay in _CONFIRMATIONS:
                 yield sleep(self._timers, delay)
@@ -178,7 +179,7 @@ class Withdrawal:
     def _may_take_effect_later(self) -> bool:
         """Whether the latest request has no answer: it may add contenders after the removal."""
         request = self._request
-        # In the first two cases another thread is sending it.
+        # None or not done: another thread is sending it.
         return (
             request is None
             or not request.done()
@@ -200,7 +201,7 @@ class Withdrawal:
             self._session.gone_with(error)
             return False, True
         if has_paused and not self._session.gone:
-            self._recovery.noticed()  # it was asked in vain before, and now the service answers
+            self._recovery.noticed()  # the service was silent before, and answers now
         return was_there, not has_paused
 
     def _ask(self) -> Promise[bool]:

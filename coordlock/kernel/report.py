@@ -155,14 +155,13 @@ class Report:
         own = self._own_grant()
         held = [own] if own is not None else self._engine.tickets.held(self.name)
         for ticket in held:
-            if ticket.granted is not None:
-                since, caller = ticket.granted
-                when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
-                return f"since {when}, acquired {described(caller, self._caller)}"
+            if ticket.granted_at is not None:
+                when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ticket.granted_at))
+                return f"since {when}, acquired {described(ticket.caller, self._caller)}"
         return None
 
     def _warn(self, ticket: Ticket) -> None:
-        waits = ticket.granted is None and not ticket.end.done()
+        waits = ticket.granted_at is None and not ticket.end.done()
         if waits and self._own_grant() is not None:
             log.warning(
                 "lock %r: waiting for a grant that the same caller holds %s; locks are not "

@@ -34,12 +34,12 @@ _RETRIES_PER_TTL: Final = 10
 class Session:
     """One session, from its opening until it is lost or closed. Backends tell it what they see.
 
-    ``on_end`` is told of its end, once, in the timers' thread.
+    ``on_end`` is called once at its end, in the timers' thread.
 
     The deadline is the moment at which the last ACKNOWLEDGED heartbeat was SENT, plus the
     time-to-live that the service granted with it. The service starts to count later than that, so
-    the session ends here first, whatever happened to the network or to this process. Once ended it
-    never comes back: an acknowledgement that arrives later changes nothing.
+    the session ends here first, whatever happened to the network or to this process. A session that
+    has ended never lives again: an acknowledgement that arrives later changes nothing.
 
     Gray and Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file cache
     consistency", 1989.
@@ -56,7 +56,7 @@ class Session:
     gone: bool = False
     #: The time-to-live in seconds that the service granted last; infinite where it has none.
     ttl: float = math.inf
-    #: Why the session is in doubt, or None. Disconnected or late, the deadline not reached.
+    #: Why the session is in doubt, or None: disconnected, or heartbeats are late.
     suspicion: str | None = None
     _sent: float = -math.inf
     _deadline: float = math.inf
@@ -67,9 +67,9 @@ class Session:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def open(self) -> Steps[Session]:
-        """Open it in the service. It is open when a first heartbeat is acknowledged.
+        """Open it in the service, and have a first heartbeat acknowledged.
 
-        Only then is there a moment of sending from which the time-to-live can be counted.
+        The deadline counts from when that was sent.
         """
         info = yield self._backend.open(self)
         self.id, self.shared, self.ttl = info.id, info.shared, info.ttl
@@ -124,7 +124,7 @@ class Session:
             self.lost(error.reason)
 
     def beat(self) -> Promise[float]:
-        """Send a heartbeat now; its answer is taken into account before the promise is kept."""
+        """Send a heartbeat now. When the promise is kept, the deadline has moved."""
         answer: Promise[float] = Promise()
         sent = self._timers.clock.now()
         self._backend.heartbeat().add_done_callback(partial(self._beaten, sent, answer))
@@ -193,12 +193,12 @@ class Session:
                 self._expire_at(self._deadline)
 
     def _expire_at(self, deadline: float) -> None:
-        """Look at the clock at ``deadline``. A timer that is due earlier is set anew by then."""
+        """Have `_at_deadline` called at ``deadline``. An earlier timer stays: it sets the next."""
         if (timer := self._expiry_timer) is not None:
             if timer.when <= deadline:
                 return
             timer.cancel()
-        self._expiry_timer = self._timers.call_at(deadline, self._watch)
+        self._expiry_timer = self._timers.call_at(deadline, self._at_deadline)
 
     def _schedule(self, when: float) -> None:
         if self._next_beat is not None:
@@ -216,9 +216,9 @@ class Session:
         if self.ended is None:
             self.beat()
 
-    def _watch(self) -> None:
-        """The session has ended, or its deadline has moved."""
-        if self.ended is None:
+    def _at_deadline(self) -> None:
+        """End the session, unless a heartbeat has moved the deadline since the timer was set."""
+        if self.ended is None:  # which ends it
             with self._lock:
                 self._expiry_timer = None
                 if self._end is None:

@@ -29,12 +29,12 @@ log = Log("coordlock")
 class Sessions:
     """At most one live session at a time.
 
-    Callers ask for it in the timers' thread, and wait: there Ctrl-C cannot strike, so that an
-    opening that one caller gives up goes on for the others.
+    The timers' thread opens it, and callers wait: Ctrl-C does not strike that thread, and a caller
+    that gives up does not end the opening for the others.
 
-    ``on_end`` is told of each session that ends. ``notice`` says for how many seconds a session
-    must not be replaced: opening makes the service forget the session before, with all that was
-    held in it, and its holders must have heard of the loss by then.
+    ``on_end`` is called with each session that ends. ``notice`` tells how many seconds must pass
+    before an ended session is replaced. Opening another one makes the service forget it, with all
+    that was held in it, and its holders must have heard of the loss by then.
     """
 
     _backend: Backend
@@ -49,9 +49,9 @@ class Sessions:
     #: The one that is being opened.
     _starting: Session | None = None
     _is_opening: bool = False
-    #: Each caller that waits for the session that is being opened.
+    #: A promise for each caller that waits for the session that is being opened.
     _waiting: list[Promise[None]] = field(default_factory=list)
-    #: Why the service could not be reached since a session was last opened, if so.
+    #: Why the last attempt at opening a session failed; None after one that succeeded.
     trouble: BackendUnavailable | None = None
     _is_refused: bool = False
     _has_ended: bool = False

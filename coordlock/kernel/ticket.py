@@ -38,8 +38,8 @@ _WATCH_DELAY: Final = 0.2
 class Ticket:
     """One entry on its way through a queue, or several that stand or fall together.
 
-    ``end`` is kept with the error by which a contender was lost (its session ended, it was
-    removed, the client was closed), or with None when they were withdrawn before that.
+    The promise ``end`` is kept with the error by which a contender was lost (its session ended, it
+    was evicted, the client was closed), or with None when they were withdrawn before that.
     """
 
     _backend: Backend
@@ -56,14 +56,13 @@ class Ticket:
     departures: Departures | None = None
     #: The thread or the task to which it was granted, where that is known.
     caller: Caller | None = None
-    #: When (by the wall clock) it was granted, and to which thread or task. From then on it is
-    #: true for ever that no earlier contender is in its way.
-    granted: tuple[float, Caller | None] | None = None
+    #: When it was granted, by the wall clock. From then on no earlier contender is in its way.
+    granted_at: float | None = None
     #: How long it may be held, where that has a limit.
     limit: HoldLimit | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    #: The first error that was told, also of a contender that was withdrawn before.
-    _news: CoordlockError | None = None
+    #: The first error that `lose` was given, also after a withdrawal, when ``end`` is kept already.
+    _loss: CoordlockError | None = None
     #: What the caller waits for, one thing at a time: it fails with the contender.
     _awaited: Promise[Any] | None = None
     _stop_watching: Callable[[], None] | None = None
@@ -117,7 +116,7 @@ class Ticket:
             return failed(copy(ended))
         send = partial(self._backend.enqueue, self.entries, unless_blocked=unless_blocked)
         # They leave where another thread closes the client: nothing would remove them any more.
-        return self.withdrawal.attempt(send) or failed(self._news or ClientClosed())
+        return self.withdrawal.attempt(send) or failed(self._loss or ClientClosed())
 
     def _was_refused(self, snapshots: Sequence[Snapshot]) -> bool:
         """Whether ``snapshots`` show none of the entries, and what is in their way."""
@@ -145,16 +144,16 @@ class Ticket:
         }
         waiting = self._await(self.departures.any_of(wanted))
         if self.is_leaving:
-            self.departures.stop()  # by another thread, which closes the client
+            self.departures.stop()  # another thread closes the client, and has withdrawn it
         return waiting
 
-    def grant(self, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
-        """No earlier contender is in its way, by what ``snapshots`` of its queues prove.
+    def grant(self, snapshots: Sequence[Snapshot]) -> None:
+        """Count as granted: ``snapshots`` of its queues prove that no contender is in its way.
 
         Raises what `check` does.
         """
         with self._lock:
-            self.granted = time.time(), caller
+            self.granted_at = time.time()
             self._awaited = None  # it has been answered, and need not be kept
         self.check()
         if self._stop_watching is None:
@@ -169,7 +168,7 @@ class Ticket:
 
     @property
     def lost(self) -> CoordlockError | None:
-        """Why it was lost; None while it lives, and where it was there to be withdrawn.
+        """Why it was lost; None while it lives, and after a withdrawal that has removed it.
 
         Looks at the clock.
         """
@@ -195,15 +194,15 @@ class Ticket:
     def _await(self, promise: Promise[T]) -> Promise[T]:
         with self._lock:
             self._awaited = promise
-        if self._news is not None:
-            promise.fail(self._news)
+        if self._loss is not None:
+            promise.fail(self._loss)
         return promise
 
     def lose(self, error: CoordlockError) -> None:
-        """The contender is gone, or counts as gone: its waiter or holder is told."""
+        """The contender is gone, or counts as gone: tell its waiter or holder."""
         self.end.resolve(error)
         with self._lock:
-            self._news = self._news or error
+            self._loss = self._loss or error
             awaited = self._awaited
         if awaited is not None:
             awaited.fail(error)
@@ -211,13 +210,16 @@ class Ticket:
     def give_up(self, error: CoordlockError) -> bool:
         """Let the wait in the queue fail with ``error``, unless it is over; whether it does."""
         with self._lock:
-            if not self.contenders or self.granted is not None or self.is_leaving:
+            if not self.contenders or self.granted_at is not None or self.is_leaving:
                 return False
             self.lose(error)
             return True
 
     def vanished(self, queue: str, in_order: bool = False) -> None:
-        """The service says that the contender is not in ``queue``, in whichever order."""
+        """The service says that the contender is not in ``queue``.
+
+        ``in_order`` is what a watch tells its callback, and does not matter here.
+        """
         if not self.is_leaving:
             # Sessions that end take their contenders along. In a process that stood still, this
             # news may come before its timers do, so the session looks at the clock.
@@ -228,7 +230,7 @@ class Ticket:
             self.session.recovered()
 
     def _watch(self, snapshots: Iterable[Snapshot]) -> None:
-        """Watch the own contenders, from their ``snapshots`` on."""
+        """Watch the ticket's own contenders for departures after the ``snapshots``."""
         if self.end.done():
             return
         cancels = [
@@ -257,7 +259,7 @@ class Ticket:
         return self.withdrawal.begin(self)
 
     def until_told(self) -> Promise[None]:
-        """A promise that is kept when a loss is told, though it was withdrawn."""
+        """A promise that is kept when `lose` is called, also after the withdrawal."""
         return settled(self._await(Promise[None]()))
 
     def stop_watching(self) -> None:
@@ -271,10 +273,13 @@ class Ticket:
 
 
 class HoldLimit:
-    """Calls ``expire`` with the seconds that were allowed once they are over, however often."""
+    """How long a grant may be held: it calls ``expire`` when that is over, perhaps repeatedly.
+
+    ``expire`` is given the seconds that were allowed.
+    """
 
     def __init__(self, timers: Timers, seconds: float, expire: Callable[[float], object]) -> None:
-        #: How long it may be held from the grant on, and after an extension by no time of its own.
+        #: What the first limit was, which an extension without a time of its own allows again.
         self.seconds: Final = seconds
         self._timers = timers
         self._expire = expire
@@ -296,12 +301,12 @@ class HoldLimit:
         self._timer = self._timers.call_at(self._end, self.look)
 
     def look(self) -> None:
-        """Look at the clock: it may be over where no timer has come to it yet."""
+        """Look at the clock: the time may be over before the timer's thread has run."""
         if self._timers.clock.now() >= self._end:
             self._expire(self._allowed)
 
     def cancel(self) -> None:
-        """Call nothing when it is over."""
+        """Do not call ``expire`` by the timer any more."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,14 +1,13 @@
 """The live tickets of one client, and what follows when they are lost.
 
-Their holders hear of a loss first, then the contenders are removed: the service may keep them for
-longer than this client counts on them, and others need not wait for their release.
+After a loss, the holders are told first; then the contenders are withdrawn, because the service may
+keep them for longer than this client counts on them, and other clients would wait for them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -30,16 +29,16 @@ log = Log("coordlock")
 
 K = TypeVar("K")
 
-#: Seconds from a loss at the deadline to the withdrawal of what was held: so that its holder, which
-#: may wait for a processor, hears of the loss before the next one is granted.
+#: Seconds from a loss to the withdrawal of what was held. The holder may wait for a processor, and
+#: should hear of the loss before the next one is granted.
 _NOTICE: Final = 0.2
 
 
 class Tickets:
-    """Each from before it is sent until no contender of it can be left."""
+    """The live tickets: each from before its entries are sent until it has no contender left."""
 
     def __init__(self, service: object, timers: Timers) -> None:
-        """``service`` is named by what the log says."""
+        """The log shows ``service`` as the place where a loss happened."""
         self._service: Final = service
         self._timers: Final = timers
         # Reentrant: a signal handler, or a finalizer in a collection of garbage, may release a lock
@@ -66,6 +65,7 @@ class Tickets:
 
     def grant(self, ticket: Ticket, caller: Caller | None) -> None:
         """``ticket`` is granted to ``caller``. Of several contenders, all go when one is lost."""
+        ticket.caller = caller
         if len(ticket.entries) > 1:
             ticket.end.add_done_callback(partial(self._fall_together, ticket))
         with self.lock:
@@ -73,20 +73,18 @@ class Tickets:
                 if entry.id in self._by_id:  # else the client has been closed
                     self._granted.setdefault(entry.queue, {})[ticket] = None
                     if caller is not None:
-                        ticket.caller = caller
                         self._callers.setdefault(caller, {})[ticket] = None
 
-    def forget(self, entries: Iterable[Entry]) -> bool:
-        """No contender of ``entries`` is left; whether that is news."""
-        is_news = False
+    def forget(self, entries: Iterable[Entry]) -> None:
+        """No contender of ``entries`` is left. Idempotent."""
         with self.lock:
             for entry in entries:
-                if (ticket := self._by_id.pop(entry.id, None)) is not None:
-                    is_news = True
+                if (ticket := self._by_id.get(entry.id)) is not None:
                     _drop(self._granted, entry.queue, ticket)
                     if ticket.caller is not None:
                         _drop(self._callers, ticket.caller, ticket)
-        return is_news
+                    # Last: where a signal handler raises before this, the next call does it all.
+                    self._by_id.pop(entry.id, None)
 
     def own(self, contender: Contender) -> Ticket | None:
         """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
@@ -100,7 +98,7 @@ class Tickets:
     def held_by(self, caller: Caller) -> list[Ticket]:
         """What ``caller`` was granted and holds.
 
-        What is lost or being removed goes whatever the caller waits for, also where it comes late.
+        Without what is lost or being withdrawn: that leaves its queue whatever the caller does.
         """
         if caller not in self._callers:
             return []
@@ -109,7 +107,7 @@ class Tickets:
             return [one for one in granted if not one.is_leaving and not one.end.done()]
 
     def deduplicated(self, snapshot: Snapshot) -> Snapshot:
-        """``snapshot`` with the client's own contenders, which it keeps anyway, not with copies."""
+        """``snapshot`` with the objects that tickets keep in place of equal copies of them."""
         if len(snapshot.contenders) == 1:
             return snapshot  # the one that asks, whose copy is kept
         return replace(snapshot, contenders=tuple(map(self._known, snapshot.contenders)))
@@ -130,21 +128,15 @@ class Tickets:
         if isinstance(error, ClientClosed):
             return
         log.warning("%s: %s; %d contender(s) lost", self._service, error, len(lost))
-        when = self._timers.clock.now() + self.notice(session)
-        try:
-            self._timers.call_at(when, partial(_withdraw, lost))
-        except ClientClosed:
-            return
-        except RuntimeError:  # no thread can be started
-            _withdraw(lost)
+        self._withdraw_after(self.notice(session), lost)
 
     def notice(self, session: Session) -> float:
-        """Seconds for the holders in ``session`` to hear of its end.
+        """Seconds for which the holders in ``session`` are given notice of its end.
 
-        None are needed where the service itself has ended it, nor for what is being withdrawn.
+        0 if the service itself has ended it, and if nothing in it is held but being withdrawn.
         """
         is_held = not session.gone and any(
-            one.session is session and one.granted is not None and not one.is_leaving
+            one.session is session and one.granted_at is not None and not one.is_leaving
             for one in self
         )
         return _NOTICE if is_held else 0.0
@@ -161,16 +153,20 @@ class Tickets:
         lost = LockLost(ticket.name, ticket.contenders[0].token or 0, reason)
         ticket.lose(lost)
         log.warning("%s: %s", self._service, lost)
-        self._withdraw_soon(ticket)
+        self._withdraw_after(_NOTICE, [ticket])
 
     def _fall_together(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
         if end.result() is not None:
-            self._withdraw_soon(ticket)
+            self._withdraw_after(_NOTICE, [ticket])
 
-    def _withdraw_soon(self, ticket: Ticket) -> None:
-        """Withdraw ``ticket``, which is lost, once its holder has had time to hear of it."""
-        with suppress(ClientClosed):
-            self._timers.call_at(self._timers.clock.now() + _NOTICE, ticket.withdraw)
+    def _withdraw_after(self, seconds: float, lost: Sequence[Ticket]) -> None:
+        """Withdraw the ``lost`` tickets, whose holders have ``seconds`` to hear of the loss."""
+        try:
+            self._timers.call_at(self._timers.clock.now() + seconds, partial(_withdraw, lost))
+        except ClientClosed:
+            return
+        except RuntimeError:  # no thread can be started
+            _withdraw(lost)
 
 
 def _withdraw(tickets: Iterable[Ticket]) -> None:

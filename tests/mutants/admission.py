@@ -153,7 +153,7 @@ def takes_over_from_what_gave_up() -> Changes:
 )
 def takes_over_from_any_mode() -> Changes:
     def hands_over(predecessor: Ticket | None, *_: Contender) -> bool:
-        return predecessor is not None and predecessor.granted is not None
+        return predecessor is not None and predecessor.granted_at is not None
 
     return [(coordlock.kernel.acquisition, "_hands_over", hands_over)]
 

@@ -33,7 +33,10 @@ def counts_the_time_to_live_from_the_reply() -> Changes:
     simulated=(Contention,),
 )
 def has_no_deadline() -> Changes:
-    return [(Session, "ended", property(lambda self: self._end)), (Session, "_watch", nothing)]
+    return [
+        (Session, "ended", property(lambda self: self._end)),
+        (Session, "_at_deadline", nothing),
+    ]
 
 
 @mutant(
@@ -41,16 +44,16 @@ def has_no_deadline() -> Changes:
     simulated=(Contention,),
 )
 def leaves_the_deadline_to_its_timers() -> Changes:
-    watch = Session._watch
+    at_deadline = Session._at_deadline
 
     def watch_the_clock(self: Session) -> None:
         if self._timers.clock.now() >= self._deadline:
             self.end(self._too_late())
-        watch(self)
+        at_deadline(self)
 
     return [
         (Session, "ended", property(lambda self: self._end)),
-        (Session, "_watch", watch_the_clock),
+        (Session, "_at_deadline", watch_the_clock),
     ]
 
 

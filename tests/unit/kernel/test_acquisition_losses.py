@@ -76,7 +76,7 @@ def test_a_waiter_whose_session_ends_queues_again_where_that_is_wanted(
     world.settle()
     release(other.grant(later.result))
     world.advance(5)
-    assert call.result.granted is not None
+    assert call.result.granted_at is not None
     log.flush(10)
     assert caplog.text.count("waiting goes on at the end of the queue") == times
 
