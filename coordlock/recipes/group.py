@@ -108,10 +108,10 @@ class _BaseGroup(QueueRecipe, Generic[M, P], shown="Group"):
         return members_of((yield from self._snapshot()))
 
     def _observe_members(self, grace: Duration | Default) -> Begin:
-        """What begins to observe who is there."""
-        engine = self._access.engine
-        seconds = engine.settings.ttl if isinstance(grace, Default) else grace_of(grace)
-        return partial(observe_members, engine, self.name, seconds)
+        """What begins to observe who is there. It keeps the client, as every `Begin` does."""
+        default = self._access.engine.settings.ttl
+        seconds = default if isinstance(grace, Default) else grace_of(grace)
+        return lambda news: observe_members(self._access.engine, self.name, seconds, news)
 
 
 def grace_of(value: object) -> float:

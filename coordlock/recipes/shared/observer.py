@@ -25,7 +25,8 @@ __all__ = ["AsyncObserver", "BaseObserver", "Begin", "Observer", "wait_until"]
 S = TypeVar("S", Listing, Snapshot)
 T = TypeVar("T")
 
-#: Begins an observation that calls what it is given when there is news.
+#: Begins an observation that calls what it is given when there is news. It keeps the recipe and so
+#: the client, which is closed once nothing keeps it.
 Begin = Callable[[Callable[[], None]], Observation[Any]]
 
 
