@@ -63,8 +63,7 @@ class Attempts:
             time.sleep(pause)
             pause *= 2
         promise: Promise[T] = Promise()
-        caller = threading.current_thread()
-        self._worker.run(partial(self._attempt, action, promise, started + timeout, caller))
+        self._worker.run(partial(self._attempt, action, promise, started + timeout))
         return promise
 
     def close(self, patience: float) -> None:
@@ -72,16 +71,14 @@ class Attempts:
         self._closed.set()
         self._worker.finish(patience)
 
-    def _attempt(
-        self, action: Callable[[], T], promise: Promise[T], deadline: float, caller: object
-    ) -> None:
+    def _attempt(self, action: Callable[[], T], promise: Promise[T], deadline: float) -> None:
         pause = _FIRST
         while not self._closed.is_set():
             try:
                 promise.follow(perform(action))
             except Busy:
-                # Where no thread can be started, the caller comes here, and must not wait.
-                if time.monotonic() < deadline and threading.current_thread() is not caller:
+                # Where no thread can be started, a caller comes here, and must not wait.
+                if time.monotonic() < deadline and self._worker.has_thread:
                     self._closed.wait(pause)
                     pause = min(pause * 2, _LONGEST)
                     continue

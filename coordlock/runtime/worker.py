@@ -27,6 +27,8 @@ class Worker:
         self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._lock = threading.RLock()
         self._server: int | None = None  # the id of the thread that serves
+        #: Whether its own thread makes the call that is under way, and no caller does.
+        self.has_thread = False
 
     @property
     def is_idle(self) -> bool:
@@ -60,18 +62,19 @@ class Worker:
         # This notes nothing, so Ctrl-C leaves nothing half done. The first thread to come serves;
         # a second one ends at once.
         serve = threading.Thread(
-            target=self._serve, args=(self._idle,), name=self._name, daemon=True
+            target=self._serve, args=(self._idle, True), name=self._name, daemon=True
         )
         if not sys.is_finalizing():  # Python 3.11 would wait for a thread that never runs
             with suppress(RuntimeError):
                 serve.start()
                 return
-        self._serve(0.0)
+        self._serve(0.0, False)
 
-    def _serve(self, patience: float) -> None:
+    def _serve(self, patience: float, has_thread: bool) -> None:
         with self._lock:
             if self._server is not None:
                 return
+            self.has_thread = has_thread
             self._server = threading.get_ident()
         try:
             with suppress(Empty):
