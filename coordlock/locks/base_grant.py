@@ -88,7 +88,7 @@ class BaseGrant(Resident, shown="Grant"):
         return self._engine.inherited
 
     def _loss(self) -> str | None:
-        """Why the lock is lost, or None: all that tells of a loss asks this. Looks at the clock."""
+        """Why the lock is lost, or None; for state, signals and errors. Looks at the clock."""
         if self._engine.inherited:
             return "it is the parent's, which forked"
         if (lost := self._ticket.lost) is not None:
@@ -168,16 +168,16 @@ class BaseGrant(Resident, shown="Grant"):
             self.check()
             self._is_entered, self._entered_exit = True, self._loaded_exit
         except BaseException:
-            self._abandon()  # no body means no exit that would do it, after Ctrl-C neither
+            self._abandon()  # no body runs, so no exit will release it
             raise
 
     def _abandon(self) -> None:
         """Withdraw, if that was not done, without waiting for the answer."""
-        if not self._engine.inherited and self._frees():
+        if not self._engine.inherited and self._let_go():
             self._ticket.withdraw()
 
-    def _frees(self) -> bool:
-        """Let go of the lock; whether that frees it, because no other grant shares it."""
+    def _let_go(self) -> bool:
+        """Hold the lock no longer; whether it is to be withdrawn, as no other grant shares it."""
         return True
 
     def _release(self, timeout: Duration | None = None) -> Steps[bool]:
@@ -193,7 +193,7 @@ class BaseGrant(Resident, shown="Grant"):
         seconds = timeout_of("release", timeout)
         if seconds is None:
             seconds = self._engine.settings.request_timeout
-        if self._frees() and not self._ticket.is_leaving:
+        if self._let_go() and not self._ticket.is_leaving:
             yield from self._leave_queue(seconds)
         self._released = True
         return self.state is GrantState.RELEASED
@@ -206,10 +206,10 @@ class BaseGrant(Resident, shown="Grant"):
         yield within(self._engine.timers, removal, seconds if held else 0.0)
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
-        """The result of ``steps``, or `LockLost` when they find that the contender has gone.
+        """The result of ``steps``; raises `LockLost` when they find that the contender has gone.
 
-        Then every grant of the session, or this one, is told at once. Otherwise only a watch or a
-        heartbeat would tell.
+        Then this grant, or every grant of the session, learns of the loss at once, and not only by
+        a watch or a heartbeat.
         """
         try:
             return (yield from steps)

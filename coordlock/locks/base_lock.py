@@ -42,7 +42,7 @@ class AcquireOptions:
         timeout: seconds to wait; None for ever, 0 tries once.
         label: what queues show beside host and pid, in place of the client's; None for that.
         max_hold: for how many seconds a grant may be held before it is lost; None for no limit.
-        cancellation: ends the waits; None for nothing that does.
+        cancellation: ends the waits, if there is one.
     """
 
     timeout: float | None
@@ -117,7 +117,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         self.label: Final = options.label
         #: For how many seconds a grant may be held before it is lost; None for no limit.
         self.max_hold: Final = options.max_hold
-        #: Ends the waits for this lock; None for nothing that does.
+        #: Ends the waits for this lock, if there is one.
         self.cancellation: Final = options.cancellation
         self._access = access
         self._claims = claims
@@ -143,9 +143,9 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         lost. Raises `QueueMismatch` when the name is in use as another kind of lock,
         `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """
-        return (yield from self._granted(self._options.but(timeout, label, cancellation)))
+        return (yield from self._acquire_with(self._options.but(timeout, label, cancellation)))
 
-    def _granted(self, options: AcquireOptions) -> Steps[G]:
+    def _acquire_with(self, options: AcquireOptions) -> Steps[G]:
         """Acquire with ``options``; the grant."""
         ticket = yield from self._acquisition(options)
         try:
@@ -159,7 +159,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     def _acquisition(
         self, options: AcquireOptions, stop: Cancellation | None = None
     ) -> Steps[Ticket]:
-        """Acquire the queues with ``options``; the ticket. ``stop`` ends the wait, too."""
+        """Acquire the queues with ``options``; the granted ticket. ``stop`` ends the wait, too."""
         ends = tuple([one for one in (options.cancellation, stop) if one is not None])
         return acquisition(
             self._access.engine, self._claims, options.timeout, this_caller(), options.label, ends
@@ -171,7 +171,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         return grant
 
     def _limit(self, ticket: Ticket) -> None:
-        """From now on the caller holds ``ticket``, for ``max_hold`` seconds at most."""
+        """Let the caller hold ``ticket`` for ``max_hold`` seconds at most, from now on."""
         if self.max_hold is not None:
             self._access.engine.limit(ticket, self.max_hold)
 
@@ -189,7 +189,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
             return None
 
     def _entered(self, grant: G, statement: ref[Statement] | None) -> G:
-        """Note that ``statement`` has entered with ``grant``, or a call by hand."""
+        """Note that ``statement`` has entered with ``grant``; None for a call by hand."""
         grant._is_entered = True
         if statement is not None and (entering := statement()) is not None:
             entering.entered = grant

@@ -26,28 +26,28 @@ G = TypeVar("G", bound=_Inheritable)
 class Bodies(Generic[G]):
     """The grants of the bodies that were entered and not left.
 
-    A `with` statement leaves what it entered. Calls by hand leave the one grant there is. Where
-    several were entered by hand, no call tells which it leaves: each might release the lock under
-    another's body. So all are held until as many bodies have left.
+    A `with` statement leaves the grant that it entered with. A call of `__exit__` by hand leaves
+    the one grant that was entered by hand. If there are several, it does not tell which: it might
+    release the lock under another body. So all are held until as many bodies have left.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         #: In the order in which they were entered, by the identity of the grant.
         self._entered: dict[int, tuple[G, ref[Statement] | None]] = {}
-        self._waiting = 0  # left by hand, without a release so far
+        self._waiting = 0  # how many were left by hand and are not released yet
         # Reentrant, because the garbage collector may close a generator in here.
         self._mutex = threading.RLock()
 
     def enter(self, grant: G, statement: ref[Statement] | None) -> None:
-        """Note that ``statement`` has entered with ``grant``, or a call by hand."""
+        """Note that ``statement`` has entered with ``grant``; None for a call by hand."""
         self._entered[id(grant)] = grant, statement
 
     def leave(self, grant: G | None) -> list[G]:
-        """The grants to release now: ``grant``, which a statement leaves that entered with it.
+        """The grants to release now: ``grant``, with which the statement that ends has entered.
 
-        By hand, None of them yet, or all of those entered by hand. In a forked child, none of the
-        parent's. Raises RuntimeError where nothing is entered.
+        Without one, for a call by hand: all that were entered by hand, or nothing yet. A forked
+        child releases none of its parent's. Raises RuntimeError if no body was entered.
         """
         if grant is not None and self._entered.pop(id(grant), None) is not None:
             return [grant]
@@ -63,7 +63,7 @@ class Bodies(Generic[G]):
             return [one for one in leaving if self._entered.pop(id(one), None) is not None]
 
     def _forget_inherited(self) -> bool:
-        """Forget what the process has entered from which this one was forked; whether it had."""
+        """In a forked child, forget what its parent has entered; whether there was anything."""
         inherited = [key for key, (grant, _) in self._entered.items() if grant._is_inherited]
         for key in inherited:
             del self._entered[key]
@@ -80,7 +80,7 @@ class Bodies(Generic[G]):
         )
 
     def _by_hand(self) -> list[G]:
-        """The entered that no statement will leave; all, where each has its statement."""
+        """The grants that no statement will leave; all of them, if each has its statement."""
         entered = list(self._entered.values())
         if not entered:
             raise RuntimeError(f"lock {self._name!r} was left where it was not entered")

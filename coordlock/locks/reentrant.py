@@ -29,7 +29,7 @@ __all__ = [
     "ReentrantLock",
 ]
 
-#: A lock's name, and who owns it: a caller, or what was named.
+#: A lock's name, and its owner: a caller, or the one that ``owner=`` named, in a tuple.
 _Key = tuple[str, Hashable]
 
 
@@ -37,13 +37,14 @@ class _Register:
     """What owners hold of one client's reentrant locks, and which calls acquire for named ones."""
 
     def __init__(self) -> None:
-        #: Grants keep theirs, and tickets until their end: what was lost and dropped is forgotten.
+        #: Grants keep their hold, and a ticket keeps it until its end. So a hold whose lock
+        #: was lost and whose grants were dropped is forgotten.
         self.holds: Final[weakref.WeakValueDictionary[_Key, _Hold]] = weakref.WeakValueDictionary()
         self.attempts: Final[dict[_Key, list[_Attempt]]] = {}
 
     @staticmethod
     def of(engine: Engine) -> _Register:
-        """The one of the client that ``engine`` belongs to."""
+        """The register of the client that ``engine`` belongs to."""
         with engine.lock:
             return _registers.setdefault(engine, _Register())
 
@@ -63,14 +64,14 @@ class _Hold:
         self.name: Final = key[0]
         self._key = key
         self._register = register
-        #: The calls whose grants are being made, or are not released. The call of a grant that was
-        #: dropped stays: the lock stays held. Changed under the engine's lock. Each change may be
-        #: made twice, because Ctrl-C may have come after the first.
+        #: The calls whose grants are being made, or are not released. A grant that was dropped
+        #: keeps its part, and so the lock. Changed under the engine's lock; each change may be made
+        #: twice, because Ctrl-C may have come after the first.
         self.parts: Final[set[_Attempt]] = set()
         self.is_over = False
 
     def begin(self) -> None:
-        """Show it to its owner's calls, and to the tasks and threads that the caller starts."""
+        """Let its owner's calls find it, and the tasks and threads that the caller starts."""
         self._register.holds[self._key] = self
         self.ticket.end.add_done_callback(lambda _: self)  # keeps it until then
         _inherited.set(tuple(map(weakref.ref, (*_visible_holds(), self))))
@@ -113,8 +114,8 @@ def _visible_holds() -> list[_Hold]:
 class _Attempt:
     """One call that acquires a reentrant lock; then the part that its grant has in the hold.
 
-    It stands in the queue for itself, so it has its place whatever becomes of others. When another
-    call of the same owner is granted first, it shares that hold, and its wait is ended.
+    It has a contender of its own, so it keeps its position when other calls give up. When another
+    call of the same owner is granted first, this one shares that hold and stops waiting.
     """
 
     __slots__ = ("_caller", "_engine", "_hold", "_key", "_mode", "_register", "_stop")
@@ -135,12 +136,12 @@ class _Attempt:
         acquisition: Callable[[Cancellation | None], Steps[Ticket]],
         max_hold: float | None,
     ) -> Steps[_Hold]:
-        """What the owner holds, with this call as a part: by now, or by ``acquisition``.
+        """What the owner holds, with this call as a part: already, or by ``acquisition``.
 
         Raises what ``acquisition`` does; `LockLost` for what was lost and is not released yet,
-        ValueError for a mode that is not contained in the one that is held, and RuntimeError where
-        the lock is held by the task or the thread that has started this one. `end` is to be called
-        in each of these cases: again, because Ctrl-C may have kept this call from it.
+        ValueError for a mode that the held one does not contain, and RuntimeError if the task or
+        the thread that has started this one holds the lock. After an error the caller calls `end`,
+        because Ctrl-C may have kept this call from it.
         """
         self._engine.check()
         try:
@@ -178,7 +179,7 @@ class _Attempt:
         return self._hold is not None and self in self._hold.parts
 
     def _begin(self) -> bool:
-        """Whether the owner holds the lock by now; else it is known that this call acquires it."""
+        """Share what the owner holds, or note that this call acquires it; whether it shares."""
         with self._engine.lock:
             hold = self._register.holds.get(self._key)
             if hold is not None and not hold.is_over:
@@ -211,6 +212,7 @@ class _Attempt:
             self._hold.ticket.withdraw()
 
     def _wait_no_longer(self) -> None:
+        """Let no grant of the owner's other calls be shared with this one any more."""
         if self._stop is None:
             return
         with self._engine.lock:
@@ -227,6 +229,7 @@ class _Attempt:
             self._stop.cancel("its owner holds the lock")
 
     def _refuse_inherited(self) -> None:
+        """Raise RuntimeError if a task or thread that has started this one holds the lock."""
         name = self._key[0]
         for hold in _visible_holds():
             if hold.name != name or hold.caller == self._caller or hold.ticket.end.done():
@@ -242,6 +245,9 @@ class _Attempt:
 class _ReentrantGrant(BaseGrant, shown="ReentrantGrant"):
     """What sync and async grants of reentrant locks share."""
 
+    #: Whether it was released while the lock was held, and left it to its owner's other grants.
+    _has_left = False
+
     def __init__(self, engine: Engine, hold: _Hold, part: _Attempt) -> None:
         super().__init__(engine, hold.ticket)
         self._hold = hold
@@ -254,8 +260,14 @@ class _ReentrantGrant(BaseGrant, shown="ReentrantGrant"):
         is_released = state is not GrantState.LOST and self._part not in self._hold.parts
         return GrantState.RELEASED if is_released else state
 
-    def _frees(self) -> bool:
-        return self._hold.leave(self._part)
+    def _loss(self) -> str | None:
+        return None if self._has_left else super()._loss()
+
+    def _let_go(self) -> bool:
+        was_held = self._ticket.lost is None
+        is_last = self._hold.leave(self._part)
+        self._has_left = self._has_left or (was_held and not is_last)
+        return is_last
 
 
 class ReentrantGrant(_ReentrantGrant, Grant):
@@ -290,7 +302,7 @@ class _ReentrantLock(NamedLock[G], shown="ReentrantLock"):
         #: Who may acquire it again; None for the thread or the task that holds it.
         self.owner: Final = owner
 
-    def _granted(self, options: AcquireOptions) -> Steps[G]:
+    def _acquire_with(self, options: AcquireOptions) -> Steps[G]:
         """One more grant of what the owner holds, or the first one."""
         engine = self._access.engine
         attempt = _Attempt(self.owner, engine, self.name, self._mode)

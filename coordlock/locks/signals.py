@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from coordlock.locks.base_grant import BaseGrant, GrantState
@@ -128,8 +129,6 @@ class AsyncAskedSignal(_AsyncSignal):
 class _Signals(BaseGrant, shown="Grant"):
     """The signals of a grant, as far as they are the same for threads and for asyncio."""
 
-    _lost_end: _End | None = None
-    #: The requests to release and their end, followed from the first use on.
     _requests: tuple[Requests, _End] | None = None
 
     def on_lost(self, callback: Callable[[Self], object]) -> None:
@@ -138,7 +137,7 @@ class _Signals(BaseGrant, shown="Grant"):
         It is not called after a release. It runs in a thread for callbacks, which logs exceptions;
         with asyncio in the event loop of this call.
         """
-        self._when_lost(self._caller_of(callback))
+        self._when_lost(self._from_any_thread(callback))
 
     def on_asked(self, callback: Callable[[Self], object]) -> None:
         """Call ``callback(grant)`` once when another client asks that the lock be released.
@@ -146,24 +145,28 @@ class _Signals(BaseGrant, shown="Grant"):
         Also where the request came before; not after the end of the grant. It runs where that of
         `on_lost` does. Raises `Unsupported` where the backend keeps no data.
         """
-        call = self._caller_of(callback)
-        _unless_none(self._asking()[0].asked, call)
+        call = self._from_any_thread(callback)
+        _unless_none(self._listen()[0].asked, call)
 
-    def _caller_of(self, callback: Callable[[Self], object]) -> Callable[[], None]:
-        """A function for any thread that has ``callback(self)`` called where callbacks run."""
+    def _from_any_thread(self, callback: Callable[[Self], object]) -> Callable[[], None]:
+        """A function for any thread, which has ``callback(self)`` called where callbacks run."""
         raise NotImplementedError
 
     def _when_lost(self, tell: Callable[[], object]) -> None:
         """Call ``tell`` at the loss, in any thread, or now if it has come; not after a release."""
-        _unless_none(self._ticket.end, tell)
 
-    def _losing(self) -> tuple[Callable[[], str | None], _End]:
-        """The arguments of a loss signal."""
-        if self._lost_end is None:
-            self._lost_end = _End(self._ticket.end)
-        return self._loss, self._lost_end
+        def lost() -> None:
+            if self._loss() is not None:  # it is None if this reentrant grant was released before
+                tell()
 
-    def _asking(self) -> tuple[Requests, _End]:
+        _unless_none(self._ticket.end, lost)
+
+    @cached_property
+    def _loss_end(self) -> _End:
+        return _End(self._ticket.end)
+
+    def _listen(self) -> tuple[Requests, _End]:
+        """The requests to release and their end, followed from the first call on."""
         from coordlock.locks.asking import Requests
 
         with self._engine.lock:
@@ -171,11 +174,6 @@ class _Signals(BaseGrant, shown="Grant"):
                 requests = Requests(self._engine, self._ticket)
                 self._requests = requests, _End(requests.asked)
             return self._requests
-
-    def _asked(self) -> tuple[Callable[[], str | None], _End]:
-        """The arguments of a signal of requests to release."""
-        requests, end = self._asking()
-        return requests.reason, end
 
 
 def _unless_none(promise: Promise[Any], tell: Callable[[], object]) -> None:
@@ -194,7 +192,7 @@ class BlockingSignals(_Signals, shown="Grant"):
     @property
     def lost(self) -> LossSignal:
         """The loss signal."""
-        return LossSignal(*self._losing())
+        return LossSignal(self._loss, self._loss_end)
 
     @property
     def asked(self) -> AskedSignal:
@@ -203,9 +201,10 @@ class BlockingSignals(_Signals, shown="Grant"):
         A word, and no more: the lock stays held. The first use begins to listen, so a request may
         show a moment later. Raises `Unsupported` where the backend keeps no data.
         """
-        return AskedSignal(*self._asked())
+        requests, end = self._listen()
+        return AskedSignal(requests.reason, end)
 
-    def _caller_of(self, callback: Callable[[Self], object]) -> Callable[[], None]:
+    def _from_any_thread(self, callback: Callable[[Self], object]) -> Callable[[], None]:
         engine = self._engine
         return lambda: engine.call_back(lambda: callback(self))
 
@@ -214,19 +213,20 @@ class AwaitingSignals(_Signals, shown="AsyncGrant"):
     """The signals of a grant, for asyncio."""
 
     #: What cancels the bodies of `cancel_on_loss`, by the loop in which they run.
-    _bodies_in: dict[asyncio.AbstractEventLoop, set[Callable[[], None]]] | None = None
+    _cancels_in: dict[asyncio.AbstractEventLoop, set[Callable[[], None]]] | None = None
 
     @property
     def lost(self) -> AsyncLossSignal:
         """The loss signal."""
-        return AsyncLossSignal(*self._losing())
+        return AsyncLossSignal(self._loss, self._loss_end)
 
     @property
     def asked(self) -> AsyncAskedSignal:
         """Set when another client asks that the lock be released: see `Grant.asked`."""
-        return AsyncAskedSignal(*self._asked())
+        requests, end = self._listen()
+        return AsyncAskedSignal(requests.reason, end)
 
-    def _caller_of(self, callback: Callable[[Self], object]) -> Callable[[], None]:
+    def _from_any_thread(self, callback: Callable[[Self], object]) -> Callable[[], None]:
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -255,14 +255,14 @@ class AwaitingSignals(_Signals, shown="AsyncGrant"):
             nonlocal cancelled
             cancelled = task.cancel()
 
-        bodies = self._bodies(asyncio.get_running_loop())
-        bodies.add(cancel)
+        cancels = self._cancels(asyncio.get_running_loop())
+        cancels.add(cancel)
         try:
             try:
                 self.check()
                 yield self
             finally:
-                bodies.remove(cancel)
+                cancels.remove(cancel)
         except BaseException as error:
             ours = cancelled and task.uncancel() <= before
             if ours and isinstance(error, asyncio.CancelledError):
@@ -273,14 +273,14 @@ class AwaitingSignals(_Signals, shown="AsyncGrant"):
         if self.state is GrantState.LOST:
             raise self._lost_error()
 
-    def _bodies(self, loop: asyncio.AbstractEventLoop) -> set[Callable[[], None]]:
-        """What cancels the bodies in ``loop``; a loss finds those that are in it then."""
-        if self._bodies_in is None:
-            self._bodies_in = {}
-        if (bodies := self._bodies_in.get(loop)) is None:
-            _forget_closed(self._bodies_in)
+    def _cancels(self, loop: asyncio.AbstractEventLoop) -> set[Callable[[], None]]:
+        """What cancels the bodies in ``loop``: at a loss, all that are in this set then."""
+        if self._cancels_in is None:
+            self._cancels_in = {}
+        if (cancels := self._cancels_in.get(loop)) is None:
+            _forget_closed(self._cancels_in)
             entered: set[Callable[[], None]] = set()
-            bodies = self._bodies_in[loop] = entered
+            cancels = self._cancels_in[loop] = entered
 
             def cancel_all(_: object) -> None:
                 for cancel in tuple(entered):
@@ -288,4 +288,4 @@ class AwaitingSignals(_Signals, shown="AsyncGrant"):
 
             # One for all, because a promise never forgets a callback.
             self.on_lost(cancel_all)
-        return bodies
+        return cancels

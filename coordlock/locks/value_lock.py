@@ -57,7 +57,7 @@ class _ValueGrant(BaseGrant, shown="ValueGrant"):
         self._kept.value = value
 
     def _open(self, started: float, once: bool, lock_delay: float) -> Steps[None]:
-        """Read the value, and note that it is open: the last step of acquiring the lock."""
+        """Read the value and mark it as open: the last step of acquiring the lock."""
         try:
             yield from self._guarded(self._kept.begin(started, once, lock_delay))
         except LockLost:  # the caller never had the grant
@@ -66,20 +66,20 @@ class _ValueGrant(BaseGrant, shown="ValueGrant"):
 
     def _leave_queue(self, seconds: float) -> Steps[None]:
         """Write the value before the lock is released; release it if that fails."""
-        is_written = False
+        has_failed = True
         try:
             yield self._engine.deadline(seconds)
             if self._ticket.lost is None:
                 yield from self._guarded(self._kept.close())
-            is_written = True
+            has_failed = False
         except LockLost:
-            is_written = True  # as the release will tell
+            has_failed = False  # the release tells of the loss
         except DeadlineReached as late:
             silent = self._engine.silent(late)
             reason = f"{silent.reason}; the lock is released, and its value may not be written"
             raise BackendUnavailable(silent.service, reason) from late.__cause__
         finally:
-            if not is_written:
+            if has_failed:
                 self._released = True
                 self._ticket.withdraw()
         yield None
@@ -116,7 +116,7 @@ class _ValueLock(NamedLock[G], shown="ValueLock"):
         #: For how many seconds the next holder waits after one that has not ended well.
         self.lock_delay: Final = lock_delay_of(lock_delay)
 
-    def _granted(self, options: AcquireOptions) -> Steps[G]:
+    def _acquire_with(self, options: AcquireOptions) -> Steps[G]:
         started = self._access.engine.clock.now()
         ticket = yield from self._acquisition(options)
         try:

@@ -120,7 +120,7 @@ class AttemptLog:
 
     def _await_loss(self) -> None:
         # The blocking signal works for either kind of grant, and needs no event loop.
-        signal = LossSignal(*self.grant._losing())
+        signal = LossSignal(self.grant._loss, self.grant._loss_end)
         if signal.wait():
             # The public `remaining` is 0 now; what the deadline was, only the session knows.
             deadline = self._journal.moment(self.grant._ticket.session._deadline)

@@ -398,6 +398,26 @@ def test_ctrl_c_at_any_moment_of_an_owners_wait_leaves_nothing_behind(client: Cl
 # What ended is forgotten
 
 
+def test_a_grant_that_was_released_stays_so_when_its_owners_others_are_lost(
+    service: Service,
+) -> None:
+    client, told = service.client(), list[coordlock.ReentrantGrant]()
+    lock = client.reentrant_lock("q")
+    outer, inner = lock.acquire(), lock.acquire()
+    for grant in (outer, inner):
+        grant.on_lost(told.append)
+    assert inner.release()
+    service.evict("q")
+    eventually(outer.lost.is_set)
+    assert not inner.lost.is_set()
+    assert inner.state is GrantState.RELEASED
+    assert inner.release()
+    eventually(lambda: told == [outer])
+    assert not outer.release()
+    client.close()
+    assert told == [outer]
+
+
 def test_what_an_owner_has_lost_and_dropped_is_forgotten(service: Service) -> None:
     client = service.client()
     lock = client.reentrant_lock("q", owner="me")
