@@ -6,7 +6,7 @@ decides about admission, deadlines, retries and loss, once for all services.
 
 Rules for every method that returns a promise:
 
-* It returns at once and never blocks, whatever the state of the connection.
+* It returns at once and never blocks, also without a connection.
 * Any thread may complete the promise, also before the method returns.
 * The promise fails with these errors alone:
 
@@ -15,15 +15,15 @@ Rules for every method that returns a promise:
   * `AuthenticationFailed`: the service refuses the credentials, or they do not allow the request.
   * `Evicted`: the contender that the request needs is not in its queue.
   * `VersionMismatch`: what the request changes has another version than it expects.
-  * `TooLarge`: the request exceeds a limit of the service, which did nothing of it.
+  * `TooLarge`: the request exceeds a limit of the service, which did nothing.
   * `BackendError`: the service refused the request for any other reason.
 
 * It may stay pending while the service is silent; the kernel bounds every wait. A request that
   can no longer be answered must fail, so that nothing leaks.
 
 A service that keeps no order (`Capabilities.ordered`) fulfils the abstract methods alone, and its
-`Backend.enqueue` is only ever called with ``unless_blocked``. The other methods belong to the
-capability under which they stand, and raise `Unsupported` where a backend does not write them.
+`Backend.enqueue` is only ever called with ``unless_blocked``. Each other method belongs to the
+capability that the comment above it names, and raises `Unsupported` unless a backend overrides it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ __all__ = ["Backend", "ServiceInfo", "SessionInfo", "SessionListener"]
 class SessionInfo:
     """An open session: its id in the service and its time-to-live in seconds, as granted.
 
-    ``shared`` tells that others use the session too, so that closing must withdraw each contender
-    instead of ending it.
+    ``shared``: other code uses the session, too. So a client that closes withdraws its contenders
+    one by one, and does not end the session.
     """
 
     id: str
@@ -96,12 +96,12 @@ class Backend(ABC):
     shares_keys: ClassVar[bool] = True
     #: The port of hosts that name none; 0 where hosts have no ports.
     default_port: ClassVar[int] = 0
-    #: What a program is told that forks with an open connection, where a child may not survive it.
+    #: The warning for a program that forks with an open connection, if that endangers the child.
     fork_warning: ClassVar[str] = ""
 
     @classmethod
     def require(cls, capability: Capability) -> None:
-        """Raise `Unsupported`, with the reason, where the service lacks ``capability``."""
+        """Raise `Unsupported`, with the reason, if the service lacks ``capability``."""
         if not getattr(cls.capabilities, capability):
             raise cls._without(capability)
 
@@ -117,8 +117,8 @@ class Backend(ABC):
         """A backend for ``settings``; no I/O happens before `open`.
 
         ``client`` is an existing client of the service's own library whose connection is to be
-        used. ``timers`` and their clock are all the time there is. Raises `ConfigurationError` for
-        what this backend cannot do.
+        used. The backend takes the time from ``timers`` alone, which tests replace. Raises
+        `ConfigurationError` for what this backend cannot do.
         """
 
     @abstractmethod
@@ -130,9 +130,9 @@ class Backend(ABC):
 
     @abstractmethod
     def heartbeat(self) -> Promise[float]:
-        """Extend the session; for how many seconds the service has certainly granted that.
+        """Extend the session, by one request; the seconds that the service has certainly granted.
 
-        Sends one request. The kernel counts them from before this call.
+        The kernel counts them from the moment of this call.
         """
 
     @abstractmethod
@@ -159,33 +159,33 @@ class Backend(ABC):
         entry takes one round trip. Several need the capability ``sets``.
 
         Idempotent by the entries' ids: called again after its reply was lost, it finds the
-        contenders of the CURRENT session, if all of them stand in their queues, instead of adding
-        others. Of a set that is not complete, as after an eviction, it removes the rest and adds
-        the set anew. No contender that was added before is ever one of the new set.
+        contenders of the CURRENT session, if all of them are in their queues, instead of adding
+        others. If a set is not complete, as after an eviction, it removes the rest and adds the set
+        anew. No contender that was added before is ever one of the new set.
 
         Single entries and sets have one order over all queues: of two sets that meet in several
-        queues, one stands before the other in all of them. So contenders that wait only for
-        earlier ones never wait in a circle. The tokens of a set may be equal.
+        queues, one is before the other in all of them. So contenders that wait only for earlier
+        ones never wait in a circle. The tokens of a set may be equal.
 
         Fails with `BackendError` for more entries than the service takes in one step, and says how
         many it takes; then none was added.
 
-        With ``unless_blocked``, add them only where nothing is in the way of any of them, by
-        `coordlock.model.admission.is_blocked`: contenders that wait are, like those that hold.
-        Otherwise change nothing: no snapshot shows any of them, and each lists what is in the way
-        in its queue. A service that can't do this in one step reads first, and adds them only while
-        the session is still the one of the call. Others may have come between the two: the
-        snapshots, not this option, tell whether the lock is granted.
+        With ``unless_blocked``, add them only if nothing is in the way of any of them, by
+        `coordlock.model.admission.is_blocked`: waiters are in the way, as holders are. Otherwise
+        change nothing. Then no snapshot shows any of them, and each lists what is in the way in its
+        queue. A service that can't do this in one step reads first, and adds them only while the
+        session is still the one of the call. Other contenders may have come between the two steps:
+        the snapshots, not this option, tell whether the lock is granted.
         """
 
     @abstractmethod
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         """Remove every contender with the entries' ids that this client may have made.
 
-        In one request where all are there. What has gone already keeps no other from leaving. True
-        when each entry had one, False when any had none. Called only when no `enqueue` of the
-        entries is under way. The kernel repeats it after `BackendUnavailable`, and takes no answer
-        to a repetition for what the first one did.
+        In one request if all are there. A contender that has left already keeps no other from being
+        removed. True when each entry had one, False when any had none. Called only when no
+        `enqueue` of the entries is under way. The kernel repeats it after `BackendUnavailable`, and
+        then does not rely on the answer: the first request may have removed them.
         """
 
     # Capability "ordered"
@@ -200,12 +200,13 @@ class Backend(ABC):
     ) -> Promise[Snapshot]:
         """Read a queue: all of it, or the part that ends with ``upto``. Empty when there is none.
 
-        Given ``upto``, at least the ``upto.claim.window`` nearest before it are listed, and it
-        itself exactly if it is still in the queue. Otherwise nothing is omitted. With ``owners``,
-        every contender comes with its token and owner and the read is linearizable.
+        Given ``upto``, the snapshot lists at least the ``upto.claim.window`` nearest before it, and
+        ``upto`` itself exactly if it is still in the queue. Without it, nothing is omitted. With
+        ``owners``, every contender comes with its token and owner and the read is linearizable.
 
         With ``conflicting``, given ``upto``, every contender before it whose claim conflicts with
-        its own is listed, and none counts as omitted: of thousands that share a lock, few are read.
+        its own is listed, and the others do not count as omitted: if thousands share a lock, the
+        service reads few of them.
         """
         raise self._without("ordered")
 
@@ -221,28 +222,27 @@ class Backend(ABC):
         """Call ``told(in_order)`` once, when ``contender`` has left after ``revision``.
 
         At once, when it has left already. Never before it has left, and not at all after the
-        session ended. Survives reconnects. Returns what cancels the watch; idempotent. All watches
-        of a contender share one of the service's.
+        session ended. A watch survives reconnects. Returns a function that cancels the watch, and
+        is idempotent. All watches of a contender share one watch in the service.
 
         With ``changes``, also when the contender has published another value than that at
         ``contender.version``; this needs the capability ``publishing``. Other watches hear nothing
         of publications.
 
-        ``waiters`` are the session's own contenders on whose behalf this is asked, which are
-        granted together. They are watched, too, and one stands behind ``contender``, in whose place
-        it is granted without reading the queue. So ``in_order`` says whether that is safe: had any
-        of ``waiters`` departed before ``contender``, its departure would have been told by now.
-        Where that is not certain, without ``waiters``, and with ``changes``, it is False, and the
-        queue is read. Reasons for doubt are a watch that the service is not yet known to have, as
-        after a connection broke, and departures that are found by looking at one contender after
-        another.
+        ``waiters`` are the contenders of this session that wait for ``contender``; they are granted
+        together, and the kernel watches them, too. It may grant them at this departure without
+        reading the queue, if they have not left themselves. ``in_order`` says whether that is
+        certain: had one of ``waiters`` left before ``contender``, its departure would have been
+        told by now. False in doubt, without ``waiters`` and with ``changes``; then the kernel reads
+        the queue. Doubtful are watches that the service may not have yet, as after the connection
+        broke, and departures that a backend finds by looking at one contender after another.
         """
         raise self._without("ordered")
 
     def queues(self) -> Promise[list[str]]:
         """The names of the queues under the root that have contenders, in any order.
 
-        Also of those that this client may not read.
+        Including queues that this client may not read.
         """
         raise self._without("ordered")
 
@@ -301,11 +301,11 @@ class Backend(ABC):
         stand in its queue in that same step. A release that is sent later than a write that the
         same contender guards never overtakes it.
 
-        Fails with `Evicted` for a guard that does not, with `VersionMismatch` for an unmet
+        Fails with `Evicted` for a guard that is not there, with `VersionMismatch` for an unmet
         `Expect`, and with `BackendError` for what the service does not take, such as too much data;
-        then nothing was done. Fails with `BackendUnavailable` when it may have been done, or may be
-        yet. Neither the kernel nor a library beneath may repeat it, unless it certainly did
-        nothing: to find out is the caller's part, by what it expects and reads.
+        then nothing was done. Fails with `BackendUnavailable` when the outcome is unknown: it may
+        have been done, or may be yet. Neither the kernel nor a library below may repeat it unless
+        it certainly did nothing: the caller finds out, by what it expects and reads.
 
         Without operations it only asks whether the guards stand in their queues, and may be
         repeated: every ordered service can do that. The answer is the service's as a whole: not

@@ -26,10 +26,10 @@ __all__ = ["PATIENCE", "Report", "identified"]
 
 log = Log("coordlock")
 
-#: How long, in seconds, to wait for an answer that is nice to have. So long before the deadline
-#: the service is asked who is ahead: it ends the wait at the deadline, with the name or without.
+#: How many seconds to wait for an answer that only makes an error better. So long before its
+#: deadline, a call asks the service who is ahead; at the deadline it ends with or without that.
 PATIENCE: Final = 0.5
-#: After how long, in seconds, a caller that waits for itself is told.
+#: After how many seconds the log warns a caller that waits for itself.
 _ALONE: Final = 1.0
 
 
@@ -122,7 +122,7 @@ class Report:
             return None
         if ticket is not None and (doubt := ticket.session.suspicion) is not None:
             return BackendUnavailable(str(self._engine.settings), doubt)
-        # In a shorter call its question may just be on the way.
+        # In a shorter call the answer may just be on its way.
         is_due = self._waited >= PATIENCE
         asked = self._answer is not None and not self._answer.done()
         return self._engine.silent(late) if asked and is_due else None

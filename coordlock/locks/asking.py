@@ -68,7 +68,7 @@ def _write(
         written = yield from record.read()
         wanted = {id: text for id, text in written.items() if id in there} | requests
         if wanted == written:
-            return  # also when an answer was lost: another write of the same does no harm
+            return  # perhaps by an attempt of this call whose answer was lost
         by_reason: dict[str, list[str]] = {}  # each once: a semaphore may have a thousand holders
         for id, text in wanted.items():
             by_reason.setdefault(text, []).append(id)
@@ -77,7 +77,7 @@ def _write(
 
 
 def _record(engine: Engine, queue: str) -> StoredRecord[dict[str, str]]:
-    """The reasons by the ids of contenders."""
+    """The record of ``queue``: reasons, by the ids of the contenders that were asked."""
     return StoredRecord(engine, Folder.ASKED, queue, _parse, replaces=True)
 
 
@@ -87,7 +87,7 @@ def _parse(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Requests:
-    """Those to the contenders of one grant, from the first use to its end."""
+    """The requests to the contenders of one grant, followed from the first use to its end."""
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         engine.backend.require("data")
@@ -103,7 +103,7 @@ class Requests:
         self._look()  # the first news may have come before
 
     def reason(self) -> str | None:
-        """Why it was asked; None while it was not."""
+        """The reason of the first request; None without one."""
         return self.asked.result() if self.asked.done() else None
 
     def _look(self) -> None:

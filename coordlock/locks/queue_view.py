@@ -82,7 +82,7 @@ def cleared(engine: Engine, queue: str) -> Steps[tuple[QueueMember, ...]]:
     A contender waits only for earlier ones, so the last leaves first, and its removal is
     acknowledged before the next is asked for. What holds the lock stays until the queue shows no
     waiter any more: an eviction from the head would grant the lock to the next in line, which may
-    start its work before its own turn to leave.
+    start its work before it is evicted itself.
 
     Contenders that come meanwhile are evicted too, where a later look finds them. If they come
     faster than they can be evicted, the last look decides, and what came after it stays.

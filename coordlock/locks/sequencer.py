@@ -26,7 +26,7 @@ _FORM: Final = re.compile(r"([^:]+):([a-z]+[0-9]*):([1-9][0-9]{0,18})")
 
 
 def sequencer(name: str, claim: Claim, token: int) -> str:
-    """The text for ``token`` of the lock ``name``; it has no spaces, and only ASCII."""
+    """The text for ``token`` of the lock ``name``: ASCII without spaces."""
     return f"{escape(name)}:{claim.marker}:{token}"
 
 
@@ -49,8 +49,8 @@ def verified(engine: Engine, text: str) -> Steps[QueueMember]:
         raise LockLost(name, token, "its contender waits for others")
     if (held := in_force(found.claim)) != claim:
         raise LockLost(name, token, f"its contender holds {held}, not {claim}")
-    # A reading may be one member's, which has lost its majority: this is the service's as a whole.
-    # Who held it and stands in the queue holds it.
+    # A member that has lost its majority may have answered the reading; the whole service answers
+    # this. A contender that was admitted, and is still in its queue, holds the lock.
     try:
         yield from engine.ask(lambda: backend.write((), [found]))
     except Evicted:

@@ -63,7 +63,7 @@ class _MultiGrant(BaseGrant, shown="MultiGrant"):
     """What the sync and the async grant of several locks share."""
 
     def __init__(self, engine: Engine, ticket: Ticket, node: str | None = None) -> None:
-        """``node`` is that of the locks that the grant is meant for, in a tree."""
+        """``node``: for a tree lock, the name of the node itself; the other locks are above it."""
         super().__init__(engine, ticket)
         self._node = node
         if node is not None:
@@ -88,7 +88,7 @@ class _MultiGrant(BaseGrant, shown="MultiGrant"):
 
     @property
     def claim(self) -> Claim:
-        """What was granted of every name, in a tree of the node.
+        """The mode, or the permit, of all names; of a tree lock, the mode of its node.
 
         Raises `Unfenceable` for names with different claims.
         """
@@ -101,7 +101,7 @@ class _MultiGrant(BaseGrant, shown="MultiGrant"):
 
     @property
     def token(self) -> int:
-        """The fencing token of all names, in a tree that of the node.
+        """The fencing token of all names; of a tree lock, that of its node.
 
         Raises `Unfenceable` for names with different tokens.
         """
@@ -113,7 +113,7 @@ class _MultiGrant(BaseGrant, shown="MultiGrant"):
 
     @property
     def sequencer(self) -> str:
-        """The token as a text, of one name and in a tree of the node: see `Grant.sequencer`.
+        """The token of the only name, or of a tree lock's node, as a text: see `Grant.sequencer`.
 
         Raises `Unfenceable` for several names, whose parts have one each.
         """
@@ -233,7 +233,7 @@ class _MultiLock(BaseLock[G], shown="MultiLock"):
         options: AcquireOptions,
         node: str | None = None,
     ) -> None:
-        """``node`` is that of the names that the lock is meant for, in a tree."""
+        """``node``: for a tree lock, the name of the node itself; the other names are above it."""
         name = joined(claims) if node is None else node
         super().__init__(access, name, claims, options)
         self._node = node

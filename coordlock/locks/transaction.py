@@ -39,9 +39,9 @@ _REFUSED: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]
 def check_key(key: str, root: str, queues: Iterable[str]) -> str:
     """Return ``key`` if all services can keep it and it is no place for contenders; else raise.
 
-    Below the root whatever is made counts as a contender. Where the root is the top, that would be
-    every key: there, the grant's own ``queues`` and what coordlock may keep itself are refused, and
-    to leave out the queues of other locks is the caller's part. Raises `InvalidKey`.
+    Every key below the root counts as a contender. If the root is the top, that would be all keys:
+    then only the grant's own ``queues`` and coordlock's own data are refused, and the caller must
+    not write below the queues of other locks. Raises `InvalidKey`.
     """
     if not isinstance(key, str):
         raise InvalidKey(repr(key), f"must be a str, not {type(key).__name__}")
@@ -68,7 +68,7 @@ def check_key(key: str, root: str, queues: Iterable[str]) -> str:
 
 
 def root_of(engine: Engine) -> str:
-    """Below which `check_key` takes no key; empty where queues and data have no keys in common."""
+    """The ``root`` for `check_key`; empty where queues and data have no keys in common."""
     return engine.settings.root if engine.backend.shares_keys else ""
 
 
@@ -81,7 +81,7 @@ def check_data(data: object) -> bytes:
 
 
 def check_version(version: object) -> int:
-    """``version``, which a key is to have; 0 for none. Raises ValueError for what is none."""
+    """``version``, which a key must have; 0 for no key. Raises ValueError for anything else."""
     if type(version) is not int or not 0 <= version < 2**63:
         raise ValueError(f"version must be an integer from 0 to 2**63 - 1, not {version!r}")
     return version
@@ -142,7 +142,7 @@ class _BaseTransaction(Resident, shown="Transaction"):
         second time, it raises RuntimeError.
         """
         if self._taken:
-            # Perhaps it was not answered: then it may be made yet, and twice.
+            # Its answer may have been lost: then it would perhaps be made twice.
             raise RuntimeError("this transaction was committed already; make another one")
         self._taken = True
         yield from self._send(tuple(self._operations))
@@ -155,7 +155,7 @@ class _BaseTransaction(Resident, shown="Transaction"):
 class Transaction(_BaseTransaction):
     """Writes that the service makes all at once, or none of them.
 
-    One that was made by a grant is made only while that lives.
+    The service makes those of a grant only while the grant lives.
     """
 
     commit = blocking(_BaseTransaction._commit)
@@ -164,7 +164,7 @@ class Transaction(_BaseTransaction):
 class AsyncTransaction(_BaseTransaction):
     """Writes that the service makes all at once, or none of them.
 
-    One that was made by a grant is made only while that lives.
+    The service makes those of a grant only while the grant lives.
     """
 
     commit = awaiting(_BaseTransaction._commit)
