@@ -250,7 +250,8 @@ class ZookeeperBackend(Backend):
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
     ) -> Promise[Written]:
-        if guards and self._current is not None:
+        current = self._current
+        if guards and current is not None and not current.session.has_ended:
             # In the session in which the guards are released: so no release overtakes this.
             return in_doubt(self._submit(lambda now: now.data.write(operations, guards)))
         return self._data_session.submit(

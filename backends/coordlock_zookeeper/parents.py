@@ -67,9 +67,10 @@ class Parents:
         """Raise why ``created`` could not be made, unless another attempt may succeed."""
         for answer in created:
             yield settled(answer)
+        were_containers = self._are_containers
         for answer in created:
             error = answer.exception()
-            if isinstance(error, UnknownRequest) and self._are_containers:
+            if isinstance(error, UnknownRequest) and were_containers:
                 self._are_containers = False  # a server before 3.5
             elif not (error is None or isinstance(error, (NodeExists, NoNode))):
                 raise error

@@ -119,6 +119,11 @@ class ZookeeperSession:
         """Whether the session is open and has a connection."""
         return self._connected
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether no request is made in it any more."""
+        return self._state is _State.ENDED
+
     def ttl(self) -> float:
         """Seconds that the session outlives its last heartbeat, as granted."""
         return self._session_client.ttl()

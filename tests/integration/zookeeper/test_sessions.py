@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.backend import Put
+from coordlock.errors import BackendUnavailable, Evicted, SessionLost
 from coordlock.model.contender import Owner
 from coordlock.runtime.promise import Promise
 from coordlock.testing.proxy import FaultProxy
@@ -120,6 +121,21 @@ def test_an_expired_session_is_lost_when_the_server_says_so(
     assert party.events[-1] == "lost: the server expired the session"
     with pytest.raises(SessionLost):
         party.backend.heartbeat().result(BOUND)
+
+
+def test_a_write_whose_guard_left_with_the_session_is_refused_for_certain(
+    zookeeper: ZooKeeper, root: str, parties: Parties
+) -> None:
+    """Else its caller would repeat it, and could never tell that nothing was done."""
+    party = parties(zookeeper.url_for(root))
+    _, contender, _ = party.enqueue()
+    with zookeeper.kazoo(client_id=client_of(party).client_id):
+        pass  # takes the session over, and closes it
+    assert party.lost.wait(BOUND)
+    with pytest.raises(Evicted):
+        party.backend.write([Put(f"{root}-data", b"late")], [contender]).result(BOUND)
+    with pytest.raises(Evicted):
+        party.backend.write((), [contender]).result(BOUND)
 
 
 def test_a_session_that_somebody_else_closes_is_lost_and_another_can_be_opened(
