@@ -81,10 +81,12 @@ def close_kept(descriptor: Descriptor) -> None:
 
 
 def _close_copies() -> None:
-    for close in closed_in_children:
-        close()
-    closed_in_children.clear()
-    no_fork.release()
+    try:
+        for close in closed_in_children:
+            close()
+        closed_in_children.clear()
+    finally:  # also when a signal handler raises
+        no_fork.release()
 
 
 if hasattr(os, "register_at_fork"):
