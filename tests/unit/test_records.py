@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from coordlock_memory import Fault
 
 from coordlock import BackendError, BackendUnavailable, Client
-from coordlock.backend import Put
+from coordlock.backend import Operation, Put
+from coordlock.model.contender import Contender
+from coordlock.runtime.promise import failed
 from tests.unit.clients import Service, backend
 
 
@@ -45,6 +48,36 @@ def test_the_answer_is_that_of_the_own_addition_though_others_have_added_since(
         patch.setattr(backend(client), "read", read_late)
         assert client.counter("n").add() == 1
     assert client.counter("n").get() == 301
+
+
+@pytest.mark.parametrize("change", ["counter", "gate", "latch"])
+def test_a_request_that_comes_late_makes_the_next_attempt_void(
+    client: Client, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """It comes behind the reading, so that what was read says nothing of it."""
+    writing = backend(client).write
+    late: list[tuple[Sequence[Operation], Sequence[Contender]]] = []
+
+    def write(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        if not calls:
+            late.append((operations, guards))
+        calls.append(len(calls))
+        if len(calls) == 1:
+            return failed(BackendUnavailable("memory", "no answer"))
+        if len(calls) == 2:
+            writing(*late.pop()).result(0)
+        return writing(operations, guards)
+
+    client.gate("n").close()
+    calls: list[int] = []
+    monkeypatch.setattr(backend(client), "write", write)
+    if change == "counter":
+        assert client.counter("n").add(5) == 5 == client.counter("n").get()
+    elif change == "gate":
+        assert client.gate("n").open()  # asked again, it would find it open
+    else:
+        assert client.latch("n", 3).count_down() == 2 == client.latch("n", 3).left()
+    assert calls == [0, 1]
 
 
 @pytest.mark.parametrize("many", [127, 128, 129])
