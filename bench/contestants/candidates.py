@@ -46,8 +46,9 @@ class _Candidate(Contestant):
 
     def __init__(self, address: str, root: str) -> None:
         super().__init__(address, root)
-        place = f"local://{address}" if self.scheme == "local" else f"{self.scheme}://{address}"
-        self._client = coordlock.connect(place, root=root, ttl=TTL)
+        # On local the address is the root: a directory of this run.
+        place = address if self.scheme == "local" else f"{address}{root}"
+        self._client = coordlock.connect(f"{self.scheme}://{place}", ttl=TTL)
 
     def acquire(self, name: str) -> coordlock.Term:
         return self._client.election(name).campaign()
