@@ -252,7 +252,8 @@ class ZookeeperBackend(Backend):
     ) -> Promise[Written]:
         current = self._current
         if guards and current is not None and not current.session.has_ended:
-            # In the session in which the guards are released: so no release overtakes this.
+            # In the session in which the guards are released, which takes requests in order: a
+            # release sent later overtakes this only where a key was missing, and this is refused.
             return in_doubt(self._submit(lambda now: now.data.write(operations, guards)))
         return self._data_session.submit(
             lambda session: self._data(session).write(operations, guards)

@@ -298,8 +298,8 @@ class Backend(ABC):
 
         Every `Expect` is about the state before, wherever it stands; the others come in any order,
         no two of them with the same key. Every one of ``guards``, contenders of any session, must
-        stand in its queue in that same step. A release that is sent later than a write that the
-        same contender guards never overtakes it.
+        stand in its queue in that same step. A write under way while a guard leaves is done before
+        the guard has left, or fails with `Evicted`.
 
         Fails with `Evicted` for a guard that is not there, with `VersionMismatch` for an unmet
         `Expect`, and with `BackendError` for what the service does not take, such as too much data;

@@ -95,6 +95,20 @@ class DataContract(DisturbedSuite):
         one.backend.write([Put(key, b"3")], guards[:1]).result(BOUND)
         assert read(two, key) == {key: Stored(b"3", 2)}
 
+    def test_a_write_under_way_while_its_guard_leaves_is_done_before_or_refused(
+        self, one: Party, folder: str
+    ) -> None:
+        key, made = folder + "key", 0
+        for _ in range(20):
+            entry, guard, _ = one.enqueue("a")
+            writing = one.backend.write([Put(key, b"x")], [guard])
+            leaving = one.backend.withdraw([entry])
+            error = writing.exception(BOUND)
+            assert leaving.result(BOUND)
+            assert error is None or isinstance(error, Evicted)
+            made += error is None
+            assert read(one, key) == ({key: Stored(b"x", made)} if made else {})
+
     def test_a_write_whose_reply_was_lost_is_not_repeated(self, one: Party, folder: str) -> None:
         key = folder + "key"
         self.lose_reply(one, "write")
