@@ -111,8 +111,14 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
         return Transaction(*self._not_writable(), self._commit)
 
     def __enter__(self) -> Self:
-        self._enter()
-        return self
+        was_entered = self._is_entered
+        try:
+            self._enter()
+            return self
+        except BaseException:
+            if not was_entered:
+                self._abandon()  # where Ctrl-C came after it was entered
+            raise
 
     @released_when_dropped
     def __exit__(

@@ -119,24 +119,32 @@ class _GrantExit(partial[None]):
         mine = id(self)
         if grant._loaded_exit == mine:
             grant._loaded_exit = 0
-        is_left = grant._entered_exit == mine and grant._is_entered
-        if is_left or (not grant._is_entered and _could_not_enter()):
+        if grant._is_entered and grant._entered_exit != mine:
+            return
+        if _is_given_up(grant._is_entered):
             grant._abandon()
 
 
-def _could_not_enter() -> bool:
-    """Whether a `with` statement drops the object whose `__del__` asks, and has not entered.
+def _is_given_up(is_entered: bool) -> bool:
+    """Whether a `with` statement, which will not go on, drops the object whose `__del__` asks.
 
     Its instruction tells, so that an exit which was loaded by hand and dropped releases nothing.
     """
-    from opcode import opname  # nearly never
+    try:
+        from opcode import opname  # nearly never
 
-    frame = sys._getframe(2)
+        frame = sys._getframe(2)
+    except (ImportError, ValueError):
+        return False  # the interpreter or a thread ends, and runs no statement any more
     code, at = frame.f_code.co_code, frame.f_lasti
-    if opname[code[at]] == "CALL" and at >= 2:  # from Python 3.14 on
-        at -= 2
-        return opname[code[at]] == "LOAD_SPECIAL"
-    return opname[code[at]] == "BEFORE_WITH"
+    name, before = opname[code[at]], [opname[one] for one in code[:at:2]]
+    if not is_entered:
+        # The second from Python 3.14 on.
+        return name == "BEFORE_WITH" or (name == "CALL" and before[-1:] == ["LOAD_SPECIAL"])
+    if name == "CALL":  # with three times None, after a body that has raised nothing
+        loads = [one for one in before if one not in ("PRECALL", "CACHE")]
+        return loads[-3:] == ["LOAD_CONST"] * 3
+    return name in ("WITH_EXCEPT_START", "RERAISE")
 
 
 class _LoadingGrantExit:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import threading
+from types import FrameType, TracebackType
 
 import pytest
 
@@ -167,6 +169,72 @@ def test_a_grant_that_is_entered_by_hand_is_released_by_hand(client: Client) -> 
         stack.pop_all()
     assert held.state is GrantState.HELD
     held.release()
+
+
+def test_a_grant_whose_exit_was_loaded_before_it_was_entered_by_hand_stays_held(
+    client: Client,
+) -> None:
+    """As by a context manager that looks whether it wraps one, and drops what it has found."""
+
+    class Wrapper:
+        def __init__(self, grant: Grant) -> None:
+            self.grant = grant
+
+        def __enter__(self) -> Grant:
+            leave = self.grant.__exit__
+            assert callable(leave)
+            return self.grant.__enter__()
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            body: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None:
+            self.grant.__exit__(kind, body, traceback)
+
+    with Wrapper(client.lock("q").acquire()) as grant:
+        grant.check()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(Wrapper(client.lock("q").acquire())).check()
+    grant = client.lock("q").acquire()
+    leave = grant.__exit__
+    grant.__enter__()
+    del leave
+    grant.check()
+    grant.__exit__(None, None, None)
+    assert grant.state is GrantState.RELEASED
+
+
+def test_an_exit_that_a_thread_drops_at_its_end_releases_nothing(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unheard: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unheard.append)
+    grant, kept = client.lock("q").acquire(), threading.local()
+    thread = threading.Thread(target=lambda: setattr(kept, "leave", grant.__exit__))
+    thread.start()
+    thread.join()
+    assert not unheard
+    assert grant.release()
+
+
+def test_ctrl_c_as_a_block_that_has_raised_is_left_leaves_no_lock_held(
+    service: Service, client: Client
+) -> None:
+    def strike(frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code is Grant.__exit__.__code__:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    traced = sys.gettrace()
+    try:
+        with contextlib.suppress(KeyboardInterrupt), client.lock("q").acquire():
+            sys.settrace(strike)
+            raise ValueError
+    finally:
+        sys.settrace(traced)
+    eventually(lambda: service.size("q") == 0)
 
 
 @pytest.mark.parametrize("enter", ["with lock", "with grant", "decorator", "release in the body"])
