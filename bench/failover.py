@@ -17,7 +17,7 @@ from typing import Final
 
 import coordlock
 from bench.contestants import Entrant
-from bench.contestants.candidates import ETCDCTL_TTL, TTL
+from bench.contestants.candidates import ETCDCTL_TTL, TTL, url_of
 from bench.environments import ETCDCTL, NotInstalled
 from bench.field import in_turns
 from bench.figures import spread
@@ -131,10 +131,9 @@ class Pair:
         self.start()
         leader, successor = self._workers
         handoff = hand_over(leader, successor)
-        scheme = self.entrant.service
-        place = f"{scheme}://{self._address}"
+        url = url_of(self.entrant.service, self._address, self._root)
         with (
-            coordlock.connect(place, root=self._root) as client,
+            coordlock.connect(url) as client,
             client.election(_NAME).observe() as leaders,
             ThreadPoolExecutor(1) as pool,
         ):
