@@ -84,3 +84,19 @@ def test_readers_that_mark_a_delay_at_once_wait_for_it_together(service: Service
         grant.release()
     with service.client().value_lock("a", timeout=0) as writer:
         assert writer.value is None
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_REPLY])
+@pytest.mark.parametrize("lost", ["the open mark", "the value"])
+def test_a_mark_is_not_taken_for_the_value_that_was_lost(
+    client: Client, lost: str, fault: Fault
+) -> None:
+    faults = backend(client).faults
+    if lost == "the open mark":
+        faults.inject("write", fault)
+    with client.value_lock("handed on") as grant:
+        grant.value = b"kept"
+        if lost == "the value":
+            faults.inject("write", fault)
+    with client.value_lock("handed on") as grant:
+        assert grant.value == b"kept"
