@@ -46,7 +46,9 @@ class _Register:
     def of(engine: Engine) -> _Register:
         """The register of the client that ``engine`` belongs to."""
         with engine.lock:
-            return _registers.setdefault(engine, _Register())
+            if (register := _registers.get(engine)) is None:
+                register = _registers[engine] = _Register()
+            return register
 
 
 _registers: Final[weakref.WeakKeyDictionary[Engine, _Register]] = weakref.WeakKeyDictionary()
