@@ -4,8 +4,8 @@ Why a reading shows all that was written before. etcd's readings are linearizabl
 much, but servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause (etcd #20418). So
 the client refuses an answer that is older than what it has seen. That suffices for a guarded read:
 the client has seen every conflicting grant before its own end, by an event or an answer of some
-revision. The writes of those grants have smaller revisions, because each was made while its
-contender was there.
+revision. Those grants wrote before that: etcd makes a guarded write only while the contender is
+there. So their writes have smaller revisions.
 
 A write is never sent twice, unless the first attempt certainly reached no etcd.
 """

@@ -12,7 +12,9 @@ __all__ = ["Following"]
 
 
 class Following:
-    """A place, and what is known of it. The caller holds the lock of all followings.
+    """A place that observers follow, and what the client knows of it.
+
+    The caller of every method holds the lock of `Observations`.
 
     Args:
         since: the present, in which nothing is known yet.
@@ -43,7 +45,7 @@ class Following:
         return self.source.view.stale_since is None
 
     def begin(self, now: float) -> None:
-        """A new observer comes, which must not see what was known before."""
+        """Read the place anew for another observer, before that sees anything."""
         self._is_unread = True
         self.source.doubt(now)
         self.generation += 1

@@ -153,7 +153,7 @@ def enqueued(layout: Layout, entry: Entry, found: pb.RangeResponse, revision: in
 
 @lru_cache(maxsize=256)  # kept once for all contenders of a client
 def session(lease: int) -> str:
-    """The id of the session that a lease is; empty where there is none."""
+    """The id of the session of a lease; empty for no lease, which is 0."""
     return f"{lease:016x}" if lease else ""
 
 

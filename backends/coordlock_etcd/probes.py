@@ -58,7 +58,7 @@ class Probes:
         self._answered = 0.0
 
     def restart(self) -> None:
-        """Another stream is open: what was asked on the one before counts no more."""
+        """Forget the probes of the stream before: another one is open."""
         with self._host.lock:
             self._probe, self._answered = None, 0.0
 

@@ -39,7 +39,7 @@ class Attempts:
 
     The lock is held for microseconds, unless its holder is stopped inside (SIGSTOP, a debugger, a
     disk that hangs). No event loop may wait for that, so after an instant a thread takes over. It
-    performs one action after the other, and ends when there are none left.
+    performs one action after the other, and ends after the last one.
     """
 
     def __init__(self, path: str) -> None:

@@ -100,7 +100,7 @@ class LocalBackend(Backend):
         self._uses = Attempts(os.path.join(root, "data.lock"))
         self._followers: Followers | None = None
         self._listener: SessionListener | None = None
-        #: With the session; None while there is none.
+        #: Those of the session; None without a session.
         self._contenders: Contenders | None = None
         self._closed = False
 

@@ -39,7 +39,7 @@ class Contenders:
         self._publishing = threading.RLock()
 
     def queue(self, name: str) -> LocalQueue:
-        """The queue ``name``, as it is known here."""
+        """The queue ``name``: the one that this session uses, or another look at its file."""
         return self._queues.get(name) or LocalQueue(self._directory, name, self._own)
 
     def add(self, entries: Sequence[Entry], unless_blocked: bool) -> tuple[Snapshot, ...]:

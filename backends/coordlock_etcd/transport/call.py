@@ -257,9 +257,9 @@ class CallThreads:
     def run(self, call: Callable[[], Action] | None, start: Action) -> None:
         """Make a call: by ``call`` and then what it returns, or by ``start``.
 
-        ``call`` blocks, so it is used only if it is given and its thread is free. None of the three
-        raises anything. This never blocks, but may ``start`` in the caller's thread unless that is
-        the main one.
+        ``call`` blocks, so it is used only if it is given and its thread is free. Neither ``call``,
+        what it returns, nor ``start`` raises. This never blocks, but may ``start`` in the caller's
+        thread unless that is the main one.
         """
         if call is not None and self._calling.acquire(blocking=False):
             if self._calls.do(lambda: self._call(call)):

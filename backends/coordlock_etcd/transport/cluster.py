@@ -61,7 +61,7 @@ def _channel_options(connect_within: float) -> list[tuple[str, int]]:
 
 
 class Endpoint:
-    """One host; its channel is made at first use, or was given."""
+    """One host. Its first use makes the channel, unless the application gave one."""
 
     def __init__(
         self,

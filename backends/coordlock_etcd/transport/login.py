@@ -54,7 +54,7 @@ class Login:
         return self._credentials is not None
 
     def token(self) -> Promise[str | None]:
-        """The token to send, after a login if there is none yet; None where none is needed."""
+        """The token to send, after a login if need be; None where etcd asks for no token."""
         if self._credentials is None:
             return resolved(self.given_token())
         user, password = self._credentials

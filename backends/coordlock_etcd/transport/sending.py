@@ -3,9 +3,9 @@
 `Limiter`: a queue has only a few requests under way. `Batches`: requests of several queues go to
 etcd together, in one transaction: one entry of its log, one answer.
 
-A batch waits for nothing. It is handed over to a thread, and what is asked before that thread gets
-to it, or while it waits for a login, goes along: the busier the process, the larger the batch. The
-price of a call and of an entry of the log is paid once for the whole batch.
+No timer delays a batch. A thread sends it, and takes along what callers ask for until it gets to
+that, or while it waits for a login: the busier the process, the larger the batch. The whole batch
+costs one call and one entry of the log.
 
 Why each request is answered as if it had gone alone:
 

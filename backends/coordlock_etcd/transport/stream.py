@@ -53,8 +53,8 @@ class StreamUser(Protocol):
 class StreamHost(Generic[T]):
     """Keeps a watch stream open, from the first time on that its user needs one.
 
-    One stream carries many watches. Each is known by its id on the current stream, and belongs to a
-    target of the user's. A broken stream ends all of them.
+    One stream carries many watches. Each has an id on the current stream, and belongs to one of the
+    user's targets. A broken stream ends all of them.
 
     Attributes:
         lock: of the host and its user. Held by the caller of what says so.
