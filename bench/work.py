@@ -118,9 +118,9 @@ class _Ours(_Queue):
         self._queue.put(data)
 
     def take(self) -> bytes:
-        job = self._queue.take(_BOUND)
-        job.done()
-        return job.data
+        item = self._queue.take(_BOUND)
+        item.ack()
+        return item.data
 
 
 class _Kazoo(_Queue):
@@ -171,11 +171,11 @@ def _messages(server: Service, length: int) -> float:
         with coordlock.connect(url) as client:
             queue = client.work_queue(f"q{length}")
             queue.put(_DATA)
-            queue.take(_BOUND).done()
+            queue.take(_BOUND).ack()
             with proxy.counting() as sent:
                 for _ in range(items):
                     queue.put(_DATA)
-                    queue.take(_BOUND).done()
+                    queue.take(_BOUND).ack()
         requests = {kind: n for kind, n in sent.requests.items() if kind not in HEARTBEATS}
     return sum(requests.values()) / items
 

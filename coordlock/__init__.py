@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         InvalidName as InvalidName,
         InvalidSequencer as InvalidSequencer,
         InvalidToken as InvalidToken,
-        JobEnded as JobEnded,
+        ItemEnded as ItemEnded,
         LockLost as LockLost,
         MissingExtra as MissingExtra,
         NotAcquired as NotAcquired,
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         Unfenceable as Unfenceable,
         Unsupported as Unsupported,
         VersionMismatch as VersionMismatch,
+        WorkQueueContended as WorkQueueContended,
         WorkQueueEmpty as WorkQueueEmpty,
         WorkQueueFull as WorkQueueFull,
     )
@@ -156,7 +157,7 @@ if TYPE_CHECKING:
     from coordlock.runtime.cancellation import Cancellation as Cancellation
     from coordlock.runtime.signals import release_on_signals as release_on_signals
     from coordlock.settings import DEFAULT as DEFAULT, Settings as Settings
-    from coordlock.work.job import AsyncJob as AsyncJob, Job as Job
+    from coordlock.work.item import AsyncItem as AsyncItem, Item as Item
     from coordlock.work.queue import AsyncWorkQueue as AsyncWorkQueue, WorkQueue as WorkQueue
     from coordlock.work.view import WorkItem as WorkItem, WorkQueueStats as WorkQueueStats
 
@@ -176,9 +177,9 @@ else:
             "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
             "ConversionCancelled ConversionDeadlock ConversionTimeout CoordlockError "
             "DeadlockDetected Evicted ForkedClient InvalidKey InvalidName InvalidSequencer "
-            "InvalidToken JobEnded LockLost MissingExtra NotAcquired QueueMismatch "
+            "InvalidToken ItemEnded LockLost MissingExtra NotAcquired QueueMismatch "
             "SessionLost StaleToken TooLarge Unfenceable Unsupported VersionMismatch "
-            "WorkQueueEmpty WorkQueueFull"
+            "WorkQueueContended WorkQueueEmpty WorkQueueFull"
         ),
         "locks.convertible": (
             "AsyncConvertibleGrant AsyncConvertibleLock ConvertibleGrant ConvertibleLock"
@@ -210,7 +211,7 @@ else:
         "runtime.cancellation": "Cancellation",
         "runtime.signals": "release_on_signals",
         "settings": "DEFAULT Settings",
-        "work.job": "AsyncJob Job",
+        "work.item": "AsyncItem Item",
         "work.queue": "AsyncWorkQueue WorkQueue",
         "work.view": "WorkItem WorkQueueStats",
     }

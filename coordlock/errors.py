@@ -21,9 +21,10 @@
     ├── InvalidToken (ValueError)            no fencing token: not an integer, or out of range
     ├── InvalidSequencer (ValueError)        no text form of a token
     ├── Unfenceable (ValueError)             a grant whose kind has no order to fence by
-    ├── WorkQueueEmpty (TimeoutError)        no item of a work queue came in time
+    ├── WorkQueueContended (TimeoutError)    other consumers were faster, each time
+    ├── WorkQueueEmpty (TimeoutError)        no item of a work queue was ready in time
     ├── WorkQueueFull (RuntimeError)         a work queue has as many items as it may have
-    ├── JobEnded (RuntimeError)              a job was done, or given back, before
+    ├── ItemEnded (RuntimeError)             an item was acknowledged, or given back, before
     ├── VersionMismatch (RuntimeError)       a key has another version than a write expected
     ├── InvalidKey (ValueError)              a key that no value can have
     ├── Unsupported (NotImplementedError)    something that the backend cannot do
@@ -66,7 +67,7 @@ __all__ = [
     "InvalidName",
     "InvalidSequencer",
     "InvalidToken",
-    "JobEnded",
+    "ItemEnded",
     "LockLost",
     "MissingExtra",
     "NotAcquired",
@@ -77,6 +78,7 @@ __all__ = [
     "Unfenceable",
     "Unsupported",
     "VersionMismatch",
+    "WorkQueueContended",
     "WorkQueueEmpty",
     "WorkQueueFull",
 ]
@@ -420,6 +422,24 @@ class WorkQueueEmpty(CoordlockError, TimeoutError):
 
 
 @dataclass(eq=False, repr=False)
+class WorkQueueContended(CoordlockError, TimeoutError):
+    """Items were ready, and other consumers were faster each time until the timeout.
+
+    ``refused`` is how many of this consumer's claims were.
+    """
+
+    name: str
+    waited: float
+    refused: int
+
+    def __str__(self) -> str:
+        return (
+            f"work queue {self.name!r} gave no item within {self.waited:.3g} s, though some were "
+            f"ready: other consumers were faster {self.refused} times"
+        )
+
+
+@dataclass(eq=False, repr=False)
 class WorkQueueFull(CoordlockError, RuntimeError):
     """The item was not put: as many as ``max_depth`` wait in the work queue already."""
 
@@ -431,8 +451,8 @@ class WorkQueueFull(CoordlockError, RuntimeError):
 
 
 @dataclass(eq=False, repr=False)
-class JobEnded(CoordlockError, RuntimeError):
-    """The job was done, or its item given back, by an earlier call; ``how`` says which."""
+class ItemEnded(CoordlockError, RuntimeError):
+    """The item was acknowledged, or given back, by an earlier call; ``how`` says which."""
 
     name: str
     id: str

@@ -16,15 +16,15 @@ def work(name: str) -> None:
     """Take items until there is one that says to stop."""
     with coordlock.connect(ttl=5) as client:
         queue = client.work_queue(name)
-        while True:
-            with queue.take() as job:
-                item = job.data.decode()
-                if item == "stop":
+        for item in queue.consume():
+            with item:
+                text = item.data.decode()
+                if text == "stop":
                     return
-                if item == "item 3" and job.attempt == 1:
-                    print("a worker is killed at", item, flush=True)
+                if text == "item 3" and item.deliveries == 1:
+                    print("a worker is killed at", text, flush=True)
                     os.kill(os.getpid(), signal.SIGKILL)
-                print(f"{item}, attempt {job.attempt}", flush=True)
+                print(f"{text}, delivery {item.deliveries}", flush=True)
 
 
 def main() -> None:

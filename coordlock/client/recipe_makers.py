@@ -108,17 +108,21 @@ class _Makers(
         *,
         max_depth: int | None = None,
         max_attempts: int = 10,
+        max_deliveries: int | None = None,
         retry_delay: Duration = 0,
+        max_retry_delay: Duration | None = None,
         timeout: Timeout = DEFAULT,
         max_hold: Timeout = DEFAULT,
         label: str | None = None,
     ) -> WorkQueueT:
         """The work queue ``name``: items that some put and others do. Nothing is sent yet.
 
-        Each client says for itself: where ``max_depth`` items wait, none is put. An item that was
-        taken ``max_attempts`` times is taken no more, but kept among the dead. One that was given
-        back is taken again after ``retry_delay`` seconds. ``timeout`` in seconds is the default of
-        its ``take``: None waits for ever, 0 looks once. Who works on an item for longer than
+        Each client says for itself: where ``max_depth`` items wait, none is put. An item that has
+        failed ``max_attempts`` times, or was delivered ``max_deliveries`` times (None for no
+        limit), is dead: it is kept, and nobody takes it. One that has failed is taken again after
+        ``retry_delay`` seconds; with ``max_retry_delay``, up to which each delay is twice the one
+        before, and drawn at random from its upper half. ``timeout`` in seconds is the default of
+        its ``take``: None waits for ever, 0 looks once. A worker that has an item for longer than
         ``max_hold`` seconds (0.1 s to 30 days, None for no limit) loses it, by default the
         client's. ``label`` is what others see of its workers beside host and pid.
 
@@ -127,8 +131,18 @@ class _Makers(
         """
         from coordlock.work.queue import AsyncWorkQueue, WorkQueue
 
-        options = max_depth, max_attempts, retry_delay, timeout, max_hold, label
-        made: WorkQueueT = self._kind(WorkQueue, AsyncWorkQueue)(self._access, name, *options)
+        made: WorkQueueT = self._kind(WorkQueue, AsyncWorkQueue)(
+            self._access,
+            name,
+            max_depth=max_depth,
+            max_attempts=max_attempts,
+            max_deliveries=max_deliveries,
+            retry_delay=retry_delay,
+            max_retry_delay=max_retry_delay,
+            timeout=timeout,
+            max_hold=max_hold,
+            label=label,
+        )
         return made
 
     def value(self, key: str) -> ValueT:

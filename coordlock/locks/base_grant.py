@@ -7,12 +7,13 @@ import warnings
 from enum import Enum
 from typing import Final, TypeVar
 
-from coordlock.errors import ClientClosed, Evicted, LockLost, SessionLost
+from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Claim, in_force
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise
 from coordlock.runtime.resident import Resident
 from coordlock.settings import Duration, max_hold_of, timeout_of
 
@@ -50,6 +51,11 @@ class BaseGrant(Resident, shown="Grant"):
         self._loaded_exit = self._entered_exit = 0
         #: Whether `release` was called, and so has told its caller of a loss.
         self._released = False
+
+    @property
+    def _end(self) -> Promise[CoordlockError | None]:
+        """Kept when the grant ends: with the error of a loss, or with None."""
+        return self._ticket.end
 
     @property
     def claim(self) -> Claim:
@@ -235,7 +241,7 @@ class BaseGrant(Resident, shown="Grant"):
         if self.__dict__.get("_released", True):
             return  # released, or never made
         # No state is asked for: it may end the session, and this may be any thread, at any step.
-        engine, over = self._engine, self._ticket.end.done()
+        engine, over = self._engine, self._end.done()
         if not (over or engine.closed or engine.inherited or sys.is_finalizing()):
             kind, name = type(self).__name__, self.name
             warnings.warn(

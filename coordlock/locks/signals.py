@@ -159,11 +159,11 @@ class _Signals(BaseGrant, shown="Grant"):
             if self._loss() is not None:  # it is None if this reentrant grant was released before
                 tell()
 
-        _unless_none(self._ticket.end, lost)
+        _unless_none(self._end, lost)
 
     @cached_property
     def _loss_end(self) -> _End:
-        return _End(self._ticket.end)
+        return _End(self._end)
 
     def _listen(self) -> tuple[Requests, _End]:
         """The requests to release and their end, followed from the first call on."""

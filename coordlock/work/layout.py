@@ -1,143 +1,177 @@
 """Where a work queue keeps what: the keys of its records and items, and nothing of their meaning.
 
-The key ``<data root>/@work/<escaped name>`` is there when the queue is. Below it lies the rest::
+``@work/<name>`` is there when the queue is. The rest lies below ``@work-items/<name>/``::
 
-    state/tail  state/head  state/bell      what changes: read, and followed, in one step
-    items/<segment>/<id>                    an item, until it is done
-    claims/<id>.<attempt>                   who is at work on it
-    again/<id>.<attempts>                   to be taken before the head: few
-    later, dead                             shelves, of those that wait for their time or for people
+    state/tail                  the numbers of the next items, and what producers put last
+    state/lane-0 .. lane-23     the next number of each lane
+    state/bell                  its version grows when an item becomes ready, but not a new one
+    items/<segment>/<id>        an item, until it is acknowledged
+    claims/<id>.<serial>        who works on an item
+    again/<id>.<serial>         an item that is ready, and was claimed or delayed before
+    later/..., dead/...         items that wait for their time, or for people
 
-An item's key is written once and deleted once, and its number is never given again. Nor is a key of
-an attempt. So whoever expects such a key at version 1 expects just that one, and a write that comes
-late finds it gone.
+**Lanes.** A number belongs to the lane that is its remainder by 24. A claim of a new item moves the
+lane's next number on, and expects the lane as it was. So a new item is claimed once, and consumers
+in different lanes never meet.
 
-No folder grows large: with a queue of up to 262,144 items, a segment holds 256 of them, and a
-bucket 2,048. Nor do there come to be more and more, which on ZooKeeper would stay as empty nodes:
-segments are used again and again.
+**Serials.** Whenever an item is claimed its serial grows, so no key of a claim is ever used again.
+Whoever expects such a key at version 1 expects just that claim, and a write that comes late finds
+it gone.
+
+**Folders stay small**, because ZooKeeper lists a folder as a whole. With up to 262,144 items a
+segment holds 256 of them. Segments are used again and again, because ZooKeeper keeps empty ones.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple, Self
 
-from coordlock.backend import Delete, Expect, Operation, Put
+from coordlock.backend.data import Delete, Expect, Operation, Put
 from coordlock.model.names import escape, internal
 
 __all__ = [
     "FOLDER",
-    "Attempt",
+    "LANES",
+    "DeadShelf",
     "ItemId",
     "Layout",
-    "Shelf",
-    "bucket_at",
-    "bucket_of",
+    "Serial",
+    "Wheel",
     "creating",
-    "opening",
+    "emptied",
+    "ending",
 ]
 
-#: Whose keys are named as the work queues.
+#: The folder whose keys are named as the work queues.
 FOLDER: Final = "@work"
-#: How many numbers in a row share a folder of items, or a bucket of a shelf; and how many folders
-#: or buckets of the dead there are.
+#: How many consumers can claim new items at the same time without meeting.
+LANES: Final = 24
+#: How many numbers in a row share a folder of items, and how many folders there are.
 _SEGMENT: Final = 256
 _SEGMENTS: Final = 1024
+#: How many numbers in a row share a bucket of the delayed or the dead; how many of the dead exist.
 _BUCKET: Final = 1024
 _BUCKETS: Final = 256
-#: Seconds of time that share buckets of what is delayed.
-_SPAN: Final = 60
 
 
 class ItemId(NamedTuple):
-    """An item's number. Those that were put with a delay are counted apart."""
+    """An item's number. Items that were put with a delay have numbers of their own."""
 
     number: int
     delayed: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """The id that ``str`` has made ``text`` of. Raises ValueError for another text."""
+    def parse(cls, text: object) -> Self:
+        """The id that ``str`` has made ``text`` of. Raises ValueError, or TypeError for no text."""
+        if not isinstance(text, str):
+            raise TypeError(f"an item's id is a str, not {type(text).__name__}")
         digits = text.removeprefix("d")
         if digits.isascii() and digits.isdecimal():
             id = cls(int(digits), digits is not text)
             if str(id) == text:
                 return id
-        raise ValueError(f"{text!r} is no item's id, such as '17' or 'd17'")
+        raise ValueError(f"{text!r} is not an item's id, such as '17' or 'd17'")
 
     def __str__(self) -> str:
         return f"d{self.number}" if self.delayed else str(self.number)
 
 
-class Attempt(NamedTuple):
-    """One of the times at which an item was taken; 0 before the first."""
+class Serial(NamedTuple):
+    """An item, and how often it was claimed so far; 0 before the first claim."""
 
     id: ItemId
-    attempt: int
+    serial: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The attempt that ``str`` has made ``text`` of. Raises ValueError for another text."""
-        id, _, attempt = text.rpartition(".")
-        if not (attempt.isascii() and attempt.isdecimal()):
-            raise ValueError(f"{text!r} is no attempt, such as '17.1'")
-        return cls(ItemId.parse(id), int(attempt))
+        """What ``str`` has made ``text`` of. Raises ValueError for another text."""
+        id, _, serial = text.rpartition(".")
+        if not (serial.isascii() and serial.isdecimal()):
+            raise ValueError(f"{text!r} names no claim, such as '17.1'")
+        return cls(ItemId.parse(id), int(serial))
+
+    @property
+    def next(self) -> Self:
+        """The next claim of the item."""
+        return self._replace(serial=self.serial + 1)
 
     def __str__(self) -> str:
-        return f"{self.id}.{self.attempt}"
+        return f"{self.id}.{self.serial}"
 
 
-class Shelf:
-    """A place for any number of attempts, in buckets, with an index of the buckets in use."""
+class DeadShelf:
+    """Dead items in buckets of up to 2,048, and an index of the buckets in use."""
 
     def __init__(self, base: str) -> None:
         self._base = base
         #: The folder whose keys are named as the buckets.
-        self.index: Final = f"{base}-index/"
-
-    def mark(self, bucket: str) -> str:
-        """The key that says that ``bucket`` is in use."""
-        return self.index + bucket
+        self.index: Final = f"{base}/index/"
 
     def folder(self, bucket: str) -> str:
         """The folder of what is in ``bucket``."""
-        return f"{self._base}/{bucket}/"
+        return f"{self._base}/bucket-{bucket}/"
 
-    def key(self, bucket: str, attempt: Attempt) -> str:
-        """The key of ``attempt`` in ``bucket``."""
-        return f"{self._base}/{bucket}/{attempt}"
+    def folder_of(self, id: ItemId) -> str:
+        """The folder where an item would be."""
+        return self.folder(_bucket_of(id))
 
-    def adding(self, bucket: str, attempt: Attempt, record: bytes) -> tuple[Operation, ...]:
-        """What puts ``attempt`` there."""
-        return Put(self.mark(bucket), b""), *creating(self.key(bucket, attempt), record)
+    def adding(self, one: Serial, record: bytes) -> tuple[Operation, ...]:
+        """The operations that put ``one`` there."""
+        mark = Put(self.index + _bucket_of(one.id), b"")
+        return mark, *creating(f"{self.folder_of(one.id)}{one}", record)
 
-    def clearing(self, bucket: str) -> tuple[Operation, Operation]:
-        """What takes ``bucket``, which is empty then, out of use.
 
-        On ZooKeeper a folder is a node, and goes along; elsewhere there is no such key.
-        """
-        return Delete(self.mark(bucket)), Delete(self.folder(bucket)[:-1])
+class Wheel:
+    """Delayed items by hour, minute and second: looking for those that are due reads few others.
+
+    A folder of the first level names the hours in use; that of an hour names its minutes, and that
+    of a minute its seconds, each with the number of a bucket of up to 2,048 items.
+    """
+
+    #: Seconds that a slot of each level covers. Below the last level are the items.
+    SPANS: Final = (3600, 60, 1)
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+
+    def folder(self, level: int = 0, slot: str = "all") -> str:
+        """The folder, of this level, of what is in ``slot`` of the level above."""
+        return f"{self._base}/{level}-{slot}/"
+
+    def adding(self, one: Serial, due: float, record: bytes) -> tuple[Operation, ...]:
+        """The operations that put ``one``, which is ``due`` then in seconds since 1970, there."""
+        slots = [str(int(due // span)) for span in self.SPANS]
+        slots[-1] += f".{one.id.number // _BUCKET}"
+        folders = map(self.folder, range(len(slots) + 1), ("all", *slots))
+        *indexes, last = folders
+        marks = (Put(index + slot, b"") for index, slot in zip(indexes, slots, strict=True))
+        return *marks, *creating(f"{last}{one}", record)
+
+    def opens(self, level: int, slot: str) -> float:
+        """From when on items of ``slot`` may be due. Raises ValueError for no name of a slot."""
+        return float(int(slot.partition(".")[0]) * self.SPANS[level])
 
 
 class Layout:
-    """The keys, and the names of the queues, of the work queue ``name``."""
+    """The keys, and the names of the internal queues, of the work queue ``name``."""
 
     def __init__(self, data_root: str, name: str) -> None:
-        base = f"{data_root}/{FOLDER}/{escape(name)}"
-        #: There from the first put on.
-        self.mark: Final = base
+        base = f"{data_root}/{FOLDER}-items/{escape(name)}"
         self.name: Final = name
-        #: The queue of the consumers: its holder takes next.
-        self.takers: Final = internal(f"take-{escape(name)}")
-        #: The queue of those at work, one contender for each claim.
+        #: There from the first put on.
+        self.mark: Final = f"{data_root}/{FOLDER}/{escape(name)}"
+        #: The queue of consumers that wait for an item.
+        self.line: Final = internal(f"take-{escape(name)}")
+        #: The queue of the workers: one contender for each item at work.
         self.workers: Final = internal(f"work-{escape(name)}")
         self.state: Final = f"{base}/state/"
         self.tail: Final = f"{self.state}tail"
-        self.head: Final = f"{self.state}head"
+        self.lanes: Final = tuple(f"{self.state}lane-{lane}" for lane in range(LANES))
         self.bell: Final = f"{self.state}bell"
         self.claims: Final = f"{base}/claims/"
         self.again: Final = f"{base}/again/"
-        self.later: Final = Shelf(f"{base}/later")
-        self.dead: Final = Shelf(f"{base}/dead")
+        self.later: Final = Wheel(f"{base}/later")
+        self.dead: Final = DeadShelf(f"{base}/dead")
         self._items: Final = f"{base}/items"
 
     def item(self, id: ItemId) -> str:
@@ -145,33 +179,32 @@ class Layout:
         kind = "d" if id.delayed else ""
         return f"{self._items}/{kind}{id.number // _SEGMENT % _SEGMENTS}/{id}"
 
-    def claim(self, attempt: Attempt) -> str:
+    def claim(self, one: Serial) -> str:
         """The key of a claim."""
-        return f"{self.claims}{attempt}"
+        return f"{self.claims}{one}"
 
-    def returned(self, attempt: Attempt) -> str:
-        """The key of an item that is to be taken again, after ``attempt``."""
-        return f"{self.again}{attempt}"
+    def ready(self, one: Serial) -> str:
+        """The key of an item that is ready to be claimed again, or after its delay."""
+        return f"{self.again}{one}"
 
 
 def creating(key: str, data: bytes) -> tuple[Operation, Operation]:
-    """What makes a key that is new. To say that it is spares ZooKeeper's client to find out."""
+    """What makes a key that is new. The expectation saves ZooKeeper's client a request."""
     return Expect(key, 0), Put(key, data)
 
 
-def bucket_of(id: ItemId) -> str:
-    """Where the shelf of the dead has an item."""
-    return str(id.number // _BUCKET % _BUCKETS)
+def ending(key: str) -> tuple[Operation, Operation]:
+    """What removes a key that was written once, and nothing where it has gone."""
+    return Expect(key, 1), Delete(key)
 
 
-def bucket_at(due: float, id: ItemId) -> str:
-    """Where the shelf of the delayed has an item that is ``due`` then, in seconds since 1970.
+def emptied(mark: str, folder: str) -> tuple[Operation, Operation]:
+    """What takes ``folder``, which is empty then, out of use.
 
-    Of many that are due at one time, each bucket has some, whatever their number.
+    ZooKeeper keeps a folder as a node, which goes too. Elsewhere there is no such key.
     """
-    return f"{int(due // _SPAN)}.{id.number // _BUCKET}"
+    return Delete(mark), Delete(folder[:-1])
 
 
-def opening(bucket: str) -> float:
-    """From when on something may be due in ``bucket``. Raises ValueError for no bucket's name."""
-    return int(bucket.partition(".")[0]) * _SPAN
+def _bucket_of(id: ItemId) -> str:
+    return str(id.number // _BUCKET % _BUCKETS)

@@ -1,12 +1,11 @@
 """What one client puts into a work queue: all that waits, in one write after the other.
 
 Why no item is put twice, and none is lost without a word. A write expects the tail at the version
-that was read, and changes it: so of all attempts at one version, by whomever, one is made. It notes
-in the tail which operation of which producer it is. After a lost answer the tail is read again: if
-it names the operation, that was made, with the numbers noted there. If not, the attempts at older
-versions never will be, and one at this version excludes the next. An operation comes to its end
-before the producer begins another, so what it did last is all that the tail has to tell of it; if
-64 other producers have put since, so that it can't, the caller is told.
+that was read, and changes it: so of all attempts at one version, by whichever client, one is made.
+It notes in the tail which operation of which producer it is. After a lost answer the tail is read
+again. If it names the operation, that was made, with the numbers noted there. If not, and fewer
+than 64 changes have followed, it was not made: the attempts at older versions never will be, and
+one at this version excludes the next. A producer ends one operation before it begins another.
 """
 
 from __future__ import annotations
@@ -17,22 +16,23 @@ import time
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import count
-from random import random
 from typing import Final
 
-from coordlock.backend import Expect, Operation, Put
+from coordlock.backend.data import Expect, Operation, Put
 from coordlock.errors import BackendUnavailable, VersionMismatch, WorkQueueFull
 from coordlock.runtime.clock import sleep, soon
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
-from coordlock.work.desk import Desk
-from coordlock.work.layout import Attempt, ItemId, bucket_at, creating
-from coordlock.work.records import Again, Item, State, Tail
+from coordlock.work.layout import ItemId, Serial, creating
+from coordlock.work.records import Again, Content, State, Tail, marked, other_release
+from coordlock.work.store import Store
 
 __all__ = ["Parcel", "Producer"]
 
-#: How many items one write puts, and how many bytes of them: what all services take.
+#: How many items one write puts, how many of them with a delay, and how many bytes: what all
+#: services take.
 _ITEMS: Final = 24
+_DELAYED: Final = 12
 _BYTES: Final = 400_000
 #: Seconds between two attempts: after a silence, and at most after others came first.
 _PAUSE: Final = 0.1
@@ -62,10 +62,10 @@ class Parcel:
 class Producer:
     """Puts the items of one client into one queue."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk: Final = desk
-        self._engine: Final = desk.engine
-        self._layout: Final = desk.layout
+    def __init__(self, store: Store) -> None:
+        self._store: Final = store
+        self._engine: Final = store.engine
+        self._layout: Final = store.layout
         self._name: Final = secrets.token_hex(6)
         self._lock: Final = threading.RLock()
         self._waiting: list[Parcel] = []
@@ -115,11 +115,13 @@ class Producer:
                     parcel.id.fail(copy(error))
 
     def _batch(self) -> list[Parcel]:
+        """What goes into the next write, off the list of what waits."""
         with self._lock:
-            size = number = 0
+            size = number = delayed = 0
             for parcel in self._waiting[:_ITEMS]:
                 size += len(parcel.data)
-                if number and (size > _BYTES or parcel.also):
+                delayed += parcel.delay > 0
+                if number and (size > _BYTES or delayed > _DELAYED or parcel.also):
                     break
                 number += 1
                 if parcel.also:
@@ -129,46 +131,53 @@ class Producer:
             return batch
 
     def _write(self, batch: list[Parcel]) -> Steps[None]:
+        """Put ``batch``, or fail its promises."""
+        known, self._state = self._state, None
+        if known is not None and len(_admitted(batch, known)) == len(batch):
+            state = known
+        else:  # what is known may be old: items were claimed since
+            state = yield from self._store.state()
+            batch = self._refuse_beyond(batch, state)
+        if not batch:
+            self._state = state
+            return
         self._operation += 1
+        begun = state.tail_version
         last: BackendUnavailable | None = None
         refused: VersionMismatch | None = None
         pause = _LONGEST / 8
         while True:
-            known, self._state = self._state, None
-            state = known or (yield from self._desk.state())
-            if last is None:
-                if known is not None and len(_admitted(batch, state)) < len(batch):
-                    continue  # the head may be further
-                batch = self._refused_beyond(batch, state)
-            elif self._tell(batch, state.tail, last):
-                self._state = state
-                return
-            elif refused is not None:
-                raise refused
-            if not batch:
-                return
             tail, operations = self._operations(batch, state)
             try:
-                expected = Expect(self._layout.tail, state.versions[0])
-                yield self._desk.service.write([expected, *operations])
+                yield self._store.backend.write(operations)
+                self._state = _after(state, tail)
+                self._tell(batch, state.tail.next, state.tail.delayed)
+                return
             except VersionMismatch as error:
+                if error.key == self._layout.mark:
+                    raise other_release(self._layout.name, 1) from None
                 if any(one.key == error.key for parcel in batch for one in parcel.also):
-                    refused = error
                     if last is None:
                         raise
-                    continue  # the tail tells whether an attempt without answer is why
-                yield sleep(self._engine.timers, random() * pause)
-                pause = min(2 * pause, _LONGEST)
+                    refused = error  # or an attempt without answer has changed it
+                else:
+                    yield sleep(self._engine.timers, self._engine.timers.jitter(pause))
+                    pause = min(2 * pause, _LONGEST)
             except BackendUnavailable as error:
                 last = error
                 yield sleep(self._engine.timers, _PAUSE)
-            else:
-                one, two, three = state.versions
-                self._state = State(tail, state.head, (one + 1, two, three))
-                self._tell(batch, tail, last)
+            state = yield from self._store.state()
+            if last is None:
+                batch = self._refuse_beyond(batch, state)
+            elif self._was_made(batch, state, begun, last):
+                batch = []
+            elif refused is not None:
+                raise refused
+            if not batch:
+                self._state = state
                 return
 
-    def _refused_beyond(self, batch: list[Parcel], state: State) -> list[Parcel]:
+    def _refuse_beyond(self, batch: Sequence[Parcel], state: State) -> list[Parcel]:
         """What of ``batch`` there is room for; the rest is refused."""
         admitted = _admitted(batch, state)
         for parcel in batch:
@@ -177,44 +186,53 @@ class Producer:
                 parcel.id.fail(WorkQueueFull(self._layout.name, parcel.limit))
         return admitted
 
-    def _operations(self, batch: list[Parcel], state: State) -> tuple[Tail, list[Operation]]:
+    def _operations(self, batch: Sequence[Parcel], state: State) -> tuple[Tail, list[Operation]]:
         """The next tail, and all that is written with it."""
-        tail, is_first = state.tail, not state.versions[0]
+        tail, layout, now = state.tail, self._layout, time.time()
         delayed = sum(1 for parcel in batch if parcel.delay > 0)
         after = tail.after(self._name, self._operation, len(batch) - delayed, delayed)
-        now, layout = time.time(), self._layout
-        operations: list[Operation] = [Put(layout.tail, after.encode())]
+        operations: list[Operation] = [Expect(layout.tail, state.tail_version)]
+        operations.append(Put(layout.tail, after.encode()))
         for parcel, id in zip(batch, _ids(batch, tail.next, tail.delayed), strict=True):
-            operations += creating(layout.item(id), Item(now, parcel.data).encode())
+            operations += creating(layout.item(id), Content(now, parcel.data).encode())
             if parcel.delay > 0:
                 due = now + parcel.delay
-                record = Again(due).encode()
-                operations += layout.later.adding(bucket_at(due, id), Attempt(id, 0), record)
+                operations += layout.later.adding(Serial(id), due, Again(due).encode())
                 operations.append(Put(layout.bell, b""))
             operations += parcel.also
-        if is_first:
-            operations.append(Put(layout.mark, b""))
+        if not state.tail_version:
+            operations += creating(layout.mark, marked())
         return after, list(dict.fromkeys(operations))  # several may mark the same bucket
 
-    def _tell(self, batch: list[Parcel], tail: Tail, last: BackendUnavailable | None) -> bool:
-        """Keep the promises to ``batch``, if ``tail`` shows that it was put; whether it does."""
+    def _was_made(
+        self, batch: Sequence[Parcel], state: State, begun: int, last: BackendUnavailable
+    ) -> bool:
+        """Whether an attempt without answer was made; then ``batch`` is told."""
+        changes = state.tail_version - begun
         try:
-            made = tail.made(self._name, self._operation)
+            made = state.tail.made(self._name, self._operation, changes)
         except LookupError as unknown:
-            assert last is not None
             reason = f"{last.reason}; whether it was put cannot be told: {unknown}"
             raise BackendUnavailable(last.service, reason) from last
         if made is None:
             return False
-        for parcel, id in zip(batch, _ids(batch, made.next, made.delayed), strict=True):
-            parcel.id.resolve(id)
+        self._tell(batch, made.next, made.delayed)
         return True
+
+    def _tell(self, batch: Sequence[Parcel], first: int, first_delayed: int) -> None:
+        for parcel, id in zip(batch, _ids(batch, first, first_delayed), strict=True):
+            parcel.id.resolve(id)
+
+
+def _after(state: State, tail: Tail) -> State:
+    """``state`` after a write that has made its tail ``tail``."""
+    return State(tail, state.tail_version + 1, state.lanes, state.bell)
 
 
 def _admitted(batch: Sequence[Parcel], state: State) -> list[Parcel]:
     """What of ``batch`` there is room for at the tail.
 
-    The head may have gone on since it was read, so there is at least that much.
+    Items may have been claimed since the state was read, so there is at least that much.
     """
     waiting, admitted = state.waiting, []
     for parcel in batch:

@@ -1,40 +1,36 @@
-"""What the records of a work queue say, and how they are written down."""
+"""What the records of a work queue say, and how they are written down.
+
+Every record has a version, "v". Readers ignore fields that they don't know, and refuse a record of
+a newer version by name.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, NamedTuple, Self, cast
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
-from coordlock.backend import Listing, Stored
+from coordlock.backend.data import Listing, Stored
 from coordlock.errors import BackendError, QueueMismatch
-from coordlock.model.contender import Contender, Snapshot
-from coordlock.work.layout import Attempt, ItemId, Layout
+from coordlock.model.contender import Contender
+from coordlock.work.lanes import Lane, first_number
+from coordlock.work.layout import LANES, Layout, Serial
 
-__all__ = [
-    "Again",
-    "Claim",
-    "Dead",
-    "Item",
-    "Made",
-    "State",
-    "Tail",
-    "attempts",
-    "head_record",
-    "parsed_id",
-]
+__all__ = ["Again", "Claim", "Content", "Dead", "Made", "State", "Tail", "marked", "serials"]
 
-#: How records and keys are laid out. Another number is of another release, and refused.
-LAYOUT: Final = 1
-#: Of so many producers the tail says what they put last.
+T = TypeVar("T")
+
+#: The version of the records and keys. Others are of other releases.
+VERSION: Final = 2
+#: Of how many producers the tail tells the last put.
 _PRODUCERS: Final = 64
 #: How the fields of records are read.
-_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {"str": str, "int": int, "float": float}
+_TYPES: Final[Mapping[str, Any]] = {"str": str, "int": int, "float": float}
 
 
 class Made(NamedTuple):
-    """What a producer's last put was, and the numbers that its items have, from these on."""
+    """A producer's last put: which it was, and the first numbers of its items."""
 
     operation: int
     next: int
@@ -47,8 +43,8 @@ class Tail:
 
     Attributes:
         next: the number of the next item.
-        delayed: the number of the next one that is put with a delay.
-        last: of the producers that put last, the last of all at the end, what each put last.
+        delayed: the number of the next item that is put with a delay.
+        last: what each of the last producers put last, the latest one at the end.
     """
 
     next: int = 1
@@ -56,23 +52,24 @@ class Tail:
     last: Mapping[str, Made] = field(default_factory=dict)
 
     def after(self, producer: str, operation: int, items: int, delayed: int) -> Tail:
-        """The tail after ``producer`` has put so many items, some of them with a delay."""
+        """The tail after ``producer`` has put so many items, and so many with a delay."""
         last = {one: made for one, made in self.last.items() if one != producer}
         while len(last) >= _PRODUCERS:
             del last[next(iter(last))]
         last[producer] = Made(operation, self.next, self.delayed)
         return Tail(self.next + items, self.delayed + delayed, last)
 
-    def made(self, producer: str, operation: int) -> Made | None:
+    def made(self, producer: str, operation: int, changes: int) -> Made | None:
         """What ``operation`` of ``producer`` has put; None where it was not made.
 
-        Raises LookupError where so many others have put since that the tail can't tell.
+        ``changes`` is how often the tail was changed since the first attempt. Raises LookupError
+        where others may have pushed the producer out, so that nobody can tell.
         """
         made = self.last.get(producer)
-        if made is not None:
-            return made if made.operation == operation else None
-        if operation > 1 or len(self.last) >= _PRODUCERS:
-            raise LookupError(f"{len(self.last)} other producers have put items since")
+        if made is not None and made.operation == operation:
+            return made
+        if made is None and changes >= _PRODUCERS:
+            raise LookupError(f"others have put {changes} times since")
         return None
 
     def encode(self) -> bytes:
@@ -91,62 +88,62 @@ class State:
     """What changes in a queue, at one moment.
 
     Attributes:
-        tail: where items are put.
-        head: the number of the next item to be taken, of those that were put without delay.
-        versions: of the tail, the head and the bell, which is rung for all that becomes ready, or
-            will, elsewhere than at the tail. None of the three keys is ever deleted.
+        tail: where items are put, and the version of its key.
+        lanes: the next number of each lane.
+        bell: the version of the bell. Whatever becomes ready elsewhere than at the tail, or is
+            delayed, rings it in the same step. None of these keys is ever deleted.
     """
 
     tail: Tail
-    head: int
-    versions: tuple[int, int, int]
+    tail_version: int
+    lanes: tuple[Lane, ...]
+    bell: int
 
     @classmethod
     def read(cls, layout: Layout, listing: Listing) -> Self:
-        """What ``listing``, of the folder of the state, says.
-
-        Raises `QueueMismatch` for the records of another release.
-        """
-        tail = _read(layout, layout.tail, listing, {"next": 1, "delayed": 1, "last": {}})
-        head = _read(layout, layout.head, listing, {"next": 1})
-        keys = layout.tail, layout.head, layout.bell
-        found = (listing.values.get(key) for key in keys)
-        one, two, three = (0 if stored is None else stored.version for stored in found)
-        try:
-            return cls(Tail.decode(tail), int(head["next"]), (one, two, three))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise _damaged(layout.state, error) from None
+        """What ``listing``, of the folder of the state, says. Raises `QueueMismatch`."""
+        tail, version = Tail(), 0
+        if (stored := listing.values.get(layout.tail)) is not None:
+            version = stored.version
+            tail = _decoded(layout.tail, stored, lambda found: Tail.decode(found), layout)
+        lanes = []
+        for lane, key in enumerate(layout.lanes):
+            stored = listing.values.get(key)
+            if stored is None:
+                lanes.append(Lane(lane, first_number(lane), 0))
+            else:
+                number = _decoded(key, stored, lambda found: int(found["next"]), layout)
+                lanes.append(Lane(lane, number, stored.version))
+        bell = listing.values.get(layout.bell)
+        return cls(tail, version, tuple(lanes), 0 if bell is None else bell.version)
 
     @property
     def waiting(self) -> int:
-        """How many items stand between head and tail."""
-        return max(0, self.tail.next - self.head)
+        """How many new items nobody has claimed."""
+        return sum(lane.waiting(self.tail.next) for lane in self.lanes)
 
 
-def head_record(next: int) -> bytes:
-    """What is stored as the head."""
-    return _encoded(next=next)
+def lane_record(number: int) -> bytes:
+    """What is stored as a lane."""
+    return _encoded(next=number)
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """What was put, and when, by the clock of who did."""
+class Content:
+    """What was put, and when, by the clock of its producer."""
 
     put_at: float
     data: bytes
 
     def encode(self) -> bytes:
-        """What is stored: a line of JSON, then the data as they are."""
-        return json.dumps({"put_at": self.put_at}).encode() + b"\n" + self.data
+        """What is stored: a line of JSON, then the data."""
+        return _encoded(put_at=self.put_at) + b"\n" + self.data
 
     @classmethod
     def decode(cls, key: str, stored: Stored) -> Self:
         """The item that ``stored`` is. Raises `BackendError` for something else."""
-        try:
-            head, _, data = stored.data.partition(b"\n")
-            return cls(float(json.loads(head)["put_at"]), data)
-        except (ValueError, TypeError, KeyError) as error:
-            raise _damaged(key, error) from None
+        head, _, data = stored.data.partition(b"\n")
+        return _decoded(key, Stored(head, 1), lambda found: cls(float(found["put_at"]), data))
 
 
 class Record:
@@ -154,112 +151,107 @@ class Record:
 
     def encode(self) -> bytes:
         """What is stored."""
-        return json.dumps(
-            {one.name: getattr(self, one.name) for one in fields(cast(Any, self))}
-        ).encode()
+        return _encoded(**asdict(cast(Any, self)))
 
     @classmethod
     def decode(cls, key: str, stored: Stored) -> Self:
         """The record that ``stored`` is. Raises `BackendError` for something else."""
-        found = _object(key, stored)
-        try:
-            return cls(
-                **{
-                    one.name: _TYPES[str(one.type)](found[one.name])
-                    for one in fields(cast(Any, cls))
-                }
-            )
-        except (ValueError, TypeError, KeyError) as error:
-            raise _damaged(key, error) from None
+        kinds = {one.name: _TYPES[str(one.type)] for one in fields(cast(Any, cls))}
+        return _decoded(
+            key, stored, lambda found: cls(**{one: kinds[one](found[one]) for one in kinds})
+        )
 
 
 @dataclass(frozen=True)
 class Claim(Record):
-    """Who is at work on an item: void as soon as that contender has left its queue."""
+    """Who works on an item. It is void as soon as that contender has left its queue.
 
-    key: str
+    Attributes:
+        worker, order: the contender.
+        token: its fencing token.
+        since: when it was claimed, in seconds since 1970.
+        deliveries, failures: how often it was handed to a worker, and how often that failed, before
+            this claim.
+    """
+
+    worker: str
     order: int
     token: int
     since: float
-
-    @classmethod
-    def of(cls, worker: Contender, since: float) -> Self:
-        """The claim of ``worker``."""
-        return cls(worker.key, worker.order, worker.token or 0, since)
+    deliveries: int
+    failures: int
 
     def is_of(self, contender: Contender) -> bool:
         """Whether it is the claim of ``contender``."""
-        return (self.key, self.order) == (contender.key, contender.order)
-
-    def stands_in(self, workers: Snapshot) -> bool:
-        """Whether its worker is among ``workers``, all of whom are listed."""
-        return any(map(self.is_of, workers.contenders))
+        return (self.worker, self.order) == (contender.key, contender.order)
 
 
 @dataclass(frozen=True)
 class Again(Record):
-    """An item that was taken before, or has waited for its time.
+    """An item that is ready, or will be, and was claimed or delayed before.
 
     Attributes:
-        due: when it may be taken, in seconds since 1970; 0 for at once.
-        token: that of the claim before; 0 for none.
+        due: from when on it is ready, in seconds since 1970; 0 for at once.
+        token: that of its last claim; 0 for none.
+        deliveries, failures: as in `Claim`, including the last claim.
     """
 
-    due: float
+    due: float = 0.0
     token: int = 0
+    deliveries: int = 0
+    failures: int = 0
 
 
 @dataclass(frozen=True)
 class Dead(Record):
-    """Why, and since when, nobody takes an item any more."""
+    """Since when and why nobody takes an item any more."""
 
     at: float
     reason: str
+    deliveries: int
+    failures: int
 
 
-def attempts(listing: Listing) -> dict[Attempt, tuple[str, Stored]]:
-    """The attempts in a folder, by what their keys are called, in the order of their numbers."""
+def serials(listing: Listing) -> dict[Serial, tuple[str, Stored]]:
+    """What a folder holds, by what its keys are called, in the order of their numbers."""
     found = {}
     for key, stored in listing.values.items():
         try:
-            found[Attempt.parse(key.rpartition("/")[2])] = key, stored
+            found[Serial.parse(key.rpartition("/")[2])] = key, stored
         except ValueError as error:
             raise _damaged(key, error) from None
     return dict(sorted(found.items()))
 
 
-def parsed_id(text: object) -> ItemId:
-    """The id that an application gives. Raises ValueError, or TypeError for no text."""
-    if not isinstance(text, str):
-        raise TypeError(f"an item's id is a str, not {type(text).__name__}")
-    return ItemId.parse(text)
+def marked() -> bytes:
+    """What is stored at the queue's own key."""
+    return _encoded(lanes=LANES)
 
 
 def _encoded(**found: Any) -> bytes:
-    return json.dumps({"layout": LAYOUT, **found}).encode()
+    return json.dumps({"v": VERSION, **found}, separators=(",", ":")).encode()
 
 
-def _read(
-    layout: Layout, key: str, listing: Listing, missing: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    if (stored := listing.values.get(key)) is None:
-        return missing
-    found = _object(key, stored)
-    if (number := found.get("layout")) != LAYOUT:
-        wanted = f"a work queue of layout {LAYOUT}"
-        raise QueueMismatch(layout.name, wanted, f"one of layout {number}", key)
-    return found
-
-
-def _object(key: str, stored: Stored) -> dict[str, Any]:
+def _decoded(
+    key: str, stored: Stored, make: Callable[[Mapping[str, Any]], T], layout: Layout | None = None
+) -> T:
+    """What ``make`` makes of the record that is ``stored`` at ``key``."""
     try:
         found = json.loads(stored.data)
-    except ValueError as error:
+        version = int(found["v"])
+        if version <= VERSION:
+            return make(found)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(key, error) from None
-    if not isinstance(found, dict):
-        raise _damaged(key, "no object")
-    return found
+    raise other_release(key if layout is None else layout.name, version)
 
 
-def _damaged(key: str, problem: object) -> BackendError:
-    return BackendError("the work queue", f"{key} holds what coordlock has not written: {problem}")
+def other_release(name: str, version: int) -> QueueMismatch:
+    """The error for a queue that another release keeps in another way."""
+    wanted = f"a work queue of layout {VERSION}"
+    return QueueMismatch(name, wanted, f"a work queue of layout {version}", "another release")
+
+
+def _damaged(key: str, error: object) -> BackendError:
+    problem = f"{key!r} is not as coordlock writes it ({error}): another program has written there"
+    return BackendError("work queue", problem)

@@ -1,30 +1,34 @@
-"""A work queue as people see it."""
+"""A work queue as people see it, and what operators remove from it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
+from coordlock.backend.data import Delete, Expect, Operation, Put, Stored
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
-from coordlock.work.desk import Desk
-from coordlock.work.layout import Attempt, ItemId, Shelf
-from coordlock.work.records import Again, Claim, Dead, Item, attempts
+from coordlock.work.layout import LANES, ItemId, Serial, ending
+from coordlock.work.records import Again, Claim, Content, Dead, State, lane_record, serials
+from coordlock.work.store import Outcome, Store
 
 __all__ = [
     "WorkItem",
     "WorkQueueStats",
     "dead_items",
     "live_items",
+    "purged",
+    "removed",
     "stats",
     "waiting",
     "worker_of",
 ]
 
-#: How many items are read at once.
+#: How many items are read, or removed, at once.
 _AT_ONCE: Final = 16
 
 
@@ -34,22 +38,25 @@ class WorkItem:
 
     Attributes:
         id: what `put` returned.
-        state: ``"waiting"`` to be taken, ``"taken"``, ``"delayed"``, or ``"dead"``: taken as often
-            as it may be.
-        attempts: how often it was taken.
-        put_at: when it was put, in seconds since 1970, by the clock of who did.
+        state: ``"waiting"`` to be taken, ``"taken"``, ``"delayed"``, or ``"dead"``.
+        deliveries: how often it was handed to a worker.
+        failures: how often it was given back as failed, or its worker ended at work.
+        put_at: when it was put, in seconds since 1970, by the clock of its producer.
         data: what was put.
+        worker: who works on a taken one: host, process id and label; "" for others.
         since: when it was taken, or died, in seconds since 1970; None for others.
         due: when a delayed one may be taken; None for others.
-        reason: why a dead one was not done; "" for others.
-        token: that of the job of a taken one; None for others.
+        reason: why a dead one is dead; "" for others.
+        token: the fencing token of a taken one; None for others.
     """
 
     id: str
     state: str
-    attempts: int
-    put_at: float
-    data: bytes
+    deliveries: int
+    failures: int
+    put_at: float = 0.0
+    data: bytes = b""
+    worker: str = ""
     since: float | None = None
     due: float | None = None
     reason: str = ""
@@ -61,10 +68,10 @@ class WorkQueueStats:
     """How many items of a work queue are where; each was counted at a moment of its own.
 
     Attributes:
-        waiting: those that may be taken now.
-        taken: those at work.
-        delayed: those that wait for their time.
-        dead: those that were taken as often as they may be.
+        waiting: ready to be taken. Those whose worker has ended are, too.
+        taken: at work.
+        delayed: waiting for their time.
+        dead: taken by nobody any more.
     """
 
     waiting: int
@@ -73,103 +80,186 @@ class WorkQueueStats:
     dead: int
 
 
-def waiting(desk: Desk) -> Steps[int]:
-    """How many items may be taken now."""
-    state = yield from desk.state()
-    return state.waiting + len((yield from desk.read(desk.layout.again)).values)
+@dataclass(frozen=True)
+class _Claims:
+    """The claims, and the worker of each that has not ended."""
+
+    claims: dict[Serial, Claim]
+    workers: dict[Serial, Contender]
+
+    @property
+    def void(self) -> Iterator[tuple[Serial, Claim]]:
+        """The claims whose worker has ended."""
+        return ((one, self.claims[one]) for one in self.claims if one not in self.workers)
 
 
-def stats(desk: Desk) -> Steps[WorkQueueStats]:
-    """How many items are where. Reads all that are delayed or dead, but not what they hold."""
-    ready = yield from waiting(desk)
-    taken = len((yield from desk.read(desk.layout.claims)).values)
-    delayed = yield from _count(desk, desk.layout.later)
-    return WorkQueueStats(ready, taken, delayed, (yield from _count(desk, desk.layout.dead)))
+def _claims(store: Store) -> Steps[_Claims]:
+    found = serials((yield from store.read(store.layout.claims)))
+    claims = {one: Claim.decode(key, stored) for one, (key, stored) in found.items()}
+    if not claims:
+        return _Claims({}, {})
+    workers = {(one.key, one.order): one for one in (yield from store.workers()).contenders}
+    standing = {
+        one: workers[claim.worker, claim.order]
+        for one, claim in claims.items()
+        if (claim.worker, claim.order) in workers
+    }
+    return _Claims(claims, standing)
 
 
-def live_items(desk: Desk, limit: int) -> Steps[tuple[WorkItem, ...]]:
+def waiting(store: Store) -> Steps[int]:
+    """How many items may be taken now, but for those whose worker has ended."""
+    state = yield from store.state()
+    return state.waiting + len((yield from store.read(store.layout.again)).values)
+
+
+def stats(store: Store) -> Steps[WorkQueueStats]:
+    """How many items are where. Reads the records of all that are not new, but no items."""
+    ready = yield from waiting(store)
+    found = yield from _claims(store)
+    void = len(found.claims) - len(found.workers)
+    delayed = yield from _delayed(store)
+    dead = yield from _dead(store)
+    return WorkQueueStats(ready + void, len(found.workers), len(delayed), len(dead))
+
+
+def live_items(store: Store, limit: int) -> Steps[tuple[WorkItem, ...]]:
     """The first ``limit`` of those that are taken, that wait, and that are delayed."""
-    layout = desk.layout
-    found: list[WorkItem] = []
-    for one, (key, stored) in attempts((yield from desk.read(layout.claims))).items():
-        claim = Claim.decode(key, stored)
-        found.append(_about(one, "taken", since=claim.since, token=claim.token))
-    again = attempts((yield from desk.read(layout.again))).items()
-    order = sorted((Again.decode(key, stored).due, one) for one, (key, stored) in again)
-    found += (_about(one, "waiting") for _, one in order)
-    state = yield from desk.state()
-    numbers = range(state.head, state.tail.next)[: max(0, limit - len(found))]
-    found += (_about(Attempt(ItemId(number), 0), "waiting") for number in numbers)
-    for bucket in (yield from _buckets(desk, layout.later)):
-        if len(found) >= limit:
-            break
-        listing = yield from desk.read(layout.later.folder(bucket))
-        for one, (key, stored) in attempts(listing).items():
-            found.append(_about(one, "delayed", due=Again.decode(key, stored).due))
-    return (yield from _filled(desk, found[:limit]))
+    found = yield from _claims(store)
+    items = [
+        _about(
+            one,
+            "taken",
+            claim,
+            worker=str(found.workers[one].described or ""),
+            since=claim.since,
+            token=claim.token,
+        )
+        for one, claim in found.claims.items()
+        if one in found.workers
+    ]
+    items += (
+        WorkItem(str(one.id), "waiting", claim.deliveries + 1, claim.failures + 1)
+        for one, claim in found.void
+    )
+    again = serials((yield from store.read(store.layout.again))).items()
+    ready = sorted(
+        (Again.decode(key, stored).due, one, key, stored) for one, (key, stored) in again
+    )
+    items += (_about(one, "waiting", Again.decode(key, stored)) for _, one, key, stored in ready)
+    new = _new_numbers((yield from store.state()))
+    items += (
+        WorkItem(str(number), "waiting", 0, 0) for number in islice(new, max(0, limit - len(items)))
+    )
+    if len(items) < limit:
+        delayed = (yield from _delayed(store)).items()
+        later = sorted(
+            (Again.decode(key, stored).due, one, key, stored) for one, (key, stored) in delayed
+        )
+        items += (
+            _about(one, "delayed", Again.decode(key, stored), due=due)
+            for due, one, key, stored in later
+        )
+    return (yield from _filled(store, items[:limit]))
 
 
-def dead_items(desk: Desk, limit: int) -> Steps[tuple[WorkItem, ...]]:
+def dead_items(store: Store, limit: int) -> Steps[tuple[WorkItem, ...]]:
     """The first ``limit`` of the dead."""
-    shelf = desk.layout.dead
-    found: list[WorkItem] = []
-    for bucket in (yield from _buckets(desk, shelf)):
-        if len(found) >= limit:
-            break
-        for one, (key, stored) in attempts((yield from desk.read(shelf.folder(bucket)))).items():
-            dead = Dead.decode(key, stored)
-            found.append(_about(one, "dead", since=dead.at, reason=dead.reason))
-    return (yield from _filled(desk, found[:limit]))
+    found = (yield from _dead(store)).items()
+    dead = [(one, Dead.decode(key, stored)) for one, (key, stored) in islice(found, limit)]
+    items = [_about(one, "dead", dead, since=dead.at, reason=dead.reason) for one, dead in dead]
+    return (yield from _filled(store, items))
 
 
-def worker_of(desk: Desk, id: ItemId) -> Steps[Contender | None]:
+def worker_of(store: Store, id: ItemId) -> Steps[Contender | None]:
     """The contender of the worker that has an item; None where none has it."""
-    found = attempts((yield from desk.read(desk.layout.claims)))
-    claims = [Claim.decode(*found[one]) for one in found if one.id == id]
-    workers = yield from desk.workers()
-    return next((one for one in workers.contenders if any(c.is_of(one) for c in claims)), None)
+    found = yield from _claims(store)
+    return next((worker for one, worker in found.workers.items() if one.id == id), None)
 
 
-def _about(
-    attempt: Attempt,
-    state: str,
-    *,
-    since: float | None = None,
-    due: float | None = None,
-    reason: str = "",
-    token: int | None = None,
-) -> WorkItem:
+def removed(store: Store, id: ItemId) -> Steps[bool]:
+    """Remove an item that is not taken; whether it was there."""
+    layout = store.layout
+    if any(one.id == id for one in (yield from _claims(store)).workers):
+        return False
+    for one, (key, _) in (yield from _put_aside(store)).items():
+        if one.id == id:
+            yield from store.write(ending(key))
+    # Whoever claims it all the same finds no item, and drops the claim.
+    return (yield from store.write(ending(layout.item(id)))) is Outcome.MADE
+
+
+def purged(store: Store) -> Steps[int]:
+    """Remove all items that wait, are delayed, or dead; how many."""
+    layout, count = store.layout, 0
+    state = yield from store.state()
+    for lane in state.lanes:
+        while waiting := min(lane.waiting(state.tail.next), _AT_ONCE):
+            after = replace(lane, number=lane.number + waiting * LANES, version=lane.version + 1)
+            numbers = range(lane.number, after.number, LANES)
+            key = layout.lanes[lane.lane]
+            operations: list[Operation] = [Expect(key, lane.version)]
+            operations.append(Put(key, lane_record(after.number)))
+            operations += (Delete(layout.item(ItemId(number))) for number in numbers)
+            if (yield from store.write(operations)) is not Outcome.MADE:
+                break  # others take from this lane, or purge it
+            count, lane = count + waiting, after
+    for one, (key, _) in (yield from _put_aside(store)).items():
+        operations = [*ending(key), Delete(layout.item(one.id))]
+        count += (yield from store.write(operations)) is Outcome.MADE
+    return count
+
+
+_Stored = dict[Serial, tuple[str, Stored]]
+
+
+def _put_aside(store: Store) -> Steps[_Stored]:
+    """All items that are ready again, delayed, or dead: what their keys hold."""
+    again = serials((yield from store.read(store.layout.again)))
+    return again | (yield from _delayed(store)) | (yield from _dead(store))
+
+
+def _delayed(store: Store, level: int = 0, slot: str = "all") -> Steps[_Stored]:
+    wheel = store.layout.later
+    listing = yield from store.read(wheel.folder(level, slot))
+    if level == len(wheel.SPANS):
+        return serials(listing)
+    found: _Stored = {}
+    for key in listing.values:
+        found |= yield from _delayed(store, level + 1, key.rpartition("/")[2])
+    return found
+
+
+def _dead(store: Store) -> Steps[_Stored]:
+    shelf, found = store.layout.dead, _Stored()
+    for key in (yield from store.read(shelf.index)).values:
+        found |= serials((yield from store.read(shelf.folder(key.rpartition("/")[2]))))
+    return dict(sorted(found.items()))
+
+
+def _new_numbers(state: State) -> Iterator[int]:
+    """The numbers of the items that nobody has claimed, in order."""
+    heads = {lane.lane: lane.number for lane in state.lanes}
+    numbers = range(min(heads.values()), state.tail.next)
+    return (number for number in numbers if number >= heads[number % LANES])
+
+
+def _about(one: Serial, state: str, record: Again | Claim | Dead, **more: Any) -> WorkItem:
     """What is known of an item before it is read."""
-    id, taken = attempt
-    return WorkItem(str(id), state, taken, 0.0, b"", since, due, reason, token)
+    delivered = record.deliveries + (state == "taken")
+    return WorkItem(str(one.id), state, delivered, record.failures, **more)
 
 
-def _filled(desk: Desk, found: list[WorkItem]) -> Steps[tuple[WorkItem, ...]]:
+def _filled(store: Store, found: Iterable[WorkItem]) -> Steps[tuple[WorkItem, ...]]:
     """What was ``found``, with what the items hold; without those that have gone meanwhile."""
     items: list[WorkItem] = []
     rest = iter(found)
     while some := list(islice(rest, _AT_ONCE)):
-        keys = [desk.layout.item(ItemId.parse(one.id)) for one in some]
-        read = lambda: all_of(map(desk.service.read, keys))  # noqa: B023, E731
-        listings = yield from retried(read, desk.engine.timers)
+        keys = [store.layout.item(ItemId.parse(one.id)) for one in some]
+        read = lambda: all_of(map(store.backend.read, keys))  # noqa: B023, E731
+        listings = yield from retried(read, store.engine.timers)
         for one, key, listing in zip(some, keys, listings, strict=True):
             if (stored := listing.values.get(key)) is not None:
-                item = Item.decode(key, stored)
-                items.append(replace(one, put_at=item.put_at, data=item.data))
+                content = Content.decode(key, stored)
+                items.append(replace(one, put_at=content.put_at, data=content.data))
     return tuple(items)
-
-
-def _count(desk: Desk, shelf: Shelf) -> Steps[int]:
-    number = 0
-    for bucket in (yield from _buckets(desk, shelf)):
-        number += len((yield from desk.read(shelf.folder(bucket))).values)
-    return number
-
-
-def _buckets(desk: Desk, shelf: Shelf) -> Steps[list[str]]:
-    listing = yield from desk.read(shelf.index)
-    return sorted((key.rpartition("/")[2] for key in listing.values), key=_order)
-
-
-def _order(bucket: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in bucket.split("."))

@@ -17,7 +17,7 @@ from coordlock.testing.waiting import eventually
 from tests.cli.command import Cli, is_gone
 
 #: What a command finds.
-SHOW = 'echo "$COORDLOCK_NAME $COORDLOCK_ITEM $COORDLOCK_ATTEMPT: $(cat)"'
+SHOW = 'echo "$COORDLOCK_NAME $COORDLOCK_ITEM $COORDLOCK_DELIVERY: $(cat)"'
 
 
 def listed(cli: Cli, *options: str) -> dict[str, Any]:
@@ -73,10 +73,10 @@ def test_an_item_whose_command_fails_is_taken_again_until_it_is_dead(cli: Cli, s
     for attempt in (1, 2):
         done = cli.run(*take, "sh", "-c", f"exit {status}")
         assert done.returncode == status
-        assert done.stderr == f"coordlock: item 1, attempt {attempt}: status {status}\n"
+        assert done.stderr == f"coordlock: item 1, delivery {attempt}: status {status}\n"
     assert listed(cli)["items"] == []
     [dead] = listed(cli, "--dead")["items"]
-    assert (dead["id"], dead["attempts"]) == ("1", 2)
+    assert (dead["id"], dead["deliveries"], dead["failures"]) == ("1", 2, 2)
     assert dead["reason"] == f"sh has ended with status {status}"
     assert cli.run("queue", "retry", "q", "1").stdout == "2\n"
     done = cli.run("queue", "retry", "q", "1", "--json")
@@ -115,8 +115,10 @@ def test_a_delayed_item_is_listed_with_its_time(cli: Cli) -> None:
     assert (found["delayed"], item["state"]) == (1, "delayed")
     assert 3500 < item["due"] - item["put_at"] < 3700
     table = cli.run("queue", "ls", "q")
-    assert table.stdout.splitlines()[0].split() == ["ID", "STATE", "ATTEMPTS", "AGE", "DATA"]
-    assert table.stdout.splitlines()[1].split()[:3] == ["d1", "delayed", "0"]
+    heading, row = table.stdout.splitlines()
+    columns = ["ID", "STATE", "DELIVERIES", "FAILURES", "AGE", "FOR", "WORKER", "DATA"]
+    assert heading.split() == columns
+    assert row.split()[:4] == ["d1", "delayed", "0", "0"]
     assert table.stderr == "coordlock: 'q': 0 waiting, 0 taken, 1 delayed, 0 dead\n"
 
 
@@ -147,7 +149,7 @@ def test_a_signal_ends_the_command_and_gives_the_item_back(cli: Cli, tmp_path: P
         assert process.wait(60) == 128 + signal.SIGTERM
     eventually(lambda: is_gone(int(pid.read_text())))
     [item] = listed(cli)["items"]
-    assert (item["state"], item["attempts"]) == ("waiting", 1)
+    assert (item["state"], item["deliveries"], item["failures"]) == ("waiting", 1, 0)
 
 
 def test_a_signal_ends_the_wait_for_an_item(cli: Cli) -> None:
@@ -182,6 +184,77 @@ def test_a_command_that_does_not_exist_is_no_fault_of_the_items(cli: Cli) -> Non
     assert listed(cli)["waiting"] == 1
 
 
+def test_who_works_on_an_item_is_listed_and_for_how_long(cli: Cli) -> None:
+    put(cli, "one")
+    with coordlock.connect(cli.url) as client, client.work_queue("q", label="me").take(10):
+        heading, row = cli.run("queue", "ls", "q").stdout.splitlines()
+        assert row.split()[:4] == ["1", "taken", "1", "0"]
+        assert f":{os.getpid()} me" in row[heading.index("WORKER") :]
+
+
+def test_items_are_removed_by_their_ids_and_all_at_once(cli: Cli) -> None:
+    put(cli, "one", "two", "three", "four")
+    with coordlock.connect(cli.url) as client, client.work_queue("q").take(10):
+        done = cli.run("queue", "remove", "q", "1", "2", "9", "--yes")
+        assert (done.returncode, done.stdout) == (1, "removed: 2\n")
+        assert len(done.stderr.splitlines()) == 2
+        done = cli.run("queue", "purge", "q", "--yes")
+        assert (done.returncode, done.stdout) == (0, "removed: 3\n")
+        assert [one["id"] for one in listed(cli)["items"]] == ["1"]
+
+
+def test_items_are_worked_on_several_at_a_time(cli: Cli, tmp_path: Path) -> None:
+    put(cli, "one", "two", "three", "bad")
+    # The first two wait for each other, so they run at the same time.
+    script = (
+        f'data=$(cat); touch "{tmp_path}/$data"; echo "$COORDLOCK_ITEM $data";'
+        f' case $data in one|two) until [ -e "{tmp_path}/one" ] && [ -e "{tmp_path}/two" ];'
+        " do sleep 0.05; done;; bad) exit 3;; esac"
+    )
+    work = ("queue", "work", "q", "--concurrency", "2", "--max-attempts", "1", "-w", "1", "--")
+    done = cli.run(*work, "sh", "-c", script)
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == ["1 one", "2 two", "3 three", "4 bad"]
+    assert done.stderr == "coordlock: item 4, delivery 1: status 3\n"
+    assert (listed(cli)["items"], listed(cli)["dead"]) == ([], 1)
+
+
+def test_a_signal_ends_the_work_and_blames_no_item(cli: Cli, tmp_path: Path) -> None:
+    put(cli, "one", "two")
+    command = ("sh", "-c", f"echo $$ > {tmp_path}/$COORDLOCK_ITEM; exec sleep 600")
+    pids = [tmp_path / "1", tmp_path / "2"]
+    with cli.started("queue", "work", "q", "--concurrency", "2", "--", *command) as process:
+        for pid in pids:
+            eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))  # noqa: B023
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert all(is_gone(int(pid.read_text())) for pid in pids)
+    items = listed(cli)["items"]
+    assert [(one["state"], one["deliveries"], one["failures"]) for one in items] == [
+        ("waiting", 1, 0)
+    ] * 2
+
+
+def test_the_command_for_an_item_that_is_lost_is_ended(cli: Cli, tmp_path: Path) -> None:
+    put(cli, "one")
+    pid = tmp_path / "pid"
+    command = ("sh", "-c", f"[ -e {pid} ] && exit; echo $$ > {pid}; sleep 600 & wait")
+    with cli.started("queue", "work", "q", "-w", "1", "--", *command) as process:
+        eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))
+        with coordlock.connect(cli.url) as client:
+            assert client.work_queue("q").evict("1") is True
+        assert process.wait(60) == 0
+    assert is_gone(int(pid.read_text()))
+    assert listed(cli)["items"] == []
+
+
+def test_work_with_a_command_that_does_not_exist_blames_no_item(cli: Cli) -> None:
+    put(cli, "one")
+    done = cli.run("queue", "work", "q", "--max-attempts", "1", "--", "no-such-command")
+    assert done.returncode == 127
+    assert listed(cli)["waiting"] == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -192,6 +265,12 @@ def test_a_command_that_does_not_exist_is_no_fault_of_the_items(cli: Cli) -> Non
         ("queue", "ls", "--dead"),
         ("queue", "ls", "--limit", "3"),
         ("queue", "retry", "q", "x"),
+        ("queue", "remove", "q", "1"),
+        ("queue", "remove", "q", "--yes"),
+        ("queue", "remove", "q", "x", "--yes"),
+        ("queue", "purge", "q"),
+        ("queue", "work", "q"),
+        ("queue", "work", "q", "--concurrency", "0", "--", "true"),
         ("queue", "take", "q", "--count", "0", "--", "true"),
         ("queue", "sing"),
     ],

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from coordlock.backend import Delete, Expect, Operation
+from coordlock.backend import Expect, Operation
 from coordlock.errors import BackendUnavailable
 from coordlock.kernel.access import Access
 from coordlock.kernel.publisher import Publisher
-from coordlock.kernel.ticket import Ticket
 from coordlock.recipes import value
 from coordlock.recipes.membership import BasePresence
 from coordlock.recipes.shared.observer import BaseObserver
@@ -21,10 +20,15 @@ from coordlock.testing.faults.chains import ForkedChain
 from coordlock.testing.faults.items import DoneTwice
 from coordlock.testing.faults.observers import WentBack
 from coordlock.testing.faults.published import NotThere
-from coordlock.work.consumer import Search
-from coordlock.work.job import AsyncJob, Job
-from coordlock.work.producer import Parcel, Producer
-from coordlock.work.records import Claim, Tail
+from coordlock.work import janitor
+from coordlock.work.consumer import Claimed
+from coordlock.work.item import AsyncItem, Item
+from coordlock.work.janitor import returning
+from coordlock.work.layout import Serial
+from coordlock.work.producer import Producer
+from coordlock.work.ready import Ready
+from coordlock.work.records import Again
+from coordlock.work.workers import Worker, Workers
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.electing import Electing
 from tests.simulation.gathering import Gathering
@@ -149,39 +153,53 @@ def writes_again_what_was_not_answered() -> Changes:
 
 
 @mutant("An item that is done is taken again.", worked=("work", DoneTwice), simulated=(Working,))
-def gives_back_what_is_done() -> Changes:
-    finish = Job._finish
+def gives_back_what_is_acknowledged() -> Changes:
+    finish = Item._finish
 
     def finish_not(self: Any, how: str, operations: list[Operation]) -> Steps[None]:
-        is_done = any(isinstance(one, Delete) for one in operations)
-        yield from finish(self, how, self._returning(0) if is_done else operations)
+        if how == "acknowledged":
+            layout, claimed = self._consumer.store.layout, self._claimed
+            operations = list(returning(layout, claimed.serial, claimed.again()))
+        yield from finish(self, how, operations)
 
-    return [(kind, "_finish", finish_not) for kind in (Job, AsyncJob)]
+    return [(kind, "_finish", finish_not) for kind in (Item, AsyncItem)]
 
 
 @mutant("An item is put again, because the answer was lost.", simulated=(Working,))
 def puts_again_without_a_look_at_the_tail() -> Changes:
-    tell = Producer._tell
-
-    def tell_what_was_answered(
-        self: Producer, batch: list[Parcel], tail: Tail, last: BackendUnavailable | None
-    ) -> bool:
-        was_answered = self._state is not None
-        return was_answered and tell(self, batch, tail, last)
-
-    return [(Producer, "_tell", tell_what_was_answered)]
+    return [(Producer, "_was_made", lambda *_: False)]
 
 
 @mutant("An item is taken from a worker that has it.", simulated=(Working,))
 def takes_claims_for_void() -> Changes:
-    return [(Claim, "stands_in", lambda *_: False)]
+    return [(janitor, "_without", lambda claims, _: claims)]
 
 
-@mutant("A later attempt has a token of an earlier time.", simulated=(Working,))
-def takes_over_with_an_old_token() -> Changes:
-    worker_after = Search._worker_after
+@mutant("A later claim has a token of an earlier time.", simulated=(Working,))
+def claims_again_with_an_old_token() -> Changes:
+    get = Workers.get
 
-    def worker(self: Search, _: int) -> Steps[Ticket]:
-        return worker_after(self, 0)
+    def worker(self: Workers, label: str | None, _: int = 0) -> Steps[Worker]:
+        return get(self, label, 0)
 
-    return [(Search, "_worker_after", worker)]
+    return [(Workers, "get", worker)]
+
+
+@mutant("A claim that no caller got counts as a failure.", simulated=(Working,))
+def blames_an_item_that_nobody_got() -> Changes:
+    again = Claimed.again
+
+    def blamed(self: Claimed, *, delivered: bool = True, **more: Any) -> Again:
+        return again(self, delivered=delivered, **{"failed": not delivered, **more})
+
+    return [(Claimed, "again", blamed)]
+
+
+@mutant("What others give back is never seen.", simulated=(Working,))
+def hears_no_bell() -> Changes:
+    learn_again = Ready.learn_again
+
+    def deaf(self: Ready, bell: int, _: Mapping[Serial, Again]) -> None:
+        learn_again(self, bell, {})
+
+    return [(Ready, "learn_again", deaf)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -14,14 +14,15 @@ from coordlock_memory import MemoryService
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from coordlock.backend import Delete, Operation, Put, Stored
-from coordlock.errors import BackendUnavailable, LockLost, WorkQueueEmpty
+from coordlock.backend import Delete, Operation, Put, Stored, Written
+from coordlock.errors import BackendUnavailable, LockLost, WorkQueueContended, WorkQueueEmpty
 from coordlock.model.contender import Contender
-from coordlock.work import consumer, job, lookout, producer
-from coordlock.work.job import Job
-from coordlock.work.layout import Attempt, ItemId, Layout, bucket_of
+from coordlock.work import consumer, item, janitor, producer
+from coordlock.work.item import Item
+from coordlock.work.lanes import WINDOW
+from coordlock.work.layout import ItemId, Layout, Serial
 from coordlock.work.queue import WorkQueue
-from coordlock.work.records import Claim, Item, attempts
+from coordlock.work.records import Claim, Content, Dead, serials
 from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices
 from tests.simulation.contention import trusts
 from tests.simulation.world import Call, Party
@@ -29,7 +30,9 @@ from tests.simulation.world import Call, Party
 __all__ = ["Working"]
 
 LAYOUT = Layout("/coordlock", "q")
-#: How often an item is taken before it counts as dead.
+NOTHING = WorkQueueEmpty, WorkQueueContended
+ITEMS = LAYOUT.item(ItemId(1)).rpartition("items/")[0] + "items/"
+#: How often an item fails before it is dead.
 ATTEMPTS = 3
 
 
@@ -40,7 +43,7 @@ class Plan:
     who: int
     timeout: float | None = 10.0
     pause: float = 0.0
-    word: str = "done"
+    word: str = "ack"
 
 
 puts = st.tuples(indices, st.sampled_from([0.0, 0.0, 0.0, 0.5, 5.0, 90.0]))
@@ -49,7 +52,7 @@ plans = st.builds(
     who=indices,
     timeout=st.sampled_from([None, 0.0, 1.0, 30.0]),
     pause=st.sampled_from([0.0, 0.0, 0.3, 3.0, 20.0]),
-    word=st.sampled_from(["done", "done", "done", "nack", "later", "release"]),
+    word=st.sampled_from(["ack", "ack", "ack", "nack", "later", "release"]),
 )
 
 
@@ -60,99 +63,136 @@ class Ledger:
         self.wrong: list[str] = []
         #: The id under which each item was put.
         self.ids: dict[bytes, ItemId] = {}
-        #: The claims of each item, that of the newest attempt at the end.
+        #: The claims of each item, the newest at the end.
         self.claims: defaultdict[ItemId, list[Claim]] = defaultdict(list)
         #: Those that nobody has ended or taken over.
-        self.open: dict[Attempt, Claim] = {}
-        #: The attempts whose workers have set about saying that they are done.
-        self.offered: set[Attempt] = set()
-        #: The attempt by which each item that is done was.
-        self.done: dict[ItemId, Attempt] = {}
+        self.open: dict[Serial, Claim] = {}
+        #: The session of each worker, by its token; those that an operator removed have none.
+        self.sessions: dict[int, str] = {}
+        #: Whether a session goes on, as far as its client knows.
+        self.lives: Callable[[str], bool] = lambda _: False
+        #: The claims whose workers were told that they have the item.
+        self.handed: set[Serial] = set()
+        #: The claims that have failed: whose workers said so, or ended at work.
+        self.failed: set[Serial] = set()
+        #: The claims whose workers have set about to acknowledge the item.
+        self.offered: set[Serial] = set()
+        #: The claim by which each item that is acknowledged was.
+        self.acked: dict[ItemId, Serial] = {}
         self._service: MemoryService = service
         self._write = service.write
         service.write = self.write
 
-    def write(self, operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> int:
+    def write(self, operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Written:
         """The service's, which is looked at here."""
-        revision: int = self._write(operations, guards)
+        written: Written = self._write(operations, guards)
         deleted = {one.key for one in operations if isinstance(one, Delete)}
         for one in operations:
             folder, _, name = one.key.rpartition("/")
-            if folder.startswith(f"{LAYOUT.mark}/items/"):
+            if one.key.startswith(ITEMS):
                 if isinstance(one, Put):
-                    self._put(ItemId.parse(name), Item.decode(one.key, Stored(one.data, 1)))
+                    self._put(ItemId.parse(name), Content.decode(one.key, Stored(one.data, 1)))
                 elif isinstance(one, Delete):
-                    self._do(ItemId.parse(name), deleted)
+                    self._ack(ItemId.parse(name), deleted)
             elif f"{folder}/" == LAYOUT.claims and isinstance(one, Put):
-                self._take(Attempt.parse(name), Claim.decode(one.key, Stored(one.data, 1)))
-        for attempt in [one for one in self.open if LAYOUT.claim(one) in deleted]:
-            del self.open[attempt]
-        return revision
+                self._take(Serial.parse(name), Claim.decode(one.key, Stored(one.data, 1)))
+        for serial in [serial for serial in self.open if LAYOUT.claim(serial) in deleted]:
+            claim = self.open.pop(serial)
+            if any(map(claim.is_of, guards)):
+                continue
+            self.failed.add(serial)
+            if self.goes_on(claim.token):
+                self.wrong.append(f"{serial} is blamed for a worker that has not ended")
+        return written
 
-    def _put(self, id: ItemId, item: Item) -> None:
-        if item.data in self.ids:
-            self.wrong.append(f"item {id} was put before, as {self.ids[item.data]}")
-        self.ids[item.data] = id
+    def _put(self, id: ItemId, content: Content) -> None:
+        if content.data in self.ids:
+            self.wrong.append(f"item {id} was put before, as {self.ids[content.data]}")
+        self.ids[content.data] = id
 
-    def _take(self, attempt: Attempt, claim: Claim) -> None:
-        before, standing = self.claims[attempt.id], self._service.snapshot(LAYOUT.workers)
-        if attempt.attempt != len(before) + 1:
-            self.wrong.append(f"{attempt} comes after {len(before)} attempts")
+    def _take(self, one: Serial, claim: Claim) -> None:
+        before, standing = self.claims[one.id], self._service.snapshot(LAYOUT.workers)
+        if one.serial != len(before) + 1:
+            self.wrong.append(f"{one} comes after {len(before)} claims")
         if before and claim.token <= before[-1].token:
-            self.wrong.append(f"{attempt} has no greater token than the attempt before")
-        if attempt.id in self.done:
-            self.wrong.append(f"{attempt} is of an item that is done")
-        if any(one.id == attempt.id and self.open[one].stands_in(standing) for one in self.open):
-            self.wrong.append(f"{attempt} takes an item from a worker that has it")
-        first = [id.number for id, claims in self.claims.items() if claims and not id.delayed]
-        if not before and not attempt.id.delayed and attempt.id.number != len(first) + 1:
-            self.wrong.append(f"{attempt} overtakes an item that was put before")
+            self.wrong.append(f"{one} has no greater token than the claim before")
+        if one.id in self.acked:
+            self.wrong.append(f"{one} is of an item that is acknowledged")
+        workers = [open for serial, open in self.open.items() if serial.id == one.id]
+        if any(open.is_of(worker) for open in workers for worker in standing.contenders):
+            self.wrong.append(f"{one} takes an item from a worker that has it")
+        handed = sum(1 for serial in self.handed if serial.id == one.id)
+        if claim.deliveries < handed:
+            self.wrong.append(f"{one} tells of {claim.deliveries} deliveries of {handed}")
+        failed = sum(1 for serial in self.failed if serial.id == one.id)
+        if claim.failures > failed:
+            self.wrong.append(f"{one} tells of {claim.failures} failures of {failed}")
         before.append(claim)
-        self.open[attempt] = claim
+        self.open[one] = claim
+        [worker] = filter(claim.is_of, standing.contenders)
+        self.sessions[claim.token] = worker.session
+        self._see_order(one)
 
-    def _do(self, id: ItemId, deleted: set[str]) -> None:
-        attempt = Attempt(id, len(self.claims[id]))
-        if LAYOUT.claim(attempt) not in deleted or id in self.done:
-            self.wrong.append(f"item {id} is done by another attempt than {attempt}")
-        if attempt not in self.offered:
-            self.wrong.append(f"{attempt} is done, and nobody has said so")
-        self.done[id] = attempt
+    def goes_on(self, token: int) -> bool:
+        """Whether the worker with this token has neither ended nor been removed."""
+        return token in self.sessions and self.lives(self.sessions[token])
+
+    def _see_order(self, one: Serial) -> None:
+        """New items are begun within the window."""
+        begun = {id.number for id in self.claims if not id.delayed}
+        put = (id.number for id in self.ids.values() if not id.delayed)
+        first = min((number for number in put if number not in begun), default=one.id.number)
+        if not one.id.delayed and one.serial == 1 and one.id.number > first + 4 * WINDOW:
+            self.wrong.append(f"{one} overtakes item {first}, which was put long before")
+
+    def _ack(self, id: ItemId, deleted: set[str]) -> None:
+        one = Serial(id, len(self.claims[id]))
+        if LAYOUT.claim(one) not in deleted or id in self.acked:
+            self.wrong.append(f"item {id} is acknowledged by another claim than {one}")
+        if one not in self.offered:
+            self.wrong.append(f"{one} is acknowledged, and nobody has said so")
+        self.acked[id] = one
 
     @property
-    def dead(self) -> set[ItemId]:
+    def dead(self) -> dict[ItemId, Dead]:
         """The items that nobody takes any more."""
-        folders = {LAYOUT.dead.folder(bucket_of(id)) for id in self.ids.values()}
-        return {one.id for folder in folders for one in attempts(self._service.read(folder))}
+        folders = {LAYOUT.dead.folder_of(id) for id in self.ids.values()}
+        return {
+            one.id: Dead.decode(key, stored)
+            for folder in folders
+            for one, (key, stored) in serials(self._service.read(folder)).items()
+        }
 
     @property
     def left(self) -> set[ItemId]:
-        """The items that are neither done nor dead."""
-        return set(self.ids.values()) - set(self.done) - self.dead
+        """The items that are neither acknowledged nor dead."""
+        return set(self.ids.values()) - set(self.acked) - self.dead.keys()
 
 
 @dataclass(eq=False)
 class Work:
-    """A job in the hands of a process."""
+    """An item in the hands of a process."""
 
     party: Party
-    job: Job
+    item: Item
     word: str
     #: The saying of it, from its beginning on.
     call: Call[Any] | None = None
 
     @property
-    def attempt(self) -> Attempt:
-        return self.job._taken.attempt
+    def claim(self) -> Serial:
+        return self.item._claimed.serial
 
 
 class Working(BadDayForData):
-    """Four processes that put items, take them, and say that they are done, or give them back.
+    """Four processes that put items, take them, and acknowledge them, or give them back.
 
-    After every single event: no item was put twice, or done twice; none was taken from a worker
-    that has it; attempts and tokens grow; first attempts come in the order of the puts. No two hold
-    a job of the same item. What a worker is told of its item is so.
+    After every single event: no item was put twice, or acknowledged twice; none was taken from a
+    worker that has it; serials and tokens grow; new items are begun within the window. No two hold
+    the same item. What a worker is told of its item is so.
 
-    In the end: every item that was put is done, or was taken as often as it may be, and is dead.
+    In the end: every item that was put is acknowledged, or has failed as often as it may, and is
+    dead. Only workers that said so, or ended at work, count as failures.
     """
 
     overtaken: ClassVar[str] = LAYOUT.workers
@@ -160,18 +200,24 @@ class Working(BadDayForData):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger(self.world.service)
+        self.ledger.lives = self.lives
         self.puts: list[tuple[bytes, Call[str]]] = []
         self.takes: list[tuple[Plan, Call[Any]]] = []
         self.work: list[Work] = []
         # What is delayed is so by the time of day.
         self.time_of_day = ExitStack()
-        for module in (consumer, job, lookout, producer):
+        for module in (consumer, item, janitor, producer):
             clock = SimpleNamespace(time=self.world.time.now)
             self.time_of_day.enter_context(patch.object(module, "time", clock))
 
     def teardown(self) -> None:
         with self.time_of_day:
             super().teardown()
+
+    def lives(self, session: str) -> bool:
+        """Whether a process still counts on its ``session``."""
+        known = (one for party in self.world.parties for one in party.engine.sessions.known)
+        return any(one.id == session and one.ended is None for one in known)
 
     # What the processes do
 
@@ -200,13 +246,15 @@ class Working(BadDayForData):
 
     def say(self, one: Work) -> None:
         steps: dict[str, Any] = {
-            "done": one.job._done,
-            "nack": one.job._nack,
-            "later": lambda: one.job._nack(5.0),
-            "release": one.job._release,
+            "ack": one.item._ack,
+            "nack": one.item._nack,
+            "later": lambda: one.item._nack(5.0),
+            "release": one.item._release,
         }
-        if one.word == "done":
-            self.ledger.offered.add(one.attempt)
+        if one.word == "ack":
+            self.ledger.offered.add(one.claim)
+        elif one.word in ("nack", "later"):
+            self.ledger.failed.add(one.claim)
         one.call = one.party.run(steps[one.word]())
 
     @rule(which=indices)
@@ -223,34 +271,37 @@ class Working(BadDayForData):
             if call.error is None:
                 work = Work(self.pick(plan.who), call.result, plan.word)
                 self.work.append(work)
+                self.ledger.handed.add(work.claim)
                 self.say_later(work, plan.pause)
             else:
-                assert isinstance(call.error, (*HONEST, WorkQueueEmpty)), call.error
+                assert isinstance(call.error, (*HONEST, *NOTHING)), call.error
         for one in self.work:
             if one.call is not None and one.call.done:
                 self.hear(one, one.call.error)
         self.work = [one for one in self.work if one.call is None or not one.call.done]
+        for token in self.removed:
+            self.ledger.sessions.pop(token, None)
         assert self.ledger.wrong == []
         # Who stands still does not know what he believes.
         believed = [
-            one.job.id
+            one.item.id
             for one in self.work
-            if not (one.call or one.party.paused or one.job._first_token in self.removed)
-            and trusts(one.job)
+            if not (one.call or one.party.paused or one.item._first_token in self.removed)
+            and trusts(one.item)
         ]
-        assert len(set(believed)) == len(believed), "two hold a job of the same item"
+        assert len(set(believed)) == len(believed), "two hold the same item"
 
     def hear(self, one: Work, error: BaseException | None) -> None:
         """A worker is answered."""
         if error is None:
-            was_done = self.ledger.done.get(one.attempt.id) == one.attempt
-            assert was_done == (one.word == "done"), "told what is not so"
-            assert one.attempt not in self.ledger.open or one.word == "release"
+            was_acked = self.ledger.acked.get(one.claim.id) == one.claim
+            assert was_acked == (one.word == "ack"), "told what is not so"
+            assert one.claim not in self.ledger.open or one.word == "release"
         elif isinstance(error, BackendUnavailable):
             self.say_later(one, 1.0)  # again, which is safe
         else:
             assert isinstance(error, LockLost), error
-            one.party.run(one.job._release())  # as the end of a block does
+            one.party.run(one.item._release())  # as the end of a block does
 
     def get_over(self) -> None:
         for _ in range(60):
@@ -266,8 +317,8 @@ class Working(BadDayForData):
         assert not self.work
         assert not self.takes
         assert not self.ledger.left, "an item is neither done nor dead"
-        for id in self.ledger.dead:
-            assert len(self.ledger.claims[id]) >= ATTEMPTS, f"{id} is dead too early"
+        for id, dead in self.ledger.dead.items():
+            assert dead.failures >= ATTEMPTS, f"{id} is dead too early"
         for data, put in self.puts:
             assert put.done
             if put.error is None:

@@ -88,7 +88,7 @@ TWINS = [
     (coordlock.Presence, coordlock.AsyncPresence),
     (coordlock.Observer, coordlock.AsyncObserver),
     (coordlock.WorkQueue, coordlock.AsyncWorkQueue),
-    (coordlock.Job, coordlock.AsyncJob),
+    (coordlock.Item, coordlock.AsyncItem),
     (coordlock.Counter, coordlock.AsyncCounter),
     (coordlock.Barrier, coordlock.AsyncBarrier),
     (coordlock.DoubleBarrier, coordlock.AsyncDoubleBarrier),
@@ -116,7 +116,7 @@ ONLY_ASYNC: dict[type, set[str]] = {
         coordlock.AsyncMultiGrant,
         coordlock.AsyncTerm,
         coordlock.AsyncMembership,
-        coordlock.AsyncJob,
+        coordlock.AsyncItem,
     )
 }
 #: asyncio bounds every wait with ``asyncio.timeout``.

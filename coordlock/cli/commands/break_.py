@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Final
 
+from coordlock.cli.confirm import check_terminal, confirm
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.options import name_argument, seconds, service_options
-from coordlock.cli.parser import Aborted, Parser, UsageError, whole
+from coordlock.cli.parser import Parser, UsageError, whole
 from coordlock.cli.queues import mode_of
-from coordlock.cli.signals import Interrupted
 from coordlock.cli.text import age, dashed, echo, listed, printable
 from coordlock.client import Client
 from coordlock.locks.queue_view import QueueMember
@@ -19,8 +18,6 @@ from coordlock.model.names import check_name
 
 __all__ = ["break_", "parser"]
 
-#: What a person may answer.
-_ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False, "": False}
 #: Seconds from one look to the next, whether those that were asked have gone.
 _INTERVAL: Final = 0.2
 
@@ -86,8 +83,8 @@ def break_(
             return _ask(client, name, token, reason or "", wait)
     if reason is not None or wait is not None:
         raise UsageError("--reason and --wait are for --ask")
-    if not yes and not sys.stdin.isatty():
-        raise UsageError("stdin is no terminal, so nobody can be asked: add --yes")
+    if not yes:
+        check_terminal()
     with service.connected() as client:
         queue_view = client.contenders(name)
         chosen = _choose(queue_view, token, everybody)
@@ -98,7 +95,7 @@ def break_(
             for one in chosen:
                 echo(f"  {_describe(one)}", err=True)
             echo("Nothing stops them: they may still be at work.", err=True)
-            _confirm(f"Evict from {name!r}?")
+            confirm(f"Evict from {name!r}?")
         if everybody:
             evicted = client.evict_all(name)
         else:
@@ -146,22 +143,6 @@ def _ask(client: Client, name: str, token: int | None, reason: str, wait: float 
             return Exit.FAILED
         time.sleep(_INTERVAL)
     return Exit.OK
-
-
-def _confirm(question: str) -> None:
-    """Raises `Aborted` for a no."""
-    is_sure: bool | None = None
-    try:
-        while is_sure is None:
-            echo(f"{question} [y/N]: ", end="", err=True)
-            if not (answer := sys.stdin.readline()):
-                raise Aborted
-            is_sure = _ANSWERS.get(answer.strip().lower())
-    except (Aborted, Interrupted):
-        echo(err=True)  # what comes next is no answer
-        raise
-    if not is_sure:
-        raise Aborted
 
 
 def _choose(

@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from typing import Final
 
 from coordlock.cli.completion import complete_work_queue, completed_by
+from coordlock.cli.confirm import check_terminal, confirm
 from coordlock.cli.connection import Service
 from coordlock.cli.data import given, in_json, shortened
 from coordlock.cli.exits import Exit, complain
@@ -16,7 +17,7 @@ from coordlock.cli.kept import counted, work_queues
 from coordlock.cli.options import json_option, seconds, service_options
 from coordlock.cli.parser import Group, Parser, Refused, UsageError, whole
 from coordlock.cli.table import print_table
-from coordlock.cli.text import age, dashed, echo
+from coordlock.cli.text import age, dashed, echo, listed
 from coordlock.errors import WorkQueueFull
 from coordlock.model.names import check_name
 from coordlock.work.view import WorkItem, WorkQueueStats
@@ -27,7 +28,10 @@ _COMMANDS: Final = {
     "put": "Put items at the end of the work queue NAME.",
     "take": "Run COMMAND for each item of the work queue NAME.",
     "ls": "List the work queues, or the items of the work queue NAME.",
+    "work": "Run COMMAND for each item, several at a time.",
     "retry": "Put dead items of the work queue NAME again.",
+    "remove": "Remove items of the work queue NAME that nobody works on.",
+    "purge": "Remove all items of the work queue NAME that nobody works on.",
 }
 #: How many items `ls` shows by default.
 _LISTED: Final = 100
@@ -55,8 +59,16 @@ def _load(name: str) -> Parser:
             return queue_take.parser()
         case "put":
             return _put_parser()
+        case "work":
+            from coordlock.cli.commands import queue_work
+
+            return queue_work.parser()
         case "ls":
             return _ls_parser()
+        case "remove":
+            return _remove_parser()
+        case "purge":
+            return _purge_parser()
         case _:
             return _retry_parser()
 
@@ -64,7 +76,7 @@ def _load(name: str) -> Parser:
 def _queue(*, service: Service) -> int:
     """Put and take items of work queues.
 
-    Each item is done at least once, by one worker at a time, in the order in which they were put.
+    Each item is done at least once, by one worker at a time.
     """
     echo(parser().format_help(), end="", err=True)
     return Exit.USAGE
@@ -146,7 +158,7 @@ def _ls_parser() -> Parser:
         example="coordlock queue ls mails --dead",
     )
     _name_argument(parser, "?")
-    parser.flag("--dead", help="Those that were taken as often as they may be.")
+    parser.flag("--dead", help="Those that have failed as often as they may.")
     parser.option(
         "--limit",
         type=whole(1, 10**6),
@@ -168,7 +180,8 @@ def _ls(
 ) -> None:
     """List the work queues, or the items of the work queue NAME.
 
-    Those at work come first, then those that wait, in order, then those with a delay.
+    Those at work come first, with who works on them and for how long, then those that wait, in
+    order, then those with a delay.
     """
     if name is None:
         if dead or limit is not None:
@@ -185,9 +198,9 @@ def _ls(
         echo(json.dumps({"name": name, **asdict(stats), "items": list(map(_document, items))}))
         return
     if items:
-        columns = ("ID", "STATE", "ATTEMPTS", "AGE", "DATA", *["REASON"] * dead)
-        rows = [_row(one)[: len(columns)] for one in items]
-        print_table(columns, rows, texts=("DATA", "REASON"))
+        who = "REASON" if dead else "WORKER"
+        columns = ("ID", "STATE", "DELIVERIES", "FAILURES", "AGE", "FOR", who, "DATA")
+        print_table(columns, list(map(_row, items)), texts=("WORKER", "DATA", "REASON"))
     complain(f"{name!r}: {counted(asdict(stats))}")
 
 
@@ -205,8 +218,21 @@ def _list_queues(service: Service, *, as_json: bool) -> None:
 
 
 def _row(item: WorkItem) -> tuple[object, ...]:
-    old = age(max(0.0, time.time() - item.put_at))
-    return item.id, item.state, item.attempts, old, shortened(item.data), item.reason
+    now = time.time()
+    old = age(max(0.0, now - item.put_at))
+    since = None if item.since is None else age(max(0.0, now - item.since))
+    who = item.reason or item.worker or None
+    data = shortened(item.data)
+    return (
+        item.id,
+        item.state,
+        item.deliveries,
+        item.failures,
+        old,
+        dashed(since),
+        dashed(who),
+        data,
+    )
 
 
 def _document(item: WorkItem) -> dict[str, object]:
@@ -262,3 +288,71 @@ def _retry(
     if as_json:
         echo(json.dumps(again))
     return Exit.FAILED if None in again.values() else Exit.OK
+
+
+def _remove_parser() -> Parser:
+    parser = Parser(
+        "coordlock queue remove",
+        _remove,
+        usage="NAME [OPTIONS] ID...",
+        example="coordlock queue remove mails 17",
+    )
+    _name_argument(parser)
+    parser.argument("ids", metavar="ID", nargs="*")
+    parser.flag("--yes", help="Don't ask.")
+    service_options(parser)
+    return parser.finished()
+
+
+def _remove(*, name: str, ids: list[str], yes: bool, service: Service) -> int:
+    """Remove items of the work queue NAME for good: waiting, delayed or dead ones.
+
+    An item that a worker has stays. The exit status is 1 if an ID is none of an item, or a worker
+    has it.
+    """
+    check_name(name)
+    if not ids:
+        raise UsageError("say which: ID")
+    if not yes:
+        check_terminal()
+    with service.connected() as client:
+        queue = client.work_queue(name)
+        if not yes:
+            confirm(f"Remove {listed(ids)} from {name!r}?")
+        status = Exit.OK
+        for id in ids:
+            try:
+                was_there = queue.remove(id)
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+            if was_there:
+                echo(f"removed: {id}")
+            else:
+                complain(f"{name!r} has no item {id}, or a worker has it")
+                status = Exit.FAILED
+    return status
+
+
+def _purge_parser() -> Parser:
+    parser = Parser(
+        "coordlock queue purge", _purge, usage="NAME [OPTIONS]", example="coordlock queue purge old"
+    )
+    _name_argument(parser)
+    parser.flag("--yes", help="Don't ask.")
+    service_options(parser)
+    return parser.finished()
+
+
+def _purge(*, name: str, yes: bool, service: Service) -> None:
+    """Remove all items of the work queue NAME that wait, are delayed, or dead.
+
+    Those at work stay.
+    """
+    check_name(name)
+    if not yes:
+        check_terminal()
+    with service.connected() as client:
+        queue = client.work_queue(name)
+        if not yes:
+            confirm(f"{name!r}: {counted(asdict(queue.stats()))}. Remove all but the taken ones?")
+        echo(f"removed: {queue.purge()}")

@@ -17,24 +17,32 @@ from coordlock.cli.exits import Exit, complain, killed_by
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import grace_option, grant_options, seconds, waiting_options
 from coordlock.cli.parser import Parser, whole
-from coordlock.cli.signals import Interrupted
+from coordlock.cli.signals import Inbox, Interrupted
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 from coordlock.client import Client
-from coordlock.errors import AcquireTimeout, BackendUnavailable, LockLost, WorkQueueEmpty
+from coordlock.errors import (
+    AcquireTimeout,
+    BackendUnavailable,
+    LockLost,
+    WorkQueueContended,
+    WorkQueueEmpty,
+)
 from coordlock.locks.grant import Grant
 from coordlock.settings import Settings
-from coordlock.work.job import Job
+from coordlock.work.item import Item
 
-__all__ = ["parser"]
+__all__ = ["Taking", "parser"]
 
 
 @dataclass(eq=False, repr=False)
-class _Taking(LockRequest):
+class _Request(LockRequest):
     """A request for an item."""
 
     max_attempts: int = 10
     retry_delay: float = 0.0
+    #: Why no item was taken, in words.
+    _why: str = ""
 
     def _acquire(self, client: Client) -> Callable[[float | None], Grant]:
         queue = client.work_queue(
@@ -44,8 +52,9 @@ class _Taking(LockRequest):
         def take(timeout: float | None) -> Grant:
             try:
                 return queue.take(timeout)
-            except WorkQueueEmpty as empty:
-                raise AcquireTimeout(empty.name, empty.waited) from None
+            except (WorkQueueEmpty, WorkQueueContended) as error:
+                self._why = str(error)
+                raise AcquireTimeout(error.name, error.waited) from None
 
         return take
 
@@ -55,33 +64,55 @@ class _Taking(LockRequest):
         return f"work queue {self.names[0]!r}"
 
     def warn(self, message: str) -> None:
-        """What --quiet hides. The library calls jobs locks, and an empty queue a busy one."""
+        """What --quiet hides. The library calls items locks, and an empty queue a busy one."""
         message = message.replace(f"lock {self.names[0]!r}", self.what, 1)
         if message.startswith(self.what):
-            message = message.replace("was not granted", "had nothing to take", 1)
             message = message.replace("is busy", "has nothing to take", 1)
+            if "was not granted" in message:
+                message = self._why
         super().warn(message)
 
     def environment(self, grant: Grant, settings: Settings) -> dict[str, str]:
         """What a command finds in its environment."""
-        job = cast("Job", grant)
+        item = cast("Item", grant)
         variables = super().environment(grant, settings)
-        return {**variables, "COORDLOCK_ITEM": job.id, "COORDLOCK_ATTEMPT": str(job.attempt)}
+        return {**variables, "COORDLOCK_ITEM": item.id, "COORDLOCK_DELIVERY": str(item.deliveries)}
 
 
-class _Take(Parser):
+class Taking(Parser):
+    """The parser of a command that runs COMMAND for each item."""
+
     def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
         """Keep what belongs to COMMAND from being taken for an option of ours."""
         own, command = self.split(words, 1)
         arguments = vars(self.parsed(own))
         if not command:
-            self.error("there is no COMMAND: queue take NAME [OPTIONS] -- COMMAND")
+            self.error(
+                f"there is no COMMAND: {self.prog.partition(' ')[2]} NAME [OPTIONS] -- COMMAND"
+            )
         return self.act({**arguments, "command": tuple(command)}, inherited)
+
+    def limits(self) -> None:
+        """How often an item is tried, and when."""
+        self.option(
+            "--max-attempts",
+            type=whole(1, 2**31),
+            metavar="N",
+            default=10,
+            help="An item is dead when it has failed so often. Default: 10.",
+        )
+        self.option(
+            "--retry-delay",
+            type=seconds,
+            metavar="DURATION",
+            default=0.0,
+            help="Take an item again after this, when COMMAND has failed. Default: at once.",
+        )
 
 
 def parser() -> Parser:
     """Its parser."""
-    parser = _Take(
+    parser = Taking(
         "coordlock queue take",
         _take,
         usage="NAME [OPTIONS] [--] COMMAND...",
@@ -95,20 +126,7 @@ def parser() -> Parser:
         metavar="N",
         help="End after N items. Default: go on until a signal comes.",
     )
-    parser.option(
-        "--max-attempts",
-        type=whole(1, 2**31),
-        metavar="N",
-        default=10,
-        help="An item is dead when it was taken so often and not done. Default: 10.",
-    )
-    parser.option(
-        "--retry-delay",
-        type=seconds,
-        metavar="DURATION",
-        default=0.0,
-        help="Take an item again after this, when COMMAND has failed. Default: at once.",
-    )
+    parser.limits()
     waiting_options(parser)
     grant_options(parser)
     grace_option(parser)
@@ -120,16 +138,16 @@ def _take(
 ) -> int:
     """Run COMMAND for each item of the work queue NAME.
 
-    The item's data are its stdin. When COMMAND ends with 0, the item is done; otherwise it is taken
-    again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM, COORDLOCK_ATTEMPT and COORDLOCK_TOKEN in
-    its environment, and is ended when the item is lost, as by `coordlock run`.
+    The item's data are its stdin. When COMMAND ends with 0, the item is acknowledged; otherwise it
+    is taken again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM, COORDLOCK_DELIVERY and
+    COORDLOCK_TOKEN in its environment, and is ended when the item is lost, as by `coordlock run`.
 
     It goes on until a signal comes, COUNT items were taken, or none comes within --timeout: then
     the exit status is 75. With a COUNT of 1 it is COMMAND's.
     """
     taken = 0
     while True:
-        status = _apart(_Item(name, command, grace, options))
+        status = _apart(_Task(name, command, grace, options))
         if status.code is not None:
             return status.code
         taken += 1
@@ -146,7 +164,7 @@ class _Ended:
 
 
 @dataclass(frozen=True)
-class _Item:
+class _Task:
     """The work on one item."""
 
     name: str
@@ -156,7 +174,7 @@ class _Item:
 
     def work(self, report: int) -> int:
         """Take an item and do it; the exit status. Writes COMMAND's status to ``report``."""
-        request = _Taking(
+        request = _Request(
             name=self.name,
             locks=[],
             trees=[],
@@ -174,40 +192,42 @@ class _Item:
             with contextlib.closing(child):
                 settings = request.settings(label=os.path.basename(self.command[0]))
                 with request.acquired(settings) as grant, contextlib.closing(child):
-                    job = cast("Job", grant)
-                    os.pwrite(data.fileno(), job.data, 0)
-                    return self._supervise(request, job, child, settings, report)
+                    item = cast("Item", grant)
+                    os.pwrite(data.fileno(), item.data, 0)
+                    return self._supervise(request, item, child, settings, report)
 
     def _supervise(
-        self, request: _Taking, job: Job, child: Child, settings: Settings, report: int
+        self, request: _Request, item: Item, child: Child, settings: Settings, report: int
     ) -> int:
-        supervision = Supervision(child, job, self.grace, Terminal.open(), request.warn)
+        supervision = Supervision(child, item, self.grace, Terminal.open(), request.warn)
         try:
-            status = supervision.run(request.environment(job, settings))
+            status = supervision.run(request.environment(item, settings))
         except CommandFailed as error:
-            job.release()  # no fault of the item's
+            item.release()  # no fault of the item's
             complain(error)
             return error.status
         if supervision.lost:
-            job.release(0.5)
+            item.release(0.5)
             os.write(report, b"%d" % Exit.LOST)
             return Exit.OK
         try:
             if status == 0:
-                job.done()
+                item.ack()
+            elif Inbox.newest is not None and Inbox.newest.ending:
+                item.release()  # the command was stopped, which is not the item's fault
             else:
-                job.nack(reason=f"{self.command[0]} has ended with status {status}")
-                request.warn(f"item {job.id}, attempt {job.attempt}: status {status}")
+                item.nack(reason=f"{self.command[0]} has ended with status {status}")
+                request.warn(f"item {item.id}, delivery {item.deliveries}: status {status}")
         except (LockLost, BackendUnavailable) as error:
             request.warn(str(error))
             status = Exit.LOST if isinstance(error, LockLost) else Exit.UNAVAILABLE
-            job.release(0.5)
+            item.release(0.5)
         os.write(report, b"%d" % status)
         return Exit.OK
 
 
-def _apart(item: _Item) -> _Ended:
-    """Do ``item`` in a process of its own: each command is forked where no thread runs.
+def _apart(task: _Task) -> _Ended:
+    """Do ``task`` in a process of its own: each command is forked where no thread runs.
 
     That process returns from here, too, and ends as the whole program would.
     """
@@ -217,7 +237,7 @@ def _apart(item: _Item) -> _Ended:
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        return _Ended(code=item.work(report))
+        return _Ended(code=task.work(report))
     os.close(report)
     with open(reading, "rb") as told:
         try:

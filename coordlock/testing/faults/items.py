@@ -17,6 +17,9 @@ __all__ = ["DoneTwice", "ForeignItem", "LateDone", "LostItem", "Miscounted", "Ov
 #: An error that says that the job was not the worker's any more, at the latest when it came.
 _REFUSED = "LockLost"
 
+#: Several consumers may begin an item before one whose number is up to this much smaller.
+_FAR = 2000
+
 
 @dataclass(frozen=True, slots=True)
 class LostItem(Violation):
@@ -45,7 +48,7 @@ class Miscounted(Violation):
 
 @dataclass(frozen=True, slots=True)
 class Overtaking(Violation):
-    """An item was taken before one that had been put before it."""
+    """An item was taken before one that had been put long before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,8 @@ def items(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
       accepted when another one had taken the item before that was said.
     * What is taken was put, under the id that the put has returned; and once.
     * Attempts at an item have numbers that grow, and tokens that grow with them.
-    * Of two items that were put one after the other, without a delay, the first attempt at the
-      second does not come before that at the first.
+    * Of two items that were put one after the other, without a delay, and some thousands apart, the
+      first attempt at the second does not come before that at the first.
     """
     queues = sorted({one.of for one in history.called(Act.PUT)})
     found = (violation for of in queues for violation in _in_queue(history, of))
@@ -195,6 +198,8 @@ def _order(puts: dict[int, Call], taken: dict[int, list[_Taken]]) -> Iterator[Vi
             if done[place][1].called.at > last:
                 newest, last = done[place], done[place][1].called.at
             place += 1
-        if newest is not None and put.returned is not None and put.returned.at < last:
+        if newest is None or put.returned is None or newest[0].id - one.id < _FAR:
+            continue
+        if put.returned.at < last:
             what = f"item {newest[0].id} was taken before item {one.id}, and had been put after it"
             yield Overtaking(what, together(put, newest[1], newest[0].call, one.call))

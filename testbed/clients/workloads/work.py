@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, Final
 
 import coordlock
-from coordlock.errors import BackendUnavailable, JobEnded, LockLost, WorkQueueEmpty, WorkQueueFull
+from coordlock.errors import BackendUnavailable, ItemEnded, LockLost, WorkQueueEmpty, WorkQueueFull
 from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import Act, Present
 from coordlock.testing.faults.journal import Journal
@@ -58,22 +58,22 @@ class Work(Workload):
             log.returned(_number(id))
 
     def _take(self, worker: Worker, queue: Any) -> Steps[None]:
-        # A job is a grant: its contender stands in the queue of those at work.
+        # A item is a grant: its contender stands in the queue of those at work.
         attempt = worker.scribe.attempt(f"@work-{queue.name}", Mode.NL, actor=worker.name)
         log = worker.scribe.call(Act.TAKE, queue.name, attempt.name)
 
         def ask(given: Patience) -> Any:
             return queue.try_take() if given.once else queue.take(given.timeout)
 
-        job = yield from worker.ask([attempt], ask, self._patience(worker))
-        if job is None:
+        item = yield from worker.ask([attempt], ask, self._patience(worker))
+        if item is None:
             log.raised("NotTaken")
             return
-        attempt.granted(job)
-        log.returned(*_numbers(job))
+        attempt.granted(item)
+        log.returned(*_numbers(item))
         if worker.dice.random() < 0.5:
             # The clock would tell that it is too late. Here the service alone has to.
-            vars(job)["check"] = lambda: None
+            vars(item)["check"] = lambda: None
         yield from worker.pause(worker.length())
         yield from self._end(worker, queue.name, attempt)
 
@@ -87,22 +87,22 @@ class Work(Workload):
 
     def _end(self, worker: Worker, name: str, attempt: AttemptLog) -> Steps[None]:
         """Say that the item is done, or is to be taken again; twice, where nobody answers."""
-        job: Any = attempt.grant
-        end: Callable[[], Any] = job.done
+        item: Any = attempt.grant
+        end: Callable[[], Any] = item.ack
         act = Act.DONE if worker.dice.random() < _DONE else Act.NACK
         if act is Act.NACK:
-            end = partial(job.nack, _delay(worker))
+            end = partial(item.nack, _delay(worker))
         if attempt.lost:
             yield from worker.until_told(attempt)
         attempt.releasing()
         held = not attempt.lost  # the service may take it all the same, where nobody looks first
         for _ in range(2):
-            log = worker.scribe.call(act, name, attempt.name, (_number(job.id),))
+            log = worker.scribe.call(act, name, attempt.name, (_number(item.id),))
             try:
                 yield end
             except BackendUnavailable as error:
                 log.raised(type(error).__name__, str(error))
-            except (LockLost, JobEnded) as error:
+            except (LockLost, ItemEnded) as error:
                 log.raised(type(error).__name__, str(error))
                 attempt.release_failed(error)
                 return
@@ -111,7 +111,7 @@ class Work(Workload):
                 attempt.released(held)
                 return
         try:
-            was_held = yield job.release
+            was_held = yield item.release
         except EXPECTED as error:
             attempt.release_failed(error)
         else:
@@ -130,13 +130,13 @@ def _finish(queue: coordlock.WorkQueue, journal: Journal) -> None:
     while (left := queue.stats()).waiting + left.taken and time.monotonic() < deadline:
         log = CallLog(journal, next(names), Act.TAKE, queue.name)
         try:
-            job = queue.take(1.0)
+            item = queue.take(1.0)
         except WorkQueueEmpty as error:
             log.raised(type(error).__name__)
             continue
-        log.returned(*_numbers(job))
-        log = CallLog(journal, next(names), Act.DONE, queue.name, values=(_number(job.id),))
-        job.done()
+        log.returned(*_numbers(item))
+        log = CallLog(journal, next(names), Act.DONE, queue.name, values=(_number(item.id),))
+        item.ack()
         log.returned()
     kept = (*queue.items(1000), *queue.dead(1000))
     journal.log(
@@ -159,5 +159,5 @@ def _number(id: str) -> int:
     return -1 - int(id[1:]) if id.startswith("d") else int(id)
 
 
-def _numbers(job: Any) -> tuple[int, int, int]:
-    return _number(job.id), job.attempt, int(job.data)
+def _numbers(item: Any) -> tuple[int, int, int]:
+    return _number(item.id), item.deliveries, int(item.data)

@@ -24,7 +24,7 @@ from tests.integration.work.history import History
 
 BOUND = 120.0
 NOTHING = WorkQueueStats(0, 0, 0, 0)
-#: A put is one write; so is to take, and to end a job.
+#: A put is one write; so is to take, and to end a item.
 STEPS = [f"{when}:{number}" for number in range(1, 7) for when in ("before", "after")]
 
 
@@ -109,8 +109,8 @@ def test_a_worker_that_stood_still_for_too_long_is_refused(url: str, tmp_path: P
         queue = client.work_queue(worker.QUEUE)
         queue.put(b"one")
         eventually(lambda: log.exists() and History(log).items("begins"))
-        with stopped(holder), queue.take(BOUND) as job:
-            assert (job.data, job.attempt) == (b"one", 2)
+        with stopped(holder), queue.take(BOUND) as item:
+            assert (item.data, item.deliveries) == (b"one", 2)
         assert holder.stdin is not None
         holder.stdin.close()
         assert holder.wait(BOUND) == 0

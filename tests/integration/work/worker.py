@@ -67,38 +67,38 @@ def take(client: coordlock.Client, log: Log, name: str) -> None:
     queue = client.work_queue(QUEUE, max_attempts=1000)
     while True:
         try:
-            job = queue.take(60)
+            item = queue.take(60)
         except WorkQueueEmpty:
             log.say("starves", name)
             return
         except coordlock.SessionLost:
             continue  # it was stopped for long
-        if job.data == STOP:
-            job.done()
+        if item.data == STOP:
+            item.ack()
             return
-        item = job.data.decode()
-        log.say("begins", item, name, job.attempt, job.token)
+        what = item.data.decode()
+        log.say("begins", what, name, item.deliveries, item.token)
         try:
-            if hash(item) % 5 == 0 and job.attempt == 1:
-                job.nack()
+            if hash(what) % 5 == 0 and item.deliveries == 1:
+                item.nack()
                 continue
-            job.check()
-            log.say("ends", item, name, job.attempt)
-            job.done()
+            item.check()
+            log.say("ends", what, name, item.deliveries)
+            item.ack()
         except LockLost:
-            log.say("late", item, name, job.attempt)
+            log.say("late", what, name, item.deliveries)
         else:
-            log.say("done", item, name, job.attempt)
+            log.say("done", what, name, item.deliveries)
 
 
 def hold(client: coordlock.Client, log: Log, name: str) -> None:
-    job = client.work_queue(QUEUE).take(60)
-    log.say("begins", job.data.decode(), name, job.attempt, job.token)
+    item = client.work_queue(QUEUE).take(60)
+    log.say("begins", item.data.decode(), name, item.deliveries, item.token)
     sys.stdin.read()
     try:
-        job.done()
+        item.ack()
     except LockLost:
-        log.say("late", job.data.decode(), name, job.attempt)
+        log.say("late", item.data.decode(), name, item.deliveries)
 
 
 def main() -> None:

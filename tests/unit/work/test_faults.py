@@ -68,22 +68,22 @@ def put_some(queue: coordlock.WorkQueue) -> list[str]:
 def take_all(queue: coordlock.WorkQueue) -> list[bytes]:
     done: list[bytes] = []
     while len(done) < 3:
-        job = queue.take(BOUND)
-        if job.data == b"0" and not done:
-            job.nack(delay=SOON)
-            job = queue.take(BOUND)
-        if job.data == b"1" and job.attempt == 1:
-            job.nack()
-            job = queue.take(BOUND)
-        done.append(job.data)
-        job.done()
+        item = queue.take(BOUND)
+        if item.data == b"0" and not done:
+            item.nack(delay=SOON)
+            item = queue.take(BOUND)
+        if item.data == b"1" and item.deliveries == 1:
+            item.nack()
+            item = queue.take(BOUND)
+        done.append(item.data)
+        item.ack()
     return done
 
 
 def bury_and_retry(queue: coordlock.WorkQueue) -> str:
-    with queue.take(BOUND) as job:
-        job.nack(reason="no good")
-    return queue.retry(job.id)
+    with queue.take(BOUND) as item:
+        item.nack(reason="no good")
+    return queue.retry(item.id)
 
 
 def producing(client: coordlock.Client, other: coordlock.Client, disturbance: Disturbance) -> None:
@@ -108,8 +108,8 @@ def retrying(client: coordlock.Client, other: coordlock.Client, disturbance: Dis
     other.work_queue("q").put(b"0")
     again = bury_and_retry(client.work_queue("q", max_attempts=1))
     disturbance.settle()
-    with other.work_queue("q").take(BOUND) as job:
-        assert (job.id, job.data, job.attempt) == (again, b"0", 1)
+    with other.work_queue("q").take(BOUND) as item:
+        assert (item.id, item.data, item.deliveries) == (again, b"0", 1)
     assert other.work_queue("q").stats() == NOTHING
 
 
@@ -121,10 +121,10 @@ def taking_over(
     queue.put(b"0")
     queue.put(b"1")
     queue.take(BOUND).nack()
-    assert [queue.take(BOUND).attempt for _ in range(2)] == [2, 1]
+    assert [queue.take(BOUND).deliveries for _ in range(2)] == [2, 1]
     other.close()
-    with client.work_queue("q", max_attempts=2).take(BOUND) as job:
-        assert (job.data, job.attempt) == (b"1", 2)
+    with client.work_queue("q", max_attempts=2).take(BOUND) as item:
+        assert (item.data, item.deliveries) == (b"1", 2)
         disturbance.settle()
     assert client.work_queue("q").stats() == WorkQueueStats(0, 0, 0, 1)
 
@@ -132,9 +132,9 @@ def taking_over(
 #: What each scenario asks the service for.
 ASKS: dict[Callable[..., None], tuple[str, ...]] = {
     producing: ("read", "write"),
-    consuming: ("read", "write", "enqueue", "withdraw", "follow"),
-    retrying: ("read", "write", "enqueue", "withdraw"),
-    taking_over: ("read", "write", "enqueue", "withdraw", "snapshot"),
+    consuming: ("read", "write", "enqueue", "follow"),
+    retrying: ("read", "write", "enqueue"),
+    taking_over: ("read", "write", "enqueue", "snapshot"),
 }
 
 

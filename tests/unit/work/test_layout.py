@@ -4,30 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock.work.layout import (
-    Attempt,
-    ItemId,
-    Layout,
-    bucket_at,
-    bucket_of,
-    opening,
-)
+from coordlock.work.layout import ItemId, Layout, Serial
 
 ids = st.builds(ItemId, st.integers(0, 10**9), st.booleans())
 
 
 @given(ids, st.integers(0, 10**6))
-def test_the_name_of_an_attempt_tells_which_it_is(id: ItemId, attempt: int) -> None:
+def test_the_name_of_a_claim_tells_which_it_is(id: ItemId, serial: int) -> None:
     assert ItemId.parse(str(id)) == id
-    assert Attempt.parse(str(Attempt(id, attempt))) == Attempt(id, attempt)
+    assert Serial.parse(str(Serial(id, serial))) == Serial(id, serial)
 
 
 @pytest.mark.parametrize(
     "text", ["", "d", "x", "01", "-1", "1.", "1.x", "d1.01.", "dd1", "\u0661", "1 "]
 )
-def test_what_names_no_attempt_is_refused(text: str) -> None:
+def test_what_names_no_claim_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="such as"):
-        Attempt.parse(text)
+        Serial.parse(text)
     with pytest.raises(ValueError, match="such as"):
         ItemId.parse(text)
 
@@ -42,20 +35,37 @@ def test_no_folder_grows_with_the_queue() -> None:
     layout = Layout("/root", "q")
     folders = [layout.item(ItemId(number)).rpartition("/")[0] for number in range(10_000)]
     assert max(map(folders.count, set(folders))) == 256
-    buckets = [bucket_at(1e9, ItemId(number)) for number in range(10_000)]
+    numbers = map(ItemId, range(10_000))
+    buckets = [layout.dead.folder_of(id) for id in numbers]
     assert max(map(buckets.count, set(buckets))) == 1024
-    buckets = [bucket_of(ItemId(number)) for number in range(10_000)]
-    assert max(map(buckets.count, set(buckets))) == 1024
+    seconds = [places(layout, Serial(ItemId(number)), 1e9)[-1] for number in range(10_000)]
+    assert max(map(seconds.count, set(seconds))) == 1024
+
+
+def places(layout: Layout, one: Serial, due: float) -> list[str]:
+    """The folders in which the wheel has ``one``, from the hours to its bucket."""
+    operations = layout.later.adding(one, due, b"")
+    keys = dict.fromkeys(operation.key for operation in operations)
+    return [key.rpartition("/")[0] + "/" for key in keys]
 
 
 @given(st.floats(0, 1e10), ids)
-def test_a_bucket_opens_before_what_is_in_it_is_due(due: float, id: ItemId) -> None:
-    assert due - 60 < opening(bucket_at(due, id)) <= due
+def test_the_way_to_a_delayed_item_opens_before_it_is_due(due: float, id: ItemId) -> None:
+    wheel = Layout("/root", "q").later
+    operations = wheel.adding(Serial(id), due, b"")
+    *marks, _, _ = operations
+    folder = wheel.folder()
+    for level, mark in enumerate(marks):
+        where, _, slot = mark.key.rpartition("/")
+        assert f"{where}/" == folder
+        assert due - wheel.SPANS[level] < wheel.opens(level, slot) <= due
+        folder = wheel.folder(level + 1, slot)
+    assert operations[-1].key == f"{folder}{Serial(id)}"
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "@a", "é" * 100])
 def test_a_name_leaves_its_place_neither_in_keys_nor_in_queues(name: str) -> None:
     layout = Layout("/root", name)
     assert layout.tail.count("/") == Layout("/root", "q").tail.count("/")
-    assert "/" not in layout.takers
-    assert layout.takers != layout.workers
+    assert "/" not in layout.line
+    assert layout.line != layout.workers

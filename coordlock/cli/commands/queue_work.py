@@ -1,0 +1,181 @@
+"""``coordlock queue work``: a command for each item of a work queue, several at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from coordlock.cli.commands.queue_take import Taking
+from coordlock.cli.completion import complete_work_queue, completed_by
+from coordlock.cli.connection import Service, connected
+from coordlock.cli.exits import Exit, complain
+from coordlock.cli.options import grace_option, seconds, service_options
+from coordlock.cli.parser import Parser, whole
+from coordlock.cli.supervision import Limits
+from coordlock.errors import BackendUnavailable, LockLost
+from coordlock.model.names import check_name
+from coordlock.work.item import Item
+
+__all__ = ["parser"]
+
+#: Seconds between two looks at how long an item's lease still lasts.
+_LOOK: Final = 0.25
+
+
+def parser() -> Parser:
+    """Its parser."""
+    parser = Taking(
+        "coordlock queue work",
+        _work,
+        usage="NAME [OPTIONS] [--] COMMAND...",
+        example="coordlock queue work mails --concurrency 4 -- ./send.sh",
+    )
+    parser.has_rest = True
+    completed_by(parser.argument("name", metavar="NAME"), complete_work_queue)
+    parser.option(
+        "--concurrency",
+        type=whole(1, 1000),
+        metavar="N",
+        default=1,
+        help="How many items to work on at the same time. Default: 1.",
+    )
+    parser.option(
+        *("-w", "--timeout", "--wait"),
+        type=seconds,
+        metavar="DURATION",
+        help="End when no item was ready for this long. Default: go on until a signal comes.",
+    )
+    parser.limits()
+    service_options(parser)
+    grace_option(parser)
+    return parser.finished()
+
+
+def _work(
+    *,
+    name: str,
+    command: tuple[str, ...],
+    concurrency: int,
+    timeout: float | None,
+    max_attempts: int,
+    retry_delay: float,
+    grace: float,
+    service: Service,
+) -> int:
+    """Run COMMAND for each item of the work queue NAME, several at a time, over one connection.
+
+    The item's data are its stdin. When COMMAND ends with 0, the item is acknowledged; otherwise it
+    is taken again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM, COORDLOCK_DELIVERY and
+    COORDLOCK_TOKEN in its environment, and is ended, with all that it started, when its item is
+    lost.
+
+    It goes on until a signal comes, which ends the commands and gives their items back without
+    blame, or until no item was ready within --timeout.
+    """
+    check_name(name)
+    settings = service.settings(label=os.path.basename(command[0]))
+    with connected(settings) as client:
+        queue = client.work_queue(name, max_attempts=max_attempts, retry_delay=retry_delay)
+        crew = _Crew(command, grace)
+        try:
+            for item in queue.consume(concurrency=concurrency, timeout=timeout):
+                crew.begin(item)
+                if crew.failed:
+                    break
+        except BaseException:
+            crew.stop()
+            raise
+        finally:
+            crew.join()
+    return crew.failed
+
+
+@dataclass(eq=False)
+class _Crew:
+    """The commands that run now, each with a thread."""
+
+    command: Sequence[str]
+    grace: float
+    #: The status to end with where COMMAND cannot be run; 0 while it can.
+    failed: int = Exit.OK
+    _is_stopping: threading.Event = field(default_factory=threading.Event)
+    _threads: set[threading.Thread] = field(default_factory=set)
+
+    def begin(self, item: Item) -> None:
+        """Work on ``item`` in a thread of its own."""
+        block = contextlib.ExitStack()
+        block.enter_context(item)  # here, because the next item comes after that
+        self._threads = {one for one in self._threads if one.is_alive()}
+        thread = threading.Thread(target=self._run, args=(item, block))
+        self._threads.add(thread)
+        thread.start()
+
+    def stop(self) -> None:
+        """End all commands; their items are given back without blame."""
+        self._is_stopping.set()
+
+    def join(self) -> None:
+        """Wait for all of them."""
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, item: Item, block: contextlib.ExitStack) -> None:
+        try:
+            with block:
+                status = self._status(item)
+                if status is None:
+                    item.release()  # a signal, a loss, or a COMMAND that cannot be run: no blame
+                elif status:
+                    item.nack(reason=f"{self.command[0]} has ended with status {status}")
+                    complain(f"item {item.id}, delivery {item.deliveries}: status {status}")
+        except (LockLost, BackendUnavailable) as error:
+            complain(str(error))
+
+    def _status(self, item: Item) -> int | None:
+        """The exit status of the command for ``item``; None where nothing follows from it."""
+        variables = {
+            "COORDLOCK_NAME": item.name,
+            "COORDLOCK_ITEM": item.id,
+            "COORDLOCK_DELIVERY": str(item.deliveries),
+            "COORDLOCK_TOKEN": str(item.token),
+        }
+        try:
+            process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, env=os.environ | variables, process_group=0
+            )
+        except OSError as error:
+            self.failed = Exit.NOT_FOUND
+            if not isinstance(error, FileNotFoundError):
+                self.failed = Exit.NOT_EXECUTABLE
+            complain(f"{self.command[0]}: {error.strerror}")
+            return None
+        limits, data = Limits.of(item.remaining(), self.grace), item.data
+        while not (item.lost.is_set() or self._is_stopping.is_set()):
+            if item.remaining() <= limits.terminate:
+                break
+            try:
+                process.communicate(data, timeout=_LOOK)
+                return process.returncode
+            except subprocess.TimeoutExpired:
+                data = b""  # the rest of it is written all the same
+        is_lost = item.lost.is_set()
+        _signal(process, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=limits.until_kill(item.remaining()))
+        _signal(process, signal.SIGKILL)
+        status = process.wait()
+        if not (is_lost or self._is_stopping.is_set()):
+            complain(f"item {item.id} was about to be lost: {self.command[0]} was ended")
+        return None if status else status
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    """Signal the process group of the command; nothing where no process of it is left."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

@@ -1,0 +1,94 @@
+"""The loop of a consumer: item after item, as many at a time as it may have."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final, Generic, TypeVar
+
+from coordlock.errors import AcquireCancelled, WorkQueueContended, WorkQueueEmpty
+from coordlock.kernel.engine import Engine
+from coordlock.runtime.cancellation import ENDING
+from coordlock.runtime.condition import Condition
+from coordlock.runtime.deadline import Cancelled, Deadline
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.work.item import AsyncItem, Item
+
+__all__ = ["AsyncConsumption", "Consumption"]
+
+I = TypeVar("I", Item, AsyncItem)  # noqa: E741
+
+
+class _BaseConsumption(Generic[I]):
+    """What sync and async loops share."""
+
+    def __init__(self, engine: Engine, take: Callable[[], Steps[I]], concurrency: int) -> None:
+        self._engine: Final = engine
+        self._take: Callable[[], Steps[I]] = take
+        self._concurrency: Final = concurrency
+        self._open: list[I] = []
+        self._changed: Final = Condition()
+
+    def _next(self) -> Steps[I | None]:
+        """The next item, once fewer than ``concurrency`` are at work; None where none follows."""
+        try:
+            while True:
+                changed = self._changed.notified
+                self._open = [one for one in self._open if not one._end.done()]
+                if len(self._open) < self._concurrency:
+                    break
+                self._refuse_to_wait_for_ever()
+                yield self._until_the_end()
+                yield changed
+            item = yield from self._taken()
+        except (AcquireCancelled, Cancelled, WorkQueueEmpty):
+            return None
+        self._open.append(item)
+        item._end.add_done_callback(lambda _: self._changed.notify())
+        return item
+
+    def _taken(self) -> Steps[I]:
+        """The next item. As long as items are ready, the loop goes on."""
+        while True:
+            try:
+                return (yield from self._take())
+            except WorkQueueContended:
+                pass
+
+    def _until_the_end(self) -> Deadline | None:
+        """A deadline that comes when the process is to end."""
+        if ENDING.waits is None:
+            return None
+        return Deadline.at_latest(None, self._engine.clock, (ENDING.waits,))
+
+    def _refuse_to_wait_for_ever(self) -> None:
+        [*_, last] = self._open
+        if self._concurrency == 1 and not last._is_entered:
+            raise RuntimeError(
+                f"item {last.id} of the work queue {last.name!r} is neither acknowledged nor given "
+                "back: write `with item:` around what the loop does with it"
+            )
+
+
+class Consumption(_BaseConsumption[Item], Iterator[Item]):
+    """What `WorkQueue.consume` returns."""
+
+    _advance = blocking(_BaseConsumption[Item]._next)
+
+    def __next__(self) -> Item:
+        item = self._advance()
+        if item is None:
+            raise StopIteration
+        return item
+
+
+class AsyncConsumption(_BaseConsumption[AsyncItem], AsyncIterator[AsyncItem]):
+    """What `AsyncWorkQueue.consume` returns."""
+
+    _advance = awaiting(_BaseConsumption[AsyncItem]._next)
+
+    async def __anext__(self) -> AsyncItem:
+        item = await self._advance()
+        if item is None:
+            raise StopAsyncIteration
+        return item

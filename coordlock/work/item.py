@@ -1,0 +1,292 @@
+"""One item at work: the grant of its claim."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+from coordlock.backend.data import Delete, Expect, Operation
+from coordlock.errors import BackendUnavailable, CoordlockError, ItemEnded, LockLost, Unsupported
+from coordlock.locks.base_grant import BaseGrant, GrantState
+from coordlock.locks.grant import AsyncGrant, Grant
+from coordlock.model.claim import Claim, Mode
+from coordlock.runtime.clock import within
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.log import Log
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.promise import Promise
+from coordlock.settings import Duration, seconds_of, timeout_of
+from coordlock.work.consumer import Claimed, Consumer
+from coordlock.work.janitor import Limits, returning
+from coordlock.work.layout import ending
+from coordlock.work.store import Outcome, Writing
+
+__all__ = ["LONGEST_DELAY", "AsyncItem", "Item", "Retries", "delay_of"]
+
+log = Log("coordlock")
+
+#: The longest delay, in seconds: 366 days.
+LONGEST_DELAY: Final = 366 * 86_400.0
+#: How much is kept of why an item failed.
+_LONGEST_REASON: Final = 500
+
+
+def delay_of(delay: Duration, what: str = "delay") -> float:
+    """The seconds of ``delay``. Raises ValueError unless they are 0 to 366 days."""
+    try:
+        seconds = seconds_of(delay)
+    except ValueError as error:
+        raise ValueError(f"{what}: {delay!r} is not {error}") from None
+    if not 0 <= seconds <= LONGEST_DELAY:  # nor is NaN
+        raise ValueError(f"{what}: {delay!r} is not 0 to {LONGEST_DELAY:g} seconds")
+    return seconds
+
+
+@dataclass(frozen=True)
+class Retries:
+    """When an item that failed is tried again, and when no more.
+
+    Attributes:
+        delay: seconds to the second try.
+        max_delay: up to which each delay is twice the one before, and drawn at random from its
+            upper half, so that what failed together is not tried together; None for ``delay`` each
+            time.
+        limits: when the item counts as dead.
+    """
+
+    delay: float
+    max_delay: float | None
+    limits: Limits
+
+    def after(self, failures: int, jitter: float) -> float:
+        """Seconds to the next try after so many; ``jitter`` is 0 to 1."""
+        if self.max_delay is None:
+            return self.delay
+        longest = min(self.max_delay, self.delay * 2.0 ** min(failures - 1, 60))
+        return longest * (1 - jitter / 2)
+
+
+class _BaseItem(BaseGrant, shown="Item"):
+    """What sync and async items share."""
+
+    _instead = "pass its id and its token on"
+
+    def __init__(self, consumer: Consumer, claimed: Claimed, retries: Retries) -> None:
+        super().__init__(consumer.store.engine, claimed.worker.ticket)
+        claim = claimed.claim
+        #: The name of the work queue.
+        self.name = consumer.store.layout.name
+        #: The item's id, the same at each delivery.
+        self.id: Final = str(claimed.serial.id)
+        #: What was put.
+        self.data: Final = claimed.content.data
+        #: How often the item was handed to a worker, this time included: 1 or more.
+        self.deliveries: Final = claim.deliveries + 1
+        #: How often it failed before: given back by `nack`, or its worker ended at work.
+        self.failures: Final = claim.failures
+        #: When it was put, in seconds since 1970, by the clock of its producer.
+        self.put_at: Final = claimed.content.put_at
+        self._consumer = consumer
+        self._claimed = claimed
+        self._end_of_item = claimed.worker.end
+        self._retries = retries
+        self._lock = threading.Lock()
+        #: How it is being ended, or has ended; None while nobody has said.
+        self._ending: str | None = None
+        self._has_ended = False
+        #: Whether an attempt to end it has no answer, so that it may have ended.
+        self._is_unclear = False
+
+    @property
+    def _end(self) -> Promise[CoordlockError | None]:
+        return self._end_of_item
+
+    @property
+    def claim(self) -> Claim:
+        """`Mode.EX`: nobody else works on the item, and fences take its token for such."""
+        return Mode.EX
+
+    @property
+    def sequencer(self) -> str:
+        """None: raises `Unsupported`. A server finds out by the token, as by a fence."""
+        raise Unsupported("an item has no sequencer, which names a lock: send its id and its token")
+
+    @property
+    def state(self) -> GrantState:
+        """The state now. Cheap: it looks at the clock and does not ask the service."""
+        return GrantState.RELEASED if self._has_ended else super().state
+
+    def _ack(self) -> Steps[None]:
+        """The work is done: remove the item for good.
+
+        In one step with the look whether the claim still stands. A worker whose session was lost
+        meanwhile, or that was evicted, gets `LockLost`, and another worker has the item, or will.
+        Where an answer was lost before that, the error says that the outcome is unknown. Raises
+        `BackendUnavailable` when no answer came within the client's ``request_timeout``: the item
+        may be acknowledged, or may be yet, and to call it again is safe. Raises `ItemEnded` when it
+        has ended.
+        """
+        item = self._consumer.store.layout.item(self._claimed.serial.id)
+        yield from self._finish("acknowledged", [Delete(item)])
+
+    def _nack(self, delay: Duration | None = None, reason: str = "") -> Steps[None]:
+        """The work has failed: let the item be taken again, after ``delay`` seconds.
+
+        By default after the queue's ``retry_delay``, or its backoff. Without delay it is the next
+        to be taken. An item that has failed ``max_attempts`` times becomes dead instead, with
+        ``reason``. Up to 366 days; the clock of this machine says when that is, and the consumers'
+        clocks when it has come. Raises what `ack` raises, and ValueError for another delay.
+        """
+        timers, retries = self._engine.timers, self._retries
+        again = self._claimed.again(failed=True)
+        seconds = retries.after(again.failures, timers.jitter(1.0))
+        seconds = seconds if delay is None else delay_of(delay)
+        if seconds > 0:
+            again = self._claimed.again(due=time.time() + seconds, failed=True)
+        layout, serial = self._consumer.store.layout, self._claimed.serial
+        back = returning(layout, serial, again, retries.limits, reason[:_LONGEST_REASON])
+        yield from self._finish("given back", back)
+        self._consumer.look_again()
+
+    def _finish(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
+        """End the claim, and do ``operations`` in the same step."""
+        try:
+            if not self._has_ended:
+                self.check()
+            with self._lock:
+                if self._has_ended or self._ending not in (None, how):
+                    raise ItemEnded(self.name, self.id, str(self._ending))
+                self._ending = how
+            yield from self._guarded(self._write(how, operations))
+        except LockLost as lost:
+            self._abandon()  # no block may come that would do it
+            if self._is_unclear:
+                reason = f"{lost.reason}; whether item {self.id} was {self._ending} is unknown"
+                raise LockLost(self.name, self.token, reason) from lost
+            raise
+        self._conclude()
+
+    def _write(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
+        engine, store = self._engine, self._consumer.store
+        claim, guards = store.layout.claim(self._claimed.serial), self._ticket.contenders
+        yield engine.deadline(engine.settings.request_timeout)
+        writing = Writing(store, [*ending(claim), *operations], guards)
+        was_unclear, self._is_unclear = self._is_unclear, True
+        try:
+            if (yield from writing.steps()) is not Outcome.MADE:
+                # The claim has gone, and while this worker stands nobody else removes it. So an
+                # earlier attempt has, or another thread's.
+                yield from store.write([Expect(claim, 0)], guards)
+        except DeadlineReached as late:
+            silent = engine.silent(late)
+            reason = f"{silent.reason}; item {self.id} may be {how}, or may be yet"
+            raise BackendUnavailable(silent.service, reason) from late.__cause__
+        except Exception:
+            self._is_unclear = was_unclear or writing.unanswered is not None
+            raise
+
+    def _conclude(self) -> None:
+        with self._lock:
+            has_ended, self._has_ended, self._released = self._has_ended, True, True
+        if not has_ended:
+            self._consumer.workers.put_back(self._claimed.worker)
+
+    def _release(self, timeout: Duration | None = None) -> Steps[bool]:
+        """Give the item back, to be taken by another at once; whether it was still held.
+
+        It counts as a delivery, and not as a failure. This goes on in the background until it is
+        certain, also where no answer came within ``timeout`` seconds (default: the client's
+        ``request_timeout``). An item that has ended stays as it is.
+        """
+        engine = self._engine
+        if engine.inherited:
+            engine.check()
+        seconds = timeout_of("release", timeout)
+        with self._lock:
+            begins = self._ending is None
+            self._ending = self._ending or "given back"
+        was_held = self._loss() is None
+        self._released = True
+        if begins:
+            back = self._consumer.give_back(self._claimed, self._claimed.again())
+            self._has_ended = was_held
+            wait = engine.settings.request_timeout if seconds is None else seconds
+            yield within(engine.timers, back, wait if was_held else 0.0)
+        return was_held
+
+    def _leave(self, body: BaseException | None) -> Steps[None]:
+        """The block has ended: acknowledge the item, or give it back where the block has failed."""
+        if self._engine.inherited or self._has_ended:
+            return
+        try:
+            if body is None:
+                yield from self._ack()
+            elif isinstance(body, Exception):
+                yield from self._nack(reason=f"{type(body).__name__}: {body}")
+            else:  # the worker was stopped, which is not the item's fault
+                yield from self._release()
+        except LockLost:
+            self._chain(body)
+        except BackendUnavailable as error:
+            if body is None:
+                raise
+            log.warning("work queue %r: item %s: %s", self.name, self.id, error)
+        finally:
+            self._released = True
+            if not self._has_ended:
+                self._abandon()  # a claim whose contender has gone is void: the item is taken again
+
+    def __repr__(self) -> str:
+        state = self._ending if self._has_ended else self.state.value
+        return (
+            f"<{type(self).__name__} {self.id} of {self.name!r} token={self._first_token} {state}>"
+        )
+
+
+class Item(_BaseItem, Grant):
+    """An item of a work queue, taken: `data` is what was put. A context manager.
+
+    At the end of its block the item is acknowledged, as by `ack`; where the block raises, it is
+    given back, as by `nack`. It is lost as every grant is: with the session, at an eviction, after
+    ``max_hold``. Then others take the item, and nothing that this worker does to it is accepted.
+    """
+
+    ack = blocking(_BaseItem._ack)
+    nack = blocking(_BaseItem._nack)
+    # An item's own, of which Grant's knows nothing.
+    release = blocking(_BaseItem._release)  # type: ignore[arg-type]
+    _left = blocking(_BaseItem._leave)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._left(body)
+
+
+class AsyncItem(_BaseItem, AsyncGrant):
+    """An item of a work queue, taken: `data` is what was put. An async context manager.
+
+    The rest is as for `Item`.
+    """
+
+    ack = awaiting(_BaseItem._ack)
+    nack = awaiting(_BaseItem._nack)
+    # An item's own, of which Grant's knows nothing.
+    release = awaiting(_BaseItem._release)  # type: ignore[arg-type]
+    _left = awaiting(_BaseItem._leave)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._left(body)

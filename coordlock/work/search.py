@@ -1,0 +1,183 @@
+"""One call that takes an item: at once where one is ready, else in the line of the consumers.
+
+With a backlog no consumer waits for another. At the empty queue consumers stand in line, so that
+one item wakes one of them. The first in line follows the queue's state. So does the second. It
+takes an item that is still there after a quarter of a second, and removes the first from the line,
+which is stopped, or too slow for those behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Final
+
+from coordlock.backend.contract import Backend
+from coordlock.errors import AcquireTimeout, Evicted
+from coordlock.kernel.acquisition import acquisition
+from coordlock.kernel.retry import retried
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Permit
+from coordlock.model.contender import Contender
+from coordlock.runtime.condition import Condition
+from coordlock.runtime.deadline import Deadline
+from coordlock.runtime.driver import Steps
+from coordlock.work.consumer import Claimed, Consumer
+from coordlock.work.janitor import Limits
+from coordlock.work.records import State
+
+__all__ = ["Search"]
+
+#: How many in line follow the state, and for how many seconds the second lets the first go on.
+_FOLLOWERS: Final = Permit(2)
+_PATIENCE: Final = 0.25
+#: The shortest wait, where a look that is due is under way.
+_SHORTEST: Final = 0.02
+#: The longest wait without a look at the clock of the day, which may be set meanwhile.
+_LONGEST: Final = 30.0
+
+
+class Search:
+    """One call that takes an item."""
+
+    def __init__(self, consumer: Consumer, limits: Limits, label: str | None) -> None:
+        self._consumer: Final = consumer
+        self._store: Final = consumer.store
+        self._limits: Final = limits
+        self._label: Final = label
+        #: Whether nothing was ready when it looked last.
+        self.saw_nothing = False
+        #: How many of its claims were refused since nothing was ready.
+        self.refused = 0
+
+    def at_once(self) -> Steps[Claimed | None]:
+        """Claim an item that is ready; None where there is none."""
+        consumer, has_looked = self._consumer, False
+        if consumer.is_due:
+            yield from consumer.look()
+            has_looked = True
+        while True:
+            consumer.janitor.look_if_due(self._limits)
+            if (yield from consumer.janitor.make_ready(consumer.bell)):
+                yield from consumer.look()
+            candidate = consumer.ready.choose()
+            if candidate is not None:
+                has_looked = self.saw_nothing = False
+                claimed = yield from consumer.claim(candidate, self._label, self._limits)
+                if claimed is not None:
+                    return claimed
+                self.refused += 1
+            elif (other := consumer.ready.others()) is not None:
+                yield other
+            elif has_looked:
+                self.saw_nothing, self.refused = True, 0
+                return None
+            else:
+                yield from consumer.look()
+                has_looked = True
+
+    def in_line(self, deadline: Deadline | None) -> Steps[Claimed | None]:
+        """Claim the first item that becomes ready; None where none has before the ``deadline``."""
+        engine, queue = self._store.engine, {self._store.layout.line: _FOLLOWERS}
+        while True:
+            place: Ticket | None = None
+            try:
+                # The rest of the time is for one more look.
+                left = None if deadline is None else deadline.left()
+                waiting = None if left is None else left - min(_PATIENCE, left / 4)
+                place = yield from acquisition(engine, queue, waiting, label=self._label)
+                yield deadline
+                return (yield from self._following(place))
+            except AcquireTimeout:
+                yield deadline
+                return (yield from self.at_once())
+            except Evicted:  # the second in line has passed over this one
+                if place is None:
+                    raise
+            finally:
+                if place is not None:
+                    place.withdraw()  # the next in line waits for it, this caller need not
+
+    def _following(self, place: Ticket) -> Steps[Claimed]:
+        """Claim the first item that becomes ready, as one of the first two in line."""
+        consumer, store, timers = self._consumer, self._store, self._store.engine.timers
+        changed = Condition()
+        ahead = yield from self._ahead_of(place, changed)
+        following = store.backend.follow(store.layout.state, changed.notify)
+        #: Since when the first in line leaves ready items alone, in seconds of the client's clock.
+        idle_since: float | None = None
+        try:
+            while True:
+                notified = changed.notified  # before the looks, so that later changes wake
+                if following.view.ended is not None:
+                    raise copy(following.view.ended)
+                if following.view.state is not None:
+                    yield from consumer.learn(State.read(store.layout, following.view.state))
+                    self.saw_nothing = not consumer.ready.has_any
+                now, patience = timers.clock.now(), 0.0
+                if consumer.ready.has_any and ahead.is_there:
+                    idle_since = now if idle_since is None else idle_since
+                    patience = idle_since + _PATIENCE - now
+                if consumer.ready.has_any and patience <= 0:
+                    claimed = yield from self.at_once()
+                    if claimed is not None:
+                        ahead.pass_over()
+                        return claimed
+                    idle_since = None
+                seconds = patience if patience > 0 else _LONGEST
+                if not ahead.is_there:
+                    consumer.janitor.look_if_due(self._limits)
+                    if (yield from consumer.janitor.make_ready(consumer.bell)):
+                        continue  # the bell was rung
+                    seconds = min(seconds, consumer.janitor.seconds(consumer.bell))
+                alarm = timers.call_at(now + max(seconds, _SHORTEST), changed.notify)
+                try:
+                    yield place.unless_lost(notified)
+                finally:
+                    alarm.cancel()
+        finally:
+            following.cancel()
+            ahead.forget()
+
+    def _ahead_of(self, place: Ticket, changed: Condition) -> Steps[_Ahead]:
+        """Who is first in line where ``place`` is the second."""
+        backend, me = self._store.backend, place.contenders[0]
+        ask = lambda: backend.snapshot(self._store.layout.line, me)  # noqa: E731
+        snapshot = yield from retried(ask, self._store.engine.timers)
+        return _Ahead(backend, snapshot.before(me), snapshot.revision, changed)
+
+
+class _Ahead:
+    """The first in line, as the second knows it; nobody, for the first."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        before: Sequence[Contender],
+        revision: int,
+        changed: Condition,
+    ) -> None:
+        self._backend: Final = backend
+        self._other: Contender | None = before[-1] if before else None
+        self._changed: Final = changed
+        self._stop: Callable[[], None] = lambda: None
+        if self._other is not None:
+            self._stop = backend.watch(self._other, revision, self._departed)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has not left."""
+        return self._other is not None
+
+    def pass_over(self) -> None:
+        """Remove it from the line, if it is there: it has left an item alone for too long."""
+        if self._other is not None:
+            self._backend.evict(self._other)  # where that fails, the next one does it
+
+    def forget(self) -> None:
+        """Watch it no longer."""
+        self._stop()
+
+    def _departed(self, _: bool) -> None:
+        self._other = None
+        self._changed.notify()

@@ -1,0 +1,110 @@
+"""One work queue as a client reaches it: its readings, and writes until their outcome is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+from coordlock.backend.data import Listing, Operation, Written
+from coordlock.errors import BackendUnavailable, VersionMismatch
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.retry import retried
+from coordlock.model.contender import Contender, Snapshot
+from coordlock.runtime.clock import sleep
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise
+from coordlock.work.layout import Layout
+from coordlock.work.records import State
+
+__all__ = ["Outcome", "Store", "Writing"]
+
+#: Seconds between two attempts.
+_PAUSE: Final = 0.1
+
+
+class Outcome(Enum):
+    """What came of a write."""
+
+    MADE = "made"
+    REFUSED = "refused"  #: something that it expects is not so
+    UNCLEAR = "unclear"  #: the same, but an attempt without answer may be what has changed it
+
+
+class Store:
+    """The engine, its service, and where that keeps the queue."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        """Raises `Unsupported` where the service keeps no data or no order."""
+        engine.backend.require("data")
+        engine.backend.require("ordered")
+        self.engine: Final = engine
+        self.backend: Final = engine.backend
+        self.layout: Final = Layout(engine.data_root, name)
+
+    def read(self, where: str) -> Steps[Listing]:
+        """What is kept at ``where``, asked for until there is an answer."""
+        return (yield from retried(lambda: self.backend.read(where), self.engine.timers))
+
+    def state(self) -> Steps[State]:
+        """What changes in the queue. Raises `QueueMismatch`."""
+        return State.read(self.layout, (yield from self.read(self.layout.state)))
+
+    def workers(self) -> Steps[Snapshot]:
+        """All contenders of the workers, as they are at a moment of this call."""
+        queue = self.layout.workers
+        ask = lambda: self.backend.snapshot(queue, owners=True)  # noqa: E731
+        return (yield from retried(ask, self.engine.timers))
+
+    def write(
+        self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
+    ) -> Steps[Outcome]:
+        """Make a write that can be made only once: see `Writing`."""
+        return (yield from Writing(self, operations, guards).steps())
+
+
+class Writing:
+    """A write that can be made only once, because it changes what it expects.
+
+    It is repeated while the service is unavailable. So an attempt that arrives late does what the
+    others would have done, or nothing.
+    """
+
+    def __init__(
+        self, store: Store, operations: Sequence[Operation], guards: Sequence[Contender] = ()
+    ) -> None:
+        """Send the first attempt."""
+        self._store: Final = store
+        self._operations: Final = operations
+        self._guards: Final = guards
+        #: Why an attempt has no answer, and may be made yet; None while all were answered.
+        self.unanswered: BackendUnavailable | None = None
+        #: The key by which an attempt was refused; None for none.
+        self.refused_by: str | None = None
+        self._answer = self._send()
+
+    def steps(self) -> Steps[Outcome]:
+        """What comes of it.
+
+        Where the caller's deadline ends it, `DeadlineReached` has the last failure as its cause,
+        and the write may have been made, or may be yet. Raises what else `Backend.write` fails
+        with; then it was not made, unless an attempt is `unanswered`.
+        """
+        try:
+            while True:
+                try:
+                    yield self._answer
+                    return Outcome.MADE
+                except VersionMismatch as mismatch:
+                    self.refused_by = mismatch.key
+                    return Outcome.REFUSED if self.unanswered is None else Outcome.UNCLEAR
+                except BackendUnavailable as error:
+                    self.unanswered = error
+                yield sleep(self._store.engine.timers, _PAUSE)
+                self._answer = self._send()
+        except DeadlineReached as late:
+            raise late from self.unanswered
+
+    def _send(self) -> Promise[Written]:
+        return self._store.backend.write(self._operations, self._guards)

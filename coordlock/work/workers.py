@@ -1,0 +1,110 @@
+"""The contenders of one client's workers, in the queue of the workers.
+
+A contender guards every write of the worker that has it. So loss, deadline, eviction and `max_hold`
+of an item are those of a lock, and a claim is void exactly when its contender has left its queue.
+When its item has ended, a contender serves the client's next one, which saves two requests an item.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Final
+
+from coordlock.errors import ClientClosed, CoordlockError
+from coordlock.kernel.acquisition import acquisition
+from coordlock.kernel.ticket import Ticket
+from coordlock.model.claim import Mode
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.promise import Promise
+from coordlock.work.store import Store
+
+__all__ = ["Worker", "Workers"]
+
+#: For how many seconds a contender without an item stays in the queue.
+_IDLE: Final = 5.0
+
+
+class Worker:
+    """A contender, for one item after the other."""
+
+    __slots__ = ("end", "label", "ticket")
+
+    def __init__(self, ticket: Ticket, label: str | None) -> None:
+        self.ticket: Final = ticket
+        self.label: Final = label
+        #: Kept when its item ends: with the error of a loss, or with None.
+        self.end: Promise[CoordlockError | None] = Promise()
+        ticket.end.add_done_callback(lambda end: self.end.resolve(end.result()))
+
+    @property
+    def token(self) -> int:
+        """Its fencing token."""
+        return self.ticket.contenders[0].token or 0
+
+    def finish(self) -> None:
+        """Its item has ended, and it was not lost."""
+        end, self.end = self.end, Promise()
+        end.resolve(None)
+
+
+class Workers:
+    """The workers of one client. Safe for threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._engine: Final = store.engine
+        self._queue: Final = store.layout.workers
+        self._lock: Final = threading.RLock()
+        #: Those without an item, the one that is idle longest first.
+        self._idle: list[Worker] = []
+
+    def get(self, label: str | None, token: int = 0) -> Steps[Worker]:
+        """A worker that has no item, with a token greater than ``token``.
+
+        So the tokens of one item grow with each claim. Raises what an acquire raises.
+        """
+        with self._lock:
+            for worker in reversed(self._idle):
+                if worker.label == label and worker.token > token and worker.ticket.lost is None:
+                    self._idle.remove(worker)
+                    return worker
+        while True:
+            # In the background, because it has no deadline, and the caller keeps its own.
+            making = run_in_background(
+                acquisition(self._engine, {self._queue: Mode.NL}, label=label)
+            )
+            try:
+                ticket: Ticket = yield making
+            except BaseException:
+                making.add_done_callback(_withdraw)
+                raise
+            if (ticket.contenders[0].token or 0) > token:
+                return Worker(ticket, label)
+            ticket.withdraw()
+
+    def put_back(self, worker: Worker) -> None:
+        """``worker`` has no item any more: keep it for the next one, for some seconds."""
+        ticket = worker.ticket
+        if ticket.limit is not None or ticket.lost is not None or ticket.is_leaving:
+            ticket.withdraw()
+            return
+        worker.finish()
+        with self._lock:
+            self._idle.append(worker)
+        when = self._engine.clock.now() + _IDLE
+        try:
+            self._engine.timers.call_at(when, partial(self._retire, worker))
+        except (ClientClosed, RuntimeError):  # no thread can be started
+            self._retire(worker)
+
+    def _retire(self, worker: Worker) -> None:
+        with self._lock:
+            if worker not in self._idle:
+                return  # it has an item, or had one since, and another timer
+            self._idle.remove(worker)
+        worker.ticket.withdraw()
+
+
+def _withdraw(making: Promise[Ticket]) -> None:
+    if making.exception() is None:
+        making.result().withdraw()
