@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 
 import coordlock
 
@@ -37,7 +38,9 @@ def main() -> None:
             queue.put(b"item %d" % number)
         for worker in workers:
             worker.start()
-        for _ in range(2):  # who is left
+        while (left := queue.stats()).waiting or left.taken:
+            time.sleep(0.1)
+        for _ in range(2):  # those that are left
             queue.put(b"stop")
         for worker in workers:
             worker.join()
