@@ -40,7 +40,7 @@ def observed(where: str, url: str, rounds: int) -> Table:
         value = client.value(_KEY)
         value.set(b"0")
         changes: dict[str, Callable[[bytes], object]] = {
-            "a proclamation": term.proclaim,
+            "a publication": term.publish,
             "a value": value.set,
         }
         for what, change in changes.items():

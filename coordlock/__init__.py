@@ -22,7 +22,7 @@ TYPE_CHECKING = not __name__  # which jedi does not take for false
 
 if TYPE_CHECKING:
     from coordlock.backend import ServiceInfo as ServiceInfo, Stored as Stored
-    from coordlock.backend.config import from_env as from_env
+    from coordlock.backend.config import settings_from_env as settings_from_env
     from coordlock.client import (
         AsyncClient as AsyncClient,
         Client as Client,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         connect as connect,
         connect_async as connect_async,
     )
-    from coordlock.client.kept import Kept as Kept
+    from coordlock.client.records import Record as Record
     from coordlock.errors import (
         AcquireCancelled as AcquireCancelled,
         AcquireTimeout as AcquireTimeout,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         LockLost as LockLost,
         MissingExtra as MissingExtra,
         NotAcquired as NotAcquired,
-        QueueMismatch as QueueMismatch,
+        NameConflict as NameConflict,
         SessionLost as SessionLost,
         StaleToken as StaleToken,
         TooLarge as TooLarge,
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     )
     from coordlock.locks.held import AsyncHeld as AsyncHeld, Held as Held
     from coordlock.locks.lock import AsyncLock as AsyncLock, Lock as Lock
-    from coordlock.locks.queue_view import QueueMember as QueueMember
+    from coordlock.locks.queue_view import QueueEntry as QueueEntry
     from coordlock.locks.reentrant import (
         AsyncReentrantGrant as AsyncReentrantGrant,
         AsyncReentrantLock as AsyncReentrantLock,
@@ -95,8 +95,8 @@ if TYPE_CHECKING:
         MultiLock as MultiLock,
     )
     from coordlock.locks.signals import (
-        AskedSignal as AskedSignal,
-        AsyncAskedSignal as AsyncAskedSignal,
+        ReleaseRequest as ReleaseRequest,
+        AsyncReleaseRequest as AsyncReleaseRequest,
         AsyncLossSignal as AsyncLossSignal,
         LossSignal as LossSignal,
     )
@@ -159,7 +159,7 @@ if TYPE_CHECKING:
     from coordlock.settings import DEFAULT as DEFAULT, Settings as Settings
     from coordlock.work.item import AsyncItem as AsyncItem, Item as Item
     from coordlock.work.queue import AsyncWorkQueue as AsyncWorkQueue, WorkQueue as WorkQueue
-    from coordlock.work.view import WorkItem as WorkItem, WorkQueueStats as WorkQueueStats
+    from coordlock.work.view import ItemView as ItemView, WorkQueueStats as WorkQueueStats
 
     #: The version of the installed distribution.
     __version__: str
@@ -169,15 +169,15 @@ else:
     #: The public names, by the modules that they come from.
     _NAMES = {
         "backend": "ServiceInfo Stored",
-        "backend.config": "from_env",
+        "backend.config": "settings_from_env",
         "client": "AsyncClient Client Connecting connect connect_async",
-        "client.kept": "Kept",
+        "client.records": "Record",
         "errors": (
             "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
             "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
             "ConversionCancelled ConversionDeadlock ConversionTimeout CoordlockError "
             "DeadlockDetected Evicted ForkedClient InvalidKey InvalidName InvalidSequencer "
-            "InvalidToken ItemEnded LockLost MissingExtra NotAcquired QueueMismatch "
+            "InvalidToken ItemEnded LockLost MissingExtra NotAcquired NameConflict "
             "SessionLost StaleToken TooLarge Unfenceable Unsupported VersionMismatch "
             "WorkQueueContended WorkQueueEmpty WorkQueueFull"
         ),
@@ -187,10 +187,10 @@ else:
         "locks.grant": "AsyncGrant Grant GrantState",
         "locks.held": "AsyncHeld Held",
         "locks.lock": "AsyncLock Lock",
-        "locks.queue_view": "QueueMember",
+        "locks.queue_view": "QueueEntry",
         "locks.reentrant": "AsyncReentrantGrant AsyncReentrantLock ReentrantGrant ReentrantLock",
         "locks.several": "AsyncMultiGrant AsyncMultiLock GrantPart MultiGrant MultiLock",
-        "locks.signals": "AskedSignal AsyncAskedSignal AsyncLossSignal LossSignal",
+        "locks.signals": "ReleaseRequest AsyncReleaseRequest AsyncLossSignal LossSignal",
         "locks.transaction": "AsyncTransaction Transaction",
         "locks.value_lock": "AsyncValueGrant AsyncValueLock ValueGrant ValueLock",
         "model.claim": "Claim Convertible Mode Permit",
@@ -213,7 +213,7 @@ else:
         "settings": "DEFAULT Settings",
         "work.item": "AsyncItem Item",
         "work.queue": "AsyncWorkQueue WorkQueue",
-        "work.view": "WorkItem WorkQueueStats",
+        "work.view": "ItemView WorkQueueStats",
     }
     _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -6,7 +6,7 @@
     ├── ConfigurationError (ValueError)      a URL, mapping or file that cannot be used
     │   └── MissingExtra (ImportError)       the backend's package is not installed
     ├── InvalidName (ValueError)             a lock name that no backend could store
-    ├── QueueMismatch (ValueError)           one name used as two kinds of lock
+    ├── NameConflict (ValueError)           one name used as two kinds of lock
     ├── NotAcquired                          an acquire or a try ended without a grant
     │   ├── AcquireTimeout (TimeoutError)    others held the lock, or were ahead, until the timeout
     │   ├── AcquireCancelled (RuntimeError)  the program cancelled the wait
@@ -70,8 +70,8 @@ __all__ = [
     "ItemEnded",
     "LockLost",
     "MissingExtra",
+    "NameConflict",
     "NotAcquired",
-    "QueueMismatch",
     "SessionLost",
     "StaleToken",
     "TooLarge",
@@ -138,7 +138,7 @@ class InvalidName(CoordlockError, ValueError):
 
 
 @dataclass(eq=False, repr=False)
-class QueueMismatch(CoordlockError, ValueError):
+class NameConflict(CoordlockError, ValueError):
     """A name is in use as another kind, or as one with other permits, parties or counts.
 
     ``holder`` describes who uses it so, and is empty where that is not known.
@@ -161,7 +161,7 @@ class NotAcquired(CoordlockError):
     """The base of every error with which an acquire or a try ends without a grant.
 
     To wait for longer, to acquire again or to answer "try later" can help. It cannot help against a
-    mistake of the program, such as `QueueMismatch`, so that is none of these.
+    mistake of the program, such as `NameConflict`, so that is none of these.
     """
 
 

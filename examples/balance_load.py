@@ -29,7 +29,7 @@ def serve(group: str) -> None:
     """A server that is a member of the group while it serves, under its address."""
     with coordlock.connect() as client, ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         host, port = "127.0.0.1", server.server_port
-        with client.group(group).stay(f"{host}:{port}".encode()):
+        with client.group(group).keep_joined(f"{host}:{port}".encode()):
             server.serve_forever()
 
 

@@ -18,7 +18,7 @@ from coordlock.errors import ConfigurationError
 from coordlock.settings import COMMON_OPTIONS, REACH_OPTION, REACHES, Reach, Settings
 from coordlock.settings.sources import DEFAULT_ORIGIN, find, read_secret, variable
 
-__all__ = ["NOT_CONFIGURED", "Target", "configure", "from_env", "warn_unless_chosen"]
+__all__ = ["NOT_CONFIGURED", "Target", "configure", "settings_from_env", "warn_unless_chosen"]
 
 #: What is told of a configuration whose origin is the default.
 NOT_CONFIGURED: Final = (
@@ -67,7 +67,7 @@ def configure(target: Target = None, options: Mapping[str, object] | None = None
     return settings
 
 
-def from_env(prefix: str) -> Settings:
+def settings_from_env(prefix: str) -> Settings:
     """The settings that an application's own variables give, such as ``MYAPP_LOCK_URL``.
 
     ``prefix`` and the name of an option in capitals make a variable: for ``MYAPP_LOCK_`` also

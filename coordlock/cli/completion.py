@@ -56,7 +56,7 @@ def asked(
 
 def complete_name(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """The names in use that start with ``prefix``."""
-    names = asked(parsed_args, lambda client: client.queues())
+    names = asked(parsed_args, lambda client: client.names())
     return [name for name in names if name.startswith(prefix)]
 
 
@@ -64,7 +64,7 @@ def complete_work_queue(prefix: str, parsed_args: argparse.Namespace, **_: Any) 
     """The work queues whose names start with ``prefix``."""
     kept = asked(
         parsed_args,
-        lambda client: [one.name for one in client.kept() if one.kind == "work queue"],
+        lambda client: [one.name for one in client.records() if one.kind == "work queue"],
     )
     return [name for name in kept if name.startswith(prefix)]
 

@@ -12,22 +12,22 @@ from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
     BackendUnavailable,
-    QueueMismatch,
+    NameConflict,
     SessionLost,
 )
 
 if TYPE_CHECKING:
-    from coordlock.client.kept import Kept  # which loads all recipes
+    from coordlock.client.records import Record  # which loads all recipes
 
 __all__ = ["counted", "document_of", "filled", "print_kept", "state_of", "work_queues"]
 
 
-def work_queues(client: Client) -> list[Kept]:
+def work_queues(client: Client) -> list[Record]:
     """The work queues, `filled`."""
-    return filled(client, (one for one in client.kept() if one.kind == "work queue"))
+    return filled(client, (one for one in client.records() if one.kind == "work queue"))
 
 
-def filled(client: Client, kept: Iterable[Kept]) -> list[Kept]:
+def filled(client: Client, kept: Iterable[Record]) -> list[Record]:
     """What is ``kept``, with what is in the work queues."""
     return [
         replace(one, state=_items(client, one.name)) if one.kind == "work queue" else one
@@ -41,22 +41,22 @@ def _items(client: Client, name: str) -> Mapping[str, Any] | None:
         return asdict(client.work_queue(name).stats())
     except (AuthenticationFailed, BackendUnavailable, SessionLost):
         raise
-    except (BackendError, QueueMismatch):
+    except (BackendError, NameConflict):
         return None
 
 
-def print_kept(kept: Iterable[Kept]) -> None:
+def print_kept(kept: Iterable[Record]) -> None:
     """A table with what is `filled`."""
     rows = [(one.name, one.kind, state_of(one)) for one in kept]
     print_table(("NAME", "KIND", "STATE"), rows, texts=("NAME", "STATE"))
 
 
-def document_of(one: Kept) -> dict[str, Any]:
+def document_of(one: Record) -> dict[str, Any]:
     """What is `filled`, for JSON."""
     return {"name": one.name, "kind": one.kind, "state": one.state}
 
 
-def state_of(one: Kept) -> str:
+def state_of(one: Record) -> str:
     """The state of what is `filled`, in words."""
     match one.kind, one.state:
         case _, None:
@@ -66,8 +66,8 @@ def state_of(one: Kept) -> str:
         case "counter", {"number": number}:
             return str(number)
         case "gate", {"open": is_open}:
-            return "open" if is_open else "closed"
-        case "latch", {"left": left, "count": count}:
+            return "open" if is_open else "shut"
+        case "latch", {"remaining": left, "count": count}:
             return f"{left} of {count} left" if left else f"open, {count} of {count} counted down"
         case _, counts:
             return counted(counts)

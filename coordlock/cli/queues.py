@@ -6,20 +6,20 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from coordlock.locks.queue_view import QueueMember
+from coordlock.locks.queue_view import QueueEntry
 from coordlock.model.claim import Convertible, Mode, Permit
 
 __all__ = ["Queues", "kind_of", "mode_of"]
 
 #: The names in use, each with its queue.
-Queues = list[tuple[str, tuple[QueueMember, ...]]]
+Queues = list[tuple[str, tuple[QueueEntry, ...]]]
 
 _BARRIERS: Final = ("barrier", "double barrier")
 #: Where kazoo's locks publish who they are, just as its elections and coordlock's do.
 _AMBIGUOUS: Final = "zookeeper"
 
 
-def kind_of(queue: Iterable[QueueMember], scheme: str) -> str | None:
+def kind_of(queue: Iterable[QueueEntry], scheme: str) -> str | None:
     """``lock``, ``semaphore``, ``election``, ``group``, ``barrier`` or ``double barrier``.
 
     None where it cannot be told, or where the contenders of ``queue`` are of several kinds.
@@ -28,7 +28,7 @@ def kind_of(queue: Iterable[QueueMember], scheme: str) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _kind(one: QueueMember, scheme: str) -> str | None:
+def _kind(one: QueueEntry, scheme: str) -> str | None:
     match one.contender.claim:
         case Permit():
             return "semaphore"
@@ -54,7 +54,7 @@ def _barrier(value: bytes) -> str | None:
     return kind if kind in _BARRIERS else None
 
 
-def mode_of(one: QueueMember) -> str:
+def mode_of(one: QueueEntry) -> str:
     """What ``one`` holds or waits for."""
     if isinstance(one.claim, Permit):
         return f"1 of {one.claim.of}"

@@ -94,7 +94,7 @@ class Supervision:
         self._grant.check()
         self._grant.on_lost(self._inbox.ring)
         if self._on_ask is not None:
-            self._grant.on_asked(self._inbox.ring)
+            self._grant.on_release_requested(self._inbox.ring)
         if terminal is not None and terminal.is_mine and alone_at_terminal():
             terminal.give_to(child.group)
         status: int | None = None
@@ -129,7 +129,7 @@ class Supervision:
 
     def _pass_on_request(self) -> None:
         """Tell the command that somebody has asked for the lock."""
-        if self._on_ask is not None and self._grant.asked.is_set():
+        if self._on_ask is not None and self._grant.release_requested.is_set():
             self._child.send(self._on_ask)
             self._on_ask = None
 

@@ -27,8 +27,8 @@ from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
-    from coordlock.client.kept import Kept
-    from coordlock.locks.queue_view import QueueMember
+    from coordlock.client.records import Record
+    from coordlock.locks.queue_view import QueueEntry
     from coordlock.model.waits import Deadlock
     from coordlock.settings.keywords import Options
 
@@ -131,42 +131,42 @@ class _BaseClient(Resident, shown="Client"):
         """The configuration in use."""
         return self._access.settings
 
-    def _queues(self) -> Steps[list[str]]:
+    def _names(self) -> Steps[list[str]]:
         """The names that are in use under the root, sorted. Raises `BackendUnavailable`."""
         names = yield from self._engine.ask(self._engine.backend.queues)
         return sorted(names)
 
-    def _contenders(self, name: str) -> Steps[tuple[QueueMember, ...]]:
+    def _contenders(self, name: str) -> Steps[tuple[QueueEntry, ...]]:
         """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
         from coordlock.locks.queue_view import queue_view
 
         return (yield from queue_view(self._engine, check_name(name)))
 
-    def _kept(self, name: str | None = None) -> Steps[tuple[Kept, ...]]:
+    def _records(self, name: str | None = None) -> Steps[tuple[Record, ...]]:
         """What is kept under names, in use now or not, or under ``name``; sorted. For operators.
 
         That is counters, latches, gates and barriers that were ever changed, and work queues in
         which something was ever put. Raises `Unsupported` where the backend keeps no data, and
         `BackendUnavailable`.
         """
-        from coordlock.client.kept import kept
+        from coordlock.client.records import records
 
-        return (yield from kept(self._engine, None if name is None else check_name(name)))
+        return (yield from records(self._engine, None if name is None else check_name(name)))
 
-    def _evict(self, contender: QueueMember | Contender) -> Steps[bool]:
+    def _evict(self, contender: QueueEntry | Contender) -> Steps[bool]:
         """Remove any client's contender from its queue; whether it was there. For operators.
 
         Its owner is told that the lock is lost, but may still be at work: evict only what is
         stuck. Raises `BackendUnavailable`.
         """
-        from coordlock.locks.queue_view import QueueMember
+        from coordlock.locks.queue_view import QueueEntry
 
-        target = contender.contender if isinstance(contender, QueueMember) else contender
+        target = contender.contender if isinstance(contender, QueueEntry) else contender
         if not isinstance(target, Contender):
             raise TypeError(f"evict takes what contenders() gives, not {contender!r}")
         return (yield from self._engine.remove(lambda: self._engine.backend.evict(target)))
 
-    def _evict_all(self, name: str) -> Steps[tuple[QueueMember, ...]]:
+    def _evict_all(self, name: str) -> Steps[tuple[QueueEntry, ...]]:
         """Remove all contenders of ``name``, and return those that were there. For operators.
 
         From the end, so that no waiter is granted meanwhile; holders come last, once no waiter is
@@ -187,21 +187,21 @@ class _BaseClient(Resident, shown="Client"):
 
         return (yield from self._engine.bounded(deadlocks(self._engine)))
 
-    def _ask_to_release(
-        self, name: str, reason: str = "", *, contender: QueueMember | None = None
-    ) -> Steps[tuple[QueueMember, ...]]:
+    def _request_release(
+        self, name: str, reason: str = "", *, contender: QueueEntry | None = None
+    ) -> Steps[tuple[QueueEntry, ...]]:
         """Ask whoever holds ``name`` to release it; those that were asked, none where it is free.
 
-        Or the one ``contender`` that `contenders` gave. Their `Grant.asked` is set, with
-        ``reason``, up to 1000 characters; what they do then is up to them. Raises `Unsupported`
-        where the backend keeps no data, and `BackendUnavailable`.
+        Or the one ``contender`` that `contenders` gave. Their `Grant.release_requested` is set,
+        with ``reason``, up to 1000 characters; what they do then is up to them. Raises
+        `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
         """
         from coordlock.locks.asking import ask
 
         return (yield from ask(self._engine, check_name(name), reason, contender))
 
-    def _verify_token(self, text: str) -> Steps[QueueMember]:
-        """Prove by consensus that the grant is held whose `Grant.sequencer` is ``text``.
+    def _verify_sequencer(self, sequencer: str) -> Steps[QueueEntry]:
+        """Prove by consensus that the grant is held whose `Grant.sequencer` is ``sequencer``.
 
         For a server that was given it along with a request: another process, without the grant. It
         is true at a moment during this call; later only a fence knows. Gives the grant's place in
@@ -210,7 +210,7 @@ class _BaseClient(Resident, shown="Client"):
         """
         from coordlock.locks.sequencer import verified
 
-        return (yield from verified(self._engine, text))
+        return (yield from verified(self._engine, sequencer))
 
     def _describe(self) -> Steps[ServiceInfo]:
         """The service, its version and warnings about it. Raises `BackendUnavailable`."""
@@ -237,15 +237,15 @@ class Client(EnteredByWith, _BaseClient, Locks, Recipes):
     Threads share it. A forked child must connect anew: see `ForkedClient`.
     """
 
-    queues = blocking(_BaseClient._queues)
+    names = blocking(_BaseClient._names)
     contenders = blocking(_BaseClient._contenders)
-    kept = blocking(_BaseClient._kept)
+    records = blocking(_BaseClient._records)
     evict = blocking(_BaseClient._evict)
     evict_all = blocking(_BaseClient._evict_all)
     deadlocks = blocking(_BaseClient._deadlocks)
     describe = blocking(_BaseClient._describe)
-    ask_to_release = blocking(_BaseClient._ask_to_release)
-    verify_token = blocking(_BaseClient._verify_token)
+    request_release = blocking(_BaseClient._request_release)
+    verify_sequencer = blocking(_BaseClient._verify_sequencer)
     close = blocking(_BaseClient._close)
 
     def _kind(self, sync: type, asynchronous: type) -> Any:
@@ -270,15 +270,15 @@ class AsyncClient(EnteredByAsyncWith, _BaseClient, AsyncLocks, AsyncRecipes):
     child must connect anew: see `ForkedClient`.
     """
 
-    queues = awaiting(_BaseClient._queues)
+    names = awaiting(_BaseClient._names)
     contenders = awaiting(_BaseClient._contenders)
-    kept = awaiting(_BaseClient._kept)
+    records = awaiting(_BaseClient._records)
     evict = awaiting(_BaseClient._evict)
     evict_all = awaiting(_BaseClient._evict_all)
     deadlocks = awaiting(_BaseClient._deadlocks)
     describe = awaiting(_BaseClient._describe)
-    ask_to_release = awaiting(_BaseClient._ask_to_release)
-    verify_token = awaiting(_BaseClient._verify_token)
+    request_release = awaiting(_BaseClient._request_release)
+    verify_sequencer = awaiting(_BaseClient._verify_sequencer)
     close = awaiting(_BaseClient._close)
 
     def _kind(self, sync: type, asynchronous: type) -> Any:

@@ -107,7 +107,7 @@ class _Makers(
     ) -> LockT:
         """One of ``permits`` (1 to 10,000) of the semaphore ``name``.
 
-        Every client must ask for the same number: another is a `QueueMismatch` at acquiring.
+        Every client must ask for the same number: another is a `NameConflict` at acquiring.
         """
         options = self._options(timeout, label, max_hold, cancellation)
         lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, Permit(permits), options)

@@ -66,7 +66,7 @@ class _Makers(
     def election(
         self,
         name: str,
-        proposal: bytes | None = None,
+        value: bytes | None = None,
         *,
         timeout: Timeout = DEFAULT,
         max_hold: Timeout = DEFAULT,
@@ -74,19 +74,19 @@ class _Makers(
     ) -> ElectionT:
         """The election ``name``: of those that campaign, one leads. Nothing is sent yet.
 
-        ``proposal``, up to 65,536 bytes, is what others know this candidate by, such as its
+        ``value``, up to 65,536 bytes, is what others know this candidate by, such as its
         address; host and process id by default. ``timeout`` in seconds is the default of
         ``campaign``, and ``max_hold`` for how long a term may last before it is lost, by default
         the client's. ``cancellation`` ends its campaigns from elsewhere.
 
         It is the exclusive lock of the same name, so give locks other names. Raises `InvalidName`,
-        TypeError and ValueError for what is no proposal, and `Unsupported` where the backend keeps
+        TypeError and ValueError for what is no value, and `Unsupported` where the backend keeps
         no values with contenders.
         """
         from coordlock.recipes.election import AsyncElection, Election
 
         made: ElectionT = self._kind(Election, AsyncElection)(
-            self._access, name, proposal, timeout, max_hold, cancellation
+            self._access, name, value, timeout, max_hold, cancellation
         )
         return made
 

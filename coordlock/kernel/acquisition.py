@@ -13,7 +13,7 @@ from coordlock.errors import (
     BackendUnavailable,
     CoordlockError,
     Evicted,
-    QueueMismatch,
+    NameConflict,
     SessionLost,
 )
 from coordlock.kernel.engine import Engine
@@ -62,7 +62,7 @@ def acquisition(
     Raises `NotAcquired`: `AcquireTimeout` when the lock is busy until then, `AcquireUnavailable`
     where the service is silent, `SessionLost` or `Evicted` when a contender is lost while it waits,
     `DeadlockDetected` when it waits in a circle with others, `AcquireCancelled` when one of
-    ``cancellations`` comes or the process is to end. Raises `QueueMismatch`, and what else the
+    ``cancellations`` comes or the process is to end. Raises `NameConflict`, and what else the
     backend raises. However it ends without a grant, the ticket is withdrawn.
     """
     once = timeout == 0
@@ -282,10 +282,10 @@ class _Acquisition:
         yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
         return self.report.busy()
 
-    def _misused(self, queue: str, me: Contender, other: Contender) -> Steps[QueueMismatch]:
+    def _misused(self, queue: str, me: Contender, other: Contender) -> Steps[NameConflict]:
         """The error for ``other``, which uses the queue as another kind of lock."""
         other = yield from identified(self.engine, queue, other)
-        return QueueMismatch(queue, str(me.claim), str(other.claim), str(other))
+        return NameConflict(queue, str(me.claim), str(other.claim), str(other))
 
     def _detect_deadlocks(self, ticket: Ticket) -> None:
         """Look for deadlocks if the caller keeps other positions while it waits."""

@@ -16,7 +16,7 @@ from coordlock.errors import BackendError
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.queue_view import QueueMember, queue_view
+from coordlock.locks.queue_view import QueueEntry, queue_view
 from coordlock.model.contender import are_same
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
@@ -31,8 +31,8 @@ _LONGEST: Final = 1000
 
 
 def ask(
-    engine: Engine, queue: str, reason: str, chosen: QueueMember | None
-) -> Steps[tuple[QueueMember, ...]]:
+    engine: Engine, queue: str, reason: str, chosen: QueueEntry | None
+) -> Steps[tuple[QueueEntry, ...]]:
     """Ask the holders of ``queue``, or the one that was ``chosen``; those that were asked.
 
     Raises ValueError for a reason that is too long, `Unsupported` and `BackendUnavailable`.
@@ -56,7 +56,7 @@ def check_reason(reason: object) -> None:
         raise ValueError(f"reason has {len(reason)} characters, of at most {_LONGEST}")
 
 
-def _is_meant(member: QueueMember, chosen: QueueMember | None) -> bool:
+def _is_meant(member: QueueEntry, chosen: QueueEntry | None) -> bool:
     return member.holding if chosen is None else are_same(member.contender, chosen.contender)
 
 

@@ -77,8 +77,8 @@ class BaseGrant(Resident, shown="Grant"):
     def sequencer(self) -> str:
         """The token as a text that names the lock and its mode, such as ``orders:lock:42``.
 
-        For other processes: give it to a server along with a request, which `Client.verify_token`
-        then checks there. Raises what ``token`` raises.
+        For other processes: give it to a server along with a request, which checks it there with
+        `Client.verify_sequencer`. Raises what ``token`` raises.
         """
         from coordlock.locks.sequencer import sequencer
 

@@ -140,7 +140,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         `NotAcquired` when it ends without a grant: `AcquireTimeout` for a busy lock,
         `AcquireUnavailable` for a silent service, `AcquireCancelled`, `DeadlockDetected` when it
         waits in a circle with others, `SessionLost` or `Evicted` when the place in the queue was
-        lost. Raises `QueueMismatch` when the name is in use as another kind of lock,
+        lost. Raises `NameConflict` when the name is in use as another kind of lock,
         `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """
         return (yield from self._acquire_with(self._options.but(timeout, label, cancellation)))

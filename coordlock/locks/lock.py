@@ -25,7 +25,7 @@ from coordlock.runtime.statement import (
 )
 
 if TYPE_CHECKING:
-    from coordlock.locks.queue_view import QueueMember
+    from coordlock.locks.queue_view import QueueEntry
 
 __all__ = ["AsyncLock", "AwaitingLock", "BlockingLock", "Lock", "NamedLock"]
 
@@ -188,7 +188,7 @@ class NamedLock(BaseLock[G], shown="Lock"):
         """The mode, or the permit, that it asks for."""
         return in_force(self._claims[self.name])
 
-    def _contenders(self) -> Steps[tuple[QueueMember, ...]]:
+    def _contenders(self) -> Steps[tuple[QueueEntry, ...]]:
         """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
         from coordlock.locks.queue_view import queue_view
 

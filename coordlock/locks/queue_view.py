@@ -13,14 +13,14 @@ from coordlock.model.claim import Claim, Convertible, Mode
 from coordlock.model.contender import Contender, Owner, Snapshot
 from coordlock.runtime.driver import Steps
 
-__all__ = ["QueueMember", "cleared", "queue_view", "ranked"]
+__all__ = ["QueueEntry", "cleared", "queue_view", "ranked"]
 
 #: How often `cleared` reads the queue for contenders that came meanwhile.
 _LOOKS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class QueueMember:
+class QueueEntry:
     """One contender's place in a queue when the queue was read.
 
     Attributes:
@@ -34,7 +34,7 @@ class QueueMember:
             where the owner doesn't say.
         session: the id of its session; "" where the service doesn't tell.
         contender: what the backend knows, as `Client.evict` takes it.
-        value: what it publishes: a member of a group its value, a candidate its proposal.
+        value: what it publishes: a member of a group, or a candidate.
     """
 
     position: int
@@ -49,18 +49,18 @@ class QueueMember:
     value: bytes = b""
 
 
-def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueMember, ...]]:
+def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
     """Read ``queue`` with all owners and tokens, by a linearizable read."""
     snapshot = yield from engine.ask(lambda: engine.backend.snapshot(queue, owners=True))
     return ranked(snapshot)
 
 
-def ranked(snapshot: Snapshot) -> tuple[QueueMember, ...]:
+def ranked(snapshot: Snapshot) -> tuple[QueueEntry, ...]:
     """The contenders of ``snapshot``, which omits none, as people see them."""
     now = time.time()
     holding = holders(snapshot)
     return tuple(
-        QueueMember(
+        QueueEntry(
             position=position,
             holding=one.id in holding,
             claim=one.claim.mode if isinstance(one.claim, Convertible) else one.claim,
@@ -76,7 +76,7 @@ def ranked(snapshot: Snapshot) -> tuple[QueueMember, ...]:
     )
 
 
-def cleared(engine: Engine, queue: str) -> Steps[tuple[QueueMember, ...]]:
+def cleared(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
     """Evict all contenders of ``queue``; those that were there to be evicted, in its order.
 
     A contender waits only for earlier ones, so the last leaves first, and its removal is
@@ -87,7 +87,7 @@ def cleared(engine: Engine, queue: str) -> Steps[tuple[QueueMember, ...]]:
     Contenders that come meanwhile are evicted too, where a later look finds them. If they come
     faster than they can be evicted, the last look decides, and what came after it stays.
     """
-    evicted: list[QueueMember] = []
+    evicted: list[QueueEntry] = []
     for left in reversed(range(_LOOKS)):
         seen = yield from queue_view(engine, queue)
         waiting = tuple(one for one in seen if not one.holding)

@@ -12,7 +12,7 @@ from typing import Final
 from coordlock.backend import Backend
 from coordlock.errors import Evicted, InvalidName, InvalidSequencer, LockLost
 from coordlock.kernel.engine import Engine
-from coordlock.locks.queue_view import QueueMember, ranked
+from coordlock.locks.queue_view import QueueEntry, ranked
 from coordlock.model.admission import holders
 from coordlock.model.claim import Claim, in_force, parse_marker
 from coordlock.model.contender import Snapshot
@@ -30,7 +30,7 @@ def sequencer(name: str, claim: Claim, token: int) -> str:
     return f"{escape(name)}:{claim.marker}:{token}"
 
 
-def verified(engine: Engine, text: str) -> Steps[QueueMember]:
+def verified(engine: Engine, text: str) -> Steps[QueueEntry]:
     """The grant that ``text`` names, which is held at a moment during this call.
 
     Raises `InvalidSequencer`, `LockLost` and `BackendUnavailable`.

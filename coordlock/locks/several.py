@@ -15,7 +15,7 @@ from coordlock.locks.base_grant import BaseGrant
 from coordlock.locks.base_lock import AcquireOptions, BaseLock
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.locks.lock import AwaitingLock, BlockingLock
-from coordlock.locks.queue_view import QueueMember, queue_view
+from coordlock.locks.queue_view import QueueEntry, queue_view
 from coordlock.locks.sequencer import sequencer
 from coordlock.model.claim import AnyClaim, Claim, Mode, Permit, in_force
 from coordlock.model.names import check_name, joined
@@ -254,7 +254,7 @@ class _MultiLock(BaseLock[G], shown="MultiLock"):
         """The mode, or the permit, that it asks for of each name."""
         return dict(self._claims)
 
-    def _contenders(self) -> Steps[dict[str, tuple[QueueMember, ...]]]:
+    def _contenders(self) -> Steps[dict[str, tuple[QueueEntry, ...]]]:
         """The queue of each name in order, holders and waiters. Raises `BackendUnavailable`.
 
         They are read one after the other, so they need not be of one moment.

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from coordlock.locks.asking import Requests
 
 __all__ = [
-    "AskedSignal",
-    "AsyncAskedSignal",
     "AsyncLossSignal",
+    "AsyncReleaseRequest",
     "AwaitingSignals",
     "BlockingSignals",
     "LossSignal",
+    "ReleaseRequest",
 ]
 
 T = TypeVar("T")
@@ -118,11 +118,11 @@ class AsyncLossSignal(_AsyncSignal):
     """Set when the lock is lost: at the deadline, or as soon as the service says so."""
 
 
-class AskedSignal(_Signal):
+class ReleaseRequest(_Signal):
     """Set when another client has asked that the grant be released."""
 
 
-class AsyncAskedSignal(_AsyncSignal):
+class AsyncReleaseRequest(_AsyncSignal):
     """Set when another client has asked that the grant be released."""
 
 
@@ -139,7 +139,7 @@ class _Signals(BaseGrant, shown="Grant"):
         """
         self._when_lost(self._from_any_thread(callback))
 
-    def on_asked(self, callback: Callable[[Self], object]) -> None:
+    def on_release_requested(self, callback: Callable[[Self], object]) -> None:
         """Call ``callback(grant)`` once when another client asks that the lock be released.
 
         Also where the request came before; not after the end of the grant. It runs where that of
@@ -195,14 +195,14 @@ class BlockingSignals(_Signals, shown="Grant"):
         return LossSignal(self._loss, self._loss_end)
 
     @property
-    def asked(self) -> AskedSignal:
-        """Set when another client asks that the lock be released: `Client.ask_to_release`.
+    def release_requested(self) -> ReleaseRequest:
+        """Set when another client asks that the lock be released: `Client.request_release`.
 
         A word, and no more: the lock stays held. The first use begins to listen, so a request may
         show a moment later. Raises `Unsupported` where the backend keeps no data.
         """
         requests, end = self._listen()
-        return AskedSignal(requests.reason, end)
+        return ReleaseRequest(requests.reason, end)
 
     def _from_any_thread(self, callback: Callable[[Self], object]) -> Callable[[], None]:
         engine = self._engine
@@ -221,10 +221,10 @@ class AwaitingSignals(_Signals, shown="AsyncGrant"):
         return AsyncLossSignal(self._loss, self._loss_end)
 
     @property
-    def asked(self) -> AsyncAskedSignal:
-        """Set when another client asks that the lock be released: see `Grant.asked`."""
+    def release_requested(self) -> AsyncReleaseRequest:
+        """Set when another client asks that the lock be released: see `Grant.release_requested`."""
         requests, end = self._listen()
-        return AsyncAskedSignal(requests.reason, end)
+        return AsyncReleaseRequest(requests.reason, end)
 
     def _from_any_thread(self, callback: Callable[[Self], object]) -> Callable[[], None]:
         import asyncio

@@ -24,7 +24,7 @@ class _BaseBarrier(BarrierRecipe, shown="Barrier"):
         Raises `BarrierTimeout` when the time is up: then nobody has passed with this party. Raises
         `BackendUnavailable` where the service is silent, also for up to the client's
         ``request_timeout`` after that: then the others may have passed. Raises `SessionLost` and
-        `Evicted` when the party was lost before it passed, and `QueueMismatch` where another that
+        `Evicted` when the party was lost before it passed, and `NameConflict` where another that
         came before gives the barrier another number of parties.
         """
         participant = self._participant()

@@ -1,7 +1,7 @@
 """Elections: of the candidates that campaign, the one that has done so for longest leads.
 
-A candidate is a contender for the exclusive lock of the election's name, and publishes a proposal.
-The proposal is all that its entry holds. So Go's ``concurrency.Election``, ``etcdctl elect`` and
+A candidate is a contender for the exclusive lock of the election's name, and publishes a value.
+The value is all that its entry holds. So Go's ``concurrency.Election``, ``etcdctl elect`` and
 kazoo's ``Election`` read it, and what they write is read here.
 """
 
@@ -21,7 +21,7 @@ from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.recipes.shared.recipe import QueueRecipe
-from coordlock.recipes.term import AsyncTerm, LeadingBodies, Term, check_proposal
+from coordlock.recipes.term import AsyncTerm, LeadingBodies, Term, check_candidate_value
 from coordlock.runtime.caller import this_caller
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import sleep
@@ -46,13 +46,13 @@ class Candidate:
 
     Attributes:
         id: unique among all candidates there ever are.
-        proposal: what it is known by.
+        value: what it is known by.
         token: the fencing token that its term has, or would have. Greater than that of all terms
             before. None where the service doesn't tell.
     """
 
     id: str
-    proposal: bytes
+    value: bytes
     token: int | None
 
 
@@ -65,14 +65,14 @@ class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
         self,
         access: Access,
         name: str,
-        proposal: bytes | None = None,
+        value: bytes | None = None,
         timeout: Timeout = DEFAULT,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
     ) -> None:
         super().__init__(access, name)
         #: What candidates are known by, where `campaign` is given nothing else.
-        self.proposal: Final = _identity() if proposal is None else check_proposal(proposal)
+        self.value: Final = _identity() if value is None else check_candidate_value(value)
         #: Ends the campaigns; None for nothing that does.
         self.cancellation: Final = cancellation
         settings = access.settings
@@ -86,18 +86,18 @@ class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
 
     def _campaign(
         self,
-        proposal: bytes | None = None,
+        value: bytes | None = None,
         *,
         timeout: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
     ) -> Steps[T]:
         """Wait to be elected, first come first served; the term.
 
-        ``proposal``, up to 65,536 bytes, is what others know the candidate by; by default the
+        ``value``, up to 65,536 bytes, is what others know the candidate by; by default the
         election's. ``timeout`` is the election's by default; None waits for ever, 0 tries once. The
         rest is as for `Lock.acquire`, which tells what it raises.
         """
-        value = self.proposal if proposal is None else check_proposal(proposal)
+        value = self.value if value is None else check_candidate_value(value)
         cancellation = self.cancellation if cancellation is None else cancellation
         engine = self._access.engine
         ticket = yield from acquisition(
@@ -197,7 +197,7 @@ class Election(_BaseElection[Term]):
         """Follow who leads: an iterator that gives the leader, None for nobody, then each new one.
 
         They come in the order of their terms, and short ones may be left out. A leader comes again
-        when it proclaims. Raises `Unsupported` where the backend can't; the iterator raises
+        when it publishes. Raises `Unsupported` where the backend can't; the iterator raises
         `ClientClosed`.
         """
         return Observer(self._access.engine, self._begin, _leader_of)
@@ -216,7 +216,7 @@ class Election(_BaseElection[Term]):
         Returns when ``cancellation`` has come, by default the election's, while it campaigns or
         when ``lead`` has returned. Raises `AcquireCancelled` when the process is to end: see
         `release_on_signals`; TypeError for a coroutine function; and, as `campaign` does,
-        `QueueMismatch`, `DeadlockDetected`, `ClientClosed`, `AuthenticationFailed`, `ForkedClient`.
+        `NameConflict`, `DeadlockDetected`, `ClientClosed`, `AuthenticationFailed`, `ForkedClient`.
         """
         stop = self.cancellation if cancellation is None else cancellation
         while (term := self._elected(stop)) is not None:

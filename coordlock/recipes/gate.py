@@ -1,4 +1,4 @@
-"""Gates: whoever comes to one that is closed waits until a client opens it."""
+"""Gates: whoever comes to one that is shut waits until a client opens it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
 
     _folder = Folder.GATES
 
-    def _close(self) -> Steps[bool]:
-        """Close it for all until `open`, also beyond this client's end; whether it was open.
+    def _shut(self) -> Steps[bool]:
+        """Shut it for all until `open`, also beyond this client's end; whether it was open.
 
         Exactly once: a repetition after a lost answer could undo another client's `open`. Raises
         what `Counter.add` raises.
         """
-        return (yield from self._set(closed=True))
+        return (yield from self._set(shut=True))
 
     def _open(self) -> Steps[bool]:
-        """Open it for all; whether it was closed. As gates are at first. Raises as `close`."""
-        return (yield from self._set(closed=False))
+        """Open it for all; whether it was shut. As gates are at first. Raises as `shut`."""
+        return (yield from self._set(shut=False))
 
     def _is_open(self) -> Steps[bool]:
         """Whether it is open. Raises `BackendUnavailable`."""
@@ -44,40 +44,40 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
         """
 
         def in_vain(_: object, waited: float) -> BarrierTimeout:
-            return BarrierTimeout(self.name, waited, f"gate {self.name!r} was still closed")
+            return BarrierTimeout(self.name, waited, f"gate {self.name!r} was still shut")
 
         seconds = timeout_of("wait", timeout)
-        yield from self._wait_until(lambda closed: not closed, seconds, in_vain)
+        yield from self._wait_until(lambda shut: not shut, seconds, in_vain)
 
-    def _set(self, *, closed: bool) -> Steps[bool]:
+    def _set(self, *, shut: bool) -> Steps[bool]:
         def switch(before: Any) -> tuple[Any, bool]:
-            is_other = bool(before) is not closed
-            return (closed if is_other else before), is_other
+            is_other = bool(before) is not shut
+            return (shut if is_other else before), is_other
 
         return (yield from self._change(switch))
 
 
 class Gate(_BaseGate):
-    """Whoever comes to it while it is closed waits. Made by `Client`; reusable.
+    """Whoever comes to it while it is shut waits. Made by `Client`; reusable.
 
     As in::
 
         gate = client.gate("maintenance")
-        gate.close()  # the operator; workers call gate.wait() before each job
+        gate.shut()  # the operator; workers call gate.wait() before each job
         migrate()
         gate.open()
     """
 
-    close = blocking(_BaseGate._close)
+    shut = blocking(_BaseGate._shut)
     open = blocking(_BaseGate._open)
     is_open = blocking(_BaseGate._is_open)
     wait = blocking(_BaseGate._wait)
 
 
 class AsyncGate(_BaseGate):
-    """Whoever comes to it while it is closed waits. Made by `AsyncClient`."""
+    """Whoever comes to it while it is shut waits. Made by `AsyncClient`."""
 
-    close = awaiting(_BaseGate._close)
+    shut = awaiting(_BaseGate._shut)
     open = awaiting(_BaseGate._open)
     is_open = awaiting(_BaseGate._is_open)
     wait = awaiting(_BaseGate._wait)

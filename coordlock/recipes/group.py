@@ -87,7 +87,7 @@ class _BaseGroup(QueueRecipe, Generic[M, P], shown="Group"):
             ticket.withdraw()  # Ctrl-C: the caller never gets the membership
             raise
 
-    def _stay(self, value: bytes) -> Steps[P]:
+    def _keep_joined(self, value: bytes) -> Steps[P]:
         """Become a member as by `join`, and again after each loss, in the background.
 
         It always publishes the newest value, and is the same `Member` by its id. Each loss and each
@@ -153,7 +153,7 @@ class Group(_BaseGroup[Membership, Presence]):
     _presence_kind = Presence
 
     join = blocking(_BaseGroup[Membership, Presence]._join)
-    stay = blocking(_BaseGroup[Membership, Presence]._stay)
+    keep_joined = blocking(_BaseGroup[Membership, Presence]._keep_joined)
     members = blocking(_BaseGroup[Membership, Presence]._members)
 
     def observe(self, *, grace: Duration | Default = DEFAULT) -> Observer[GroupView]:
@@ -188,7 +188,7 @@ class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
     _presence_kind = AsyncPresence
 
     join = awaiting(_BaseGroup[AsyncMembership, AsyncPresence]._join)
-    stay = awaiting(_BaseGroup[AsyncMembership, AsyncPresence]._stay)
+    keep_joined = awaiting(_BaseGroup[AsyncMembership, AsyncPresence]._keep_joined)
     members = awaiting(_BaseGroup[AsyncMembership, AsyncPresence]._members)
 
     def observe(self, *, grace: Duration | Default = DEFAULT) -> AsyncObserver[GroupView]:

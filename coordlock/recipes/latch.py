@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from coordlock.errors import BarrierTimeout, QueueMismatch
+from coordlock.errors import BarrierTimeout, NameConflict
 from coordlock.kernel.access import Access
 from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
@@ -33,7 +33,7 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
     def _count_down(self) -> Steps[int]:
         """Count down by one, exactly once; how many are left, and 0 once it is open.
 
-        Raises `QueueMismatch` where another client has given it another count, and what
+        Raises `NameConflict` where another client has given it another count, and what
         `Counter.add` raises.
         """
 
@@ -43,10 +43,10 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
 
         return (yield from self._change(count))
 
-    def _left(self) -> Steps[int]:
+    def _remaining(self) -> Steps[int]:
         """How many are left; 0 when it is open.
 
-        Raises `QueueMismatch`, as `count_down`, and `BackendUnavailable`.
+        Raises `NameConflict`, as `count_down`, and `BackendUnavailable`.
         """
         return self._left_of((yield from self._value()))
 
@@ -54,7 +54,7 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
         """Wait until it is open.
 
         ``timeout`` is in seconds; None waits for ever, and 0 looks once. Raises `BarrierTimeout`
-        when the time is up, `QueueMismatch`, as `count_down`, and `BackendUnavailable` where the
+        when the time is up, `NameConflict`, as `count_down`, and `BackendUnavailable` where the
         service is silent then.
         """
 
@@ -67,10 +67,10 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
         yield from self._wait_until(lambda one: not self._left_of(one), seconds, in_vain)
 
     def _left_of(self, value: Any) -> int:
-        """How many are left in what the record keeps. Raises `QueueMismatch`."""
+        """How many are left in what the record keeps. Raises `NameConflict`."""
         count, left = (self.count, self.count) if value is None else value
         if count != self.count:
-            raise QueueMismatch(self.name, f"a latch of {self.count}", f"a latch of {count}", "")
+            raise NameConflict(self.name, f"a latch of {self.count}", f"a latch of {count}", "")
         return int(left)
 
 
@@ -84,7 +84,7 @@ class Latch(_BaseLatch):
     """
 
     count_down = blocking(_BaseLatch._count_down)
-    left = blocking(_BaseLatch._left)
+    remaining = blocking(_BaseLatch._remaining)
     wait = blocking(_BaseLatch._wait)
 
 
@@ -92,5 +92,5 @@ class AsyncLatch(_BaseLatch):
     """Closed until it was counted down, and then open for good. Made by `AsyncClient`."""
 
     count_down = awaiting(_BaseLatch._count_down)
-    left = awaiting(_BaseLatch._left)
+    remaining = awaiting(_BaseLatch._remaining)
     wait = awaiting(_BaseLatch._wait)

@@ -31,7 +31,7 @@ _PAUSE: Final = 1.0
 class _BaseMembership(PublishingGrant, shown="Membership"):
     """What sync and async memberships share."""
 
-    def _update(self, value: bytes) -> Steps[None]:
+    def _publish_value(self, value: bytes) -> Steps[None]:
         """Publish ``value``, up to 65,536 bytes, in place of the one before.
 
         Raises `LockLost` once the membership has ended, and `BackendUnavailable` when no answer
@@ -48,7 +48,7 @@ class Membership(_BaseMembership, Grant):
     It ends as every grant does: with the session, at an eviction, by its release.
     """
 
-    update = blocking(_BaseMembership._update)
+    publish = blocking(_BaseMembership._publish_value)
 
 
 class AsyncMembership(_BaseMembership, AsyncGrant):
@@ -57,7 +57,7 @@ class AsyncMembership(_BaseMembership, AsyncGrant):
     It ends as every grant does: with the session, at an eviction, by its release.
     """
 
-    update = awaiting(_BaseMembership._update)
+    publish = awaiting(_BaseMembership._publish_value)
 
 
 class BasePresence(Resident, shown="Presence"):
@@ -156,7 +156,7 @@ class BasePresence(Resident, shown="Presence"):
             if self._is_leaving:
                 return
 
-    def update(self, value: bytes) -> None:
+    def publish(self, value: bytes) -> None:
         """Publish ``value``, up to 65,536 bytes, soon: at once, or when it is a member again.
 
         It does not wait for the service. Of several that come fast, the last one is published.

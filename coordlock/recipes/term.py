@@ -1,4 +1,4 @@
-"""Terms: the grants of leaders, which others know by their proposals."""
+"""Terms: the grants of leaders, which others know by their values."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
 
-__all__ = ["AsyncTerm", "LeadingBodies", "Term", "check_proposal"]
+__all__ = ["AsyncTerm", "LeadingBodies", "Term", "check_candidate_value"]
 
 log = Log("coordlock")
 
 
-def check_proposal(proposal: object) -> bytes:
-    """``proposal``, which all services can publish and all clients read.
+def check_candidate_value(value: object) -> bytes:
+    """``value``, which all services can publish and all clients read.
 
     Raises TypeError for what is not bytes, and ValueError for more than 65,536 of them and for what
     would be taken for the description of a lock's owner.
     """
-    value = check_value(proposal, "proposal")
+    value = check_value(value, "value")
     if Owner.published(value) != value:
         raise ValueError(
-            "the proposal has the fields host, pid, label and since, by which clients know a "
+            "the value has the fields host, pid, label and since, by which clients know a "
             "lock's owner: name one of them differently"
         )
     return value
@@ -37,15 +37,15 @@ def check_proposal(proposal: object) -> bytes:
 class _BaseTerm(PublishingGrant, shown="Term"):
     """What sync and async terms share."""
 
-    def _proclaim(self, proposal: bytes) -> Steps[None]:
-        """Be known by ``proposal``, up to 65,536 bytes, from now on; the term goes on.
+    def _publish_value(self, value: bytes) -> Steps[None]:
+        """Be known by ``value``, up to 65,536 bytes, from now on; the term goes on.
 
         Raises `LockLost` once the term has ended, and `BackendUnavailable` when no answer came
         within the client's ``request_timeout``: it is published as soon as the service is there, if
         the term lasts till then. So it is when Ctrl-C or a cancellation ends the call.
         """
-        check_proposal(proposal)
-        yield from self._publish(proposal)
+        check_candidate_value(value)
+        yield from self._publish(value)
 
     def _resign(self) -> Steps[bool]:
         """End the term, so that the next candidate leads; whether it had lasted: `release`.
@@ -61,7 +61,7 @@ class Term(_BaseTerm, Grant):
     A context manager that resigns.
     """
 
-    proclaim = blocking(_BaseTerm._proclaim)
+    publish = blocking(_BaseTerm._publish_value)
     resign = blocking(_BaseTerm._resign)
 
 
@@ -71,7 +71,7 @@ class AsyncTerm(_BaseTerm, AsyncGrant):
     An async context manager that resigns.
     """
 
-    proclaim = awaiting(_BaseTerm._proclaim)
+    publish = awaiting(_BaseTerm._publish_value)
     resign = awaiting(_BaseTerm._resign)
 
 

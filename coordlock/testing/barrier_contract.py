@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import BarrierTimeout, ClientClosed, CoordlockError, Evicted, QueueMismatch
+from coordlock import BarrierTimeout, ClientClosed, CoordlockError, Evicted, NameConflict
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
@@ -42,8 +42,8 @@ class BarrierContract(ClientSuite):
         assert gate.is_open()
         gate.wait(0)
         assert gate.open() is False
-        assert gate.close() is True
-        assert other.gate(name).close() is False
+        assert gate.shut() is True
+        assert other.gate(name).shut() is False
         assert not other.gate(name).is_open()
         assert other.gate(name).open() is True
         gate.wait(BOUND)
@@ -52,9 +52,9 @@ class BarrierContract(ClientSuite):
         self, client: Any, other: Any, name: str, start: Start
     ) -> None:
         for _ in range(3):
-            client.gate(name).close()
+            client.gate(name).shut()
             waiting = [start(one.gate(name).wait, BOUND) for one in (client, other, other)]
-            with pytest.raises(BarrierTimeout, match="was still closed"):
+            with pytest.raises(BarrierTimeout, match="was still shut"):
                 other.gate(name).wait(0)
             assert not any(one.done() for one in waiting)
             other.gate(name).open()
@@ -64,7 +64,7 @@ class BarrierContract(ClientSuite):
     def test_a_gate_that_stays_closed_is_waited_for_as_long_as_said(
         self, client: Any, name: str
     ) -> None:
-        client.gate(name).close()
+        client.gate(name).shut()
         with pytest.raises(BarrierTimeout) as caught:
             client.gate(name).wait(0.5)
         error = caught.value
@@ -161,15 +161,15 @@ class BarrierContract(ClientSuite):
     ) -> None:
         waiting = start(client.barrier(name, 2).wait, BOUND)
         eventually(lambda: self.standing(other, name) == 1)
-        with pytest.raises(QueueMismatch, match=r"a barrier of 2 .* as a barrier of 3"):
+        with pytest.raises(NameConflict, match=r"a barrier of 2 .* as a barrier of 3"):
             other.barrier(name, 3).wait(BOUND)
-        with pytest.raises(QueueMismatch, match="as a double barrier of 2"):
+        with pytest.raises(NameConflict, match="as a double barrier of 2"):
             other.double_barrier(name, 2).enter(BOUND)
         other.barrier(name, 2).wait(BOUND)
         waiting.result(BOUND)
         for group, value in ((f"{name} g", b"member"), (f"{name} h", b"[" * 50_000)):
             client.group(group).join(value)
-            with pytest.raises(QueueMismatch, match="something else"):
+            with pytest.raises(NameConflict, match="something else"):
                 other.barrier(group, 2).wait(BOUND)
 
     def test_short_waits_at_a_barrier_that_was_used_often_end_as_at_a_new_one(

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import BarrierTimeout, ClientClosed, Kept, QueueMismatch
+from coordlock import BarrierTimeout, ClientClosed, NameConflict, Record
 from coordlock.backend import Put
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
@@ -80,15 +80,15 @@ class CounterContract(ClientSuite):
         self, client: Any, other: Any, name: str, start: Start
     ) -> None:
         waiting = [start(one.latch(name, 3).wait, BOUND) for one in (client, other, client)]
-        assert client.latch(name, 3).left() == 3
+        assert client.latch(name, 3).remaining() == 3
         assert client.latch(name, 3).count_down() == 2
         assert other.latch(name, 3).count_down() == 1
-        assert other.latch(name, 3).left() == 1
+        assert other.latch(name, 3).remaining() == 1
         assert not any(one.done() for one in waiting)
         assert client.latch(name, 3).count_down() == 0
         for one in waiting:
             one.result(BOUND)
-        assert client.latch(name, 3).count_down() == other.latch(name, 3).left() == 0
+        assert client.latch(name, 3).count_down() == other.latch(name, 3).remaining() == 0
         for timeout in (None, 0, BOUND):
             other.latch(name, 3).wait(timeout)
 
@@ -118,10 +118,10 @@ class CounterContract(ClientSuite):
     ) -> None:
         client.latch(name, 3).count_down()
         wrong = other.latch(name, 2)
-        for call in (wrong.count_down, wrong.left, wrong.wait):
-            with pytest.raises(QueueMismatch, match="latch of 3 and was asked for as a latch of 2"):
+        for call in (wrong.count_down, wrong.remaining, wrong.wait):
+            with pytest.raises(NameConflict, match="latch of 3 and was asked for as a latch of 2"):
                 call()
-        assert client.latch(name, 3).left() == 2
+        assert client.latch(name, 3).remaining() == 2
 
     def test_a_count_that_cannot_be_is_refused(self, client: Any, name: str) -> None:
         for wrong in (0, -1, 1.0, "1", True, 2**31):
@@ -137,39 +137,39 @@ class CounterContract(ClientSuite):
         ending.close()
         with pytest.raises(ClientClosed):
             waiting.result(BOUND)
-        assert client.latch(name, 1).left() == 1
+        assert client.latch(name, 1).remaining() == 1
 
     # What is kept
 
     def test_what_is_kept_is_told_by_name_and_kind(
         self, client: Any, other: Any, name: str, start: Start
     ) -> None:
-        assert client.kept(name) == ()
+        assert client.records(name) == ()
         client.counter(name).add(42)
         client.latch(name, 3).count_down()
-        client.gate(name).close()
+        client.gate(name).shut()
         for passing in [start(client.barrier(name, 1).wait, BOUND) for _ in range(2)]:
             passing.result(BOUND)
         client.work_queue(name).put(b"an item")
         client.work_queue(f"{name}/é").put(b"later", delay=60)
         mine = (
-            Kept(name, "barrier", {"generations": 2}),
-            Kept(name, "counter", {"number": 42}),
-            Kept(name, "gate", {"open": False}),
-            Kept(name, "latch", {"left": 2, "count": 3}),
-            Kept(name, "work queue", {}),
+            Record(name, "barrier", {"generations": 2}),
+            Record(name, "counter", {"number": 42}),
+            Record(name, "gate", {"open": False}),
+            Record(name, "latch", {"remaining": 2, "count": 3}),
+            Record(name, "work queue", {}),
         )
-        assert other.kept(name) == mine
-        beside = Kept(f"{name}/é", "work queue", {})
-        assert [one for one in other.kept() if one.name.startswith(name)] == [*mine, beside]
+        assert other.records(name) == mine
+        beside = Record(f"{name}/é", "work queue", {})
+        assert [one for one in other.records() if one.name.startswith(name)] == [*mine, beside]
 
     def test_who_only_looks_at_a_name_keeps_nothing_there(self, client: Any, name: str) -> None:
         assert client.counter(name).get() == 0
         assert client.gate(name).is_open()
-        assert client.latch(name, 2).left() == 2
+        assert client.latch(name, 2).remaining() == 2
         assert client.work_queue(name).try_take() is None
         assert client.work_queue(name).depth() == 0
-        assert client.kept(name) == ()
+        assert client.records(name) == ()
 
     @pytest.mark.parametrize(
         "data", [b"42", b'{"format":1,"value":1e999,"last":[]}', b"[" * 100_000]
@@ -179,7 +179,7 @@ class CounterContract(ClientSuite):
     ) -> None:
         engine = client._access.engine
         engine.backend.write([Put(f"{engine.data_root}/@counters/{name}", data)]).result(BOUND)
-        assert client.kept(name) == (Kept(name, "counter", None),)
+        assert client.records(name) == (Record(name, "counter", None),)
 
     def test_what_another_program_has_written_under_a_name_that_none_can_have_is_not_kept(
         self, client: Any, name: str
@@ -187,4 +187,4 @@ class CounterContract(ClientSuite):
         engine = client._access.engine
         key = f"{engine.data_root}/@counters/{name}{'n' * 255}"
         engine.backend.write([Put(key, b"")]).result(BOUND)
-        assert not [one for one in client.kept() if one.name.startswith(name)]
+        assert not [one for one in client.records() if one.name.startswith(name)]

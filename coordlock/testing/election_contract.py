@@ -34,20 +34,20 @@ BOUND: Final = 60.0
 Start = Callable[..., Future[Any]]
 
 
-def campaign(client: Any, proposal: bytes = b"me", **options: Any) -> Any:
+def campaign(client: Any, value: bytes = b"me", **options: Any) -> Any:
     """The term of a candidate that is elected in the end."""
-    return client.election("e", proposal, timeout=BOUND).campaign(**options)
+    return client.election("e", value, timeout=BOUND).campaign(**options)
 
 
-def proposals(client: Any) -> list[bytes]:
+def values(client: Any) -> list[bytes]:
     """Of the leader, and of those that campaign behind it."""
-    return [one.proposal for one in client.election("e").candidates()]
+    return [one.value for one in client.election("e").candidates()]
 
 
 def leading(client: Any) -> bytes | None:
-    """The leader's proposal."""
+    """The leader's value."""
     leader = client.election("e").leader()
-    return None if leader is None else leader.proposal
+    return None if leader is None else leader.value
 
 
 class Body:
@@ -98,11 +98,11 @@ class ElectionContract(ClientSuite):
         assert client.election("e").candidates() == ()
         first = campaign(client, b"one")
         leader = other.election("e").leader()
-        assert (leader.proposal, leader.token) == (b"one", first.token)
+        assert (leader.value, leader.token) == (b"one", first.token)
         second = start(campaign, other, b"two")
-        eventually(lambda: proposals(client) == [b"one", b"two"])
+        eventually(lambda: values(client) == [b"one", b"two"])
         third = start(campaign, client, b"three")
-        eventually(lambda: proposals(other) == [b"one", b"two", b"three"])
+        eventually(lambda: values(other) == [b"one", b"two", b"three"])
         assert first.state is GrantState.HELD
         assert not second.done()
         assert first.resign()
@@ -112,7 +112,7 @@ class ElectionContract(ClientSuite):
         assert term.release()
         with third.result(BOUND) as last:
             assert last.token > term.token
-            assert proposals(other) == [b"three"]
+            assert values(other) == [b"three"]
         assert leading(client) is None
 
     def test_a_term_ends_with_its_block(self, client: Any, other: Any) -> None:
@@ -122,7 +122,7 @@ class ElectionContract(ClientSuite):
         assert leading(other) is None
         assert not term.resign() or term.state is GrantState.RELEASED
 
-    def test_who_makes_no_proposal_is_known_by_host_and_process(self, client: Any) -> None:
+    def test_who_gives_no_value_is_known_by_host_and_process(self, client: Any) -> None:
         with client.election("e", timeout=BOUND).campaign() as term:
             assert re.fullmatch(rb".+:\d+", term.value)
             assert leading(client) == term.value
@@ -132,7 +132,7 @@ class ElectionContract(ClientSuite):
             for timeout in (0, 0.05):
                 with pytest.raises(AcquireTimeout):
                     other.election("e", b"two").campaign(timeout=timeout)
-            eventually(lambda: proposals(client) == [b"one"])
+            eventually(lambda: values(client) == [b"one"])
 
     def test_a_campaign_that_is_cancelled_leaves(
         self, client: Any, other: Any, start: Start
@@ -140,18 +140,18 @@ class ElectionContract(ClientSuite):
         stop = Cancellation()
         with campaign(client, b"one"):
             waiting = start(campaign, other, b"two", cancellation=stop)
-            eventually(lambda: proposals(client) == [b"one", b"two"])
+            eventually(lambda: values(client) == [b"one", b"two"])
             stop.cancel("enough")
             with pytest.raises(AcquireCancelled, match="enough"):
                 waiting.result(BOUND)
-            eventually(lambda: proposals(client) == [b"one"])
+            eventually(lambda: values(client) == [b"one"])
 
     def test_a_leader_that_is_evicted_hears_of_it(self, client: Any, other: Any) -> None:
         term = campaign(client, b"one")
         other.evict_all("e")
         eventually(lambda: term.lost.is_set())
         with pytest.raises(LockLost):
-            term.proclaim(b"still me")
+            term.publish(b"still me")
         with campaign(other, b"two"):
             assert leading(client) == b"two"
         assert term.resign() is False
@@ -169,29 +169,29 @@ class ElectionContract(ClientSuite):
     def test_elections_of_two_names_have_nothing_in_common(self, client: Any, other: Any) -> None:
         with campaign(client), other.election("e/2", b"two", timeout=BOUND).campaign():
             assert leading(other) == b"me"
-            assert client.election("e/2").leader().proposal == b"two"
+            assert client.election("e/2").leader().value == b"two"
 
-    # Proclaiming
+    # Publishing
 
-    def test_a_leader_is_known_by_what_it_proclaims(
+    def test_a_leader_is_known_by_what_it_publishes(
         self, client: Any, other: Any, start: Start
     ) -> None:
         with campaign(client, b"one") as term:
             waiting = start(campaign, other, b"two")
-            eventually(lambda: proposals(client) == [b"one", b"two"])
+            eventually(lambda: values(client) == [b"one", b"two"])
             token = term.token
-            for proposal in (b"", bytes(range(256)), b"x" * 65_536, b"new"):
-                term.proclaim(proposal)
+            for value in (b"", bytes(range(256)), b"x" * 65_536, b"new"):
+                term.publish(value)
                 leader = other.election("e").leader()
-                assert (leader.proposal, leader.token) == (proposal, token)
-                assert term.value == proposal
+                assert (leader.value, leader.token) == (value, token)
+                assert term.value == value
             assert not waiting.done()
         with pytest.raises(LockLost):
-            term.proclaim(b"late")
+            term.publish(b"late")
         with waiting.result(BOUND):
             assert leading(client) == b"two"
 
-    def test_what_is_no_proposal_is_refused(self, client: Any) -> None:
+    def test_what_is_no_value_is_refused(self, client: Any) -> None:
         owner = b'{"host": "h", "pid": 1, "label": "", "since": 1.0}'
         for wrong, error, text in (
             ("text", TypeError, "encode it"),
@@ -204,9 +204,9 @@ class ElectionContract(ClientSuite):
                 client.election("e").campaign(wrong, timeout=0)
         with campaign(client) as term:
             with pytest.raises(ValueError, match="host, pid"):
-                term.proclaim(owner)
+                term.publish(owner)
             assert leading(client) == b"me"
-        assert proposals(client) == []
+        assert values(client) == []
 
     # Observing
 
@@ -217,16 +217,16 @@ class ElectionContract(ClientSuite):
             assert leaders.next(BOUND) is None
             first = campaign(client, b"one")
             leader = leaders.next(BOUND)
-            assert (leader.proposal, leader.token) == (b"one", first.token)
+            assert (leader.value, leader.token) == (b"one", first.token)
             second = start(campaign, client, b"two")
-            eventually(lambda: proposals(other) == [b"one", b"two"])
-            first.proclaim(b"uno")
+            eventually(lambda: values(other) == [b"one", b"two"])
+            first.publish(b"uno")
             again = leaders.next(BOUND)
-            assert (again.id, again.proposal) == (leader.id, b"uno")
+            assert (again.id, again.value) == (leader.id, b"uno")
             first.resign()
             term = second.result(BOUND)
             leader = leaders.next(BOUND)
-            assert (leader.proposal, leader.token) == (b"two", term.token)
+            assert (leader.value, leader.token) == (b"two", term.token)
             assert leaders.state == leader
             term.resign()
             assert leaders.next(BOUND) is None
@@ -244,8 +244,8 @@ class ElectionContract(ClientSuite):
             with campaign(client, b"last") as term:
                 tokens.append(term.token)
                 # The first state may be as late as this: on ZooKeeper it needs a quiet moment.
-                eventually(lambda: seen and seen[-1] and seen[-1].proposal == b"last")
-                assert leaders.state.proposal == b"last"
+                eventually(lambda: seen and seen[-1] and seen[-1].value == b"last")
+                assert leaders.state.value == b"last"
             eventually(lambda: seen[-1] is None)
             leaders.close()
             following.result(BOUND)
@@ -273,7 +273,7 @@ class ElectionContract(ClientSuite):
         running.result(BOUND)
         assert body.most == 1
         assert body.terms[0].token < body.terms[1].token
-        eventually(lambda: proposals(other) == [])
+        eventually(lambda: values(other) == [])
 
     def test_run_passes_the_lead_on_when_its_body_returns(
         self, client: Any, other: Any, start: Start
@@ -289,7 +289,7 @@ class ElectionContract(ClientSuite):
         stop.cancel()
         for one in runs:
             one.result(BOUND)
-        eventually(lambda: proposals(client) == [])
+        eventually(lambda: values(client) == [])
 
     def test_run_resigns_before_it_raises_what_its_body_raised(
         self, client: Any, other: Any, start: Start

@@ -79,7 +79,7 @@ class GroupContract(ClientSuite):
         other.evict_all("g")
         eventually(lambda: membership.lost.is_set())
         with pytest.raises(LockLost):
-            membership.update(b"two")
+            membership.publish(b"two")
         assert membership.release() is False
         assert values(client) == []
 
@@ -101,7 +101,7 @@ class GroupContract(ClientSuite):
         with client.group("g").join(b"one") as one, client.group("g").join(b"two"):
             token = one.token
             for value in (b"", b"x" * 65_536, b"last"):
-                one.update(value)
+                one.publish(value)
                 assert one.value == value
                 first, second = other.group("g").members()
                 assert (first.value, first.token, second.value) == (value, token, b"two")
@@ -114,14 +114,14 @@ class GroupContract(ClientSuite):
             group.join(b"x" * 65_537)
         with group.join(b"one") as one:
             with pytest.raises(TypeError, match="bytes"):
-                one.update(None)
+                one.publish(None)
             with pytest.raises(ValueError, match="65536"):
-                one.update(b"x" * 65_537)
+                one.publish(b"x" * 65_537)
             with pytest.raises(AttributeError):  # an assignment cannot wait for the service
                 one.value = b"two"
             assert values(client) == [b"one"]
         with pytest.raises(LockLost):
-            one.update(b"two")
+            one.publish(b"two")
 
     # Observing
 
@@ -137,7 +137,7 @@ class GroupContract(ClientSuite):
             view = views.next(BOUND)
             assert view.values == (b"one", b"two")
             assert view.joined == view.members[1:]
-            first.update(b"uno")
+            first.publish(b"uno")
             view = views.next(BOUND)
             assert view.changed == view.members[:1]
             assert view.joined == view.left == ()
@@ -239,7 +239,7 @@ class GroupContract(ClientSuite):
     # Staying
 
     def test_who_stays_is_a_member_again_after_a_loss(self, client: Any, other: Any) -> None:
-        with client.group("g").stay(b"one") as presence:
+        with client.group("g").keep_joined(b"one") as presence:
             assert presence.is_member
             [first] = other.group("g").members()
             other.evict_all("g")
@@ -256,7 +256,7 @@ class GroupContract(ClientSuite):
         self, client: Any, other: Any
     ) -> None:
         client.group("g").join(b"one")
-        with client.group("g").stay(b"two"), other.group("g").observe() as views:
+        with client.group("g").keep_joined(b"two"), other.group("g").observe() as views:
             first = views.next(BOUND)
             assert first.values == (b"one", b"two")
             other.evict_all("g")
@@ -274,15 +274,15 @@ class GroupContract(ClientSuite):
                 client.group("g").observe(grace=wrong)
 
     def test_who_stays_publishes_the_newest_value(self, client: Any, other: Any) -> None:
-        with client.group("g").stay(b"0") as presence:
+        with client.group("g").keep_joined(b"0") as presence:
             for number in range(1, 10):
-                presence.update(b"%d" % number)
+                presence.publish(b"%d" % number)
                 if number % 3 == 0:
                     other.evict_all("g")
             assert presence.value == b"9"
             eventually(lambda: values(other) == [b"9"])
             with pytest.raises(TypeError, match="bytes"):
-                presence.update("text")
+                presence.publish("text")
         assert values(other) == []
         with pytest.raises(ValueError, match="was left"):
-            presence.update(b"late")
+            presence.publish(b"late")

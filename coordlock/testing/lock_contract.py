@@ -371,7 +371,7 @@ class LockContract(ClientSuite):
     def test_a_closed_client_says_so(self, client: Any) -> None:
         client.close()
         client.close()
-        for call in (client.lock("orders").acquire, client.queues, client.describe):
+        for call in (client.lock("orders").acquire, client.names, client.describe):
             with pytest.raises(coordlock.ClientClosed):
                 call()
 
@@ -461,7 +461,7 @@ class LockContract(ClientSuite):
 
     def test_the_queues_in_use_are_listed(self, client: Any) -> None:
         with client.lock("a/b"), client.lock("🔒"):
-            assert {"a/b", "🔒"} <= set(client.queues())
+            assert {"a/b", "🔒"} <= set(client.names())
         assert client.contenders("never used") == ()
 
     def test_evicting_who_has_gone_tells_so(self, client: Any) -> None:
@@ -530,7 +530,7 @@ class LockContract(ClientSuite):
     def test_a_hostile_name_is_a_name_like_any_other(self, client: Any, name: str) -> None:
         with client.lock(name) as grant:
             assert [one.token for one in client.contenders(name)] == [grant.token]
-            assert name in client.queues()
+            assert name in client.names()
             assert client.lock(name).try_acquire() is None
 
     def test_names_that_look_alike_are_different_locks(self, client: Any) -> None:
@@ -635,10 +635,10 @@ class LockContract(ClientSuite):
     def test_clients_that_disagree_about_a_name_get_an_error(self, client: Any, other: Any) -> None:
         with client.semaphore("pool", 3):
             for asking in (other.semaphore("pool", 2), other.lock("pool"), other.read_lock("pool")):
-                with pytest.raises(coordlock.QueueMismatch) as caught:
+                with pytest.raises(coordlock.NameConflict) as caught:
                     asking.acquire(timeout=30)
                 assert caught.value.name == "pool"
-        with client.lock("orders"), pytest.raises(coordlock.QueueMismatch):
+        with client.lock("orders"), pytest.raises(coordlock.NameConflict):
             other.semaphore("orders", 2).acquire(timeout=30)
 
     @pytest.mark.parametrize("permits", [0, -1, 10_001, True, 1.5, "3", None], ids=repr)

@@ -212,7 +212,7 @@ class MultiLockContract(ClientSuite):
         self, client: Any, other: Any
     ) -> None:
         with client.semaphore("s", 2):
-            with pytest.raises(coordlock.QueueMismatch):
+            with pytest.raises(coordlock.NameConflict):
                 other.multi_lock(["a", "s"]).acquire()
             eventually(lambda: lengths(client, "as") == [0, 1])
 
@@ -231,7 +231,7 @@ class MultiLockContract(ClientSuite):
         for wanted, kind, words in refused:
             with pytest.raises(kind, match=words):
                 client.multi_lock(wanted)
-        assert client.queues() == []
+        assert client.names() == []
 
     # Trees
 

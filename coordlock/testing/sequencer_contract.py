@@ -32,17 +32,17 @@ class SequencerContract(ClientSuite):
             text = grant.sequencer
             assert text.isascii()
             assert " " not in text
-            member = other.verify_token(text)
+            member = other.verify_sequencer(text)
             assert (member.token, member.claim, member.holding) == (grant.token, Mode.PR, True)
             with pytest.raises(coordlock.LockLost, match="not a lock in mode EX"):
-                other.verify_token(text.replace("rlock", "lock"))
+                other.verify_sequencer(text.replace("rlock", "lock"))
             with client.lock("a b/\u00e9:1", mode=Mode.PR) as later:
-                assert other.verify_token(later.sequencer).position == 1
+                assert other.verify_sequencer(later.sequencer).position == 1
         for ended in (text, later.sequencer):
             with pytest.raises(coordlock.LockLost, match="no contender"):
-                other.verify_token(ended)
+                other.verify_sequencer(ended)
         with client.semaphore("s", 2) as permit:
-            assert other.verify_token(permit.sequencer).claim == Permit(2)
+            assert other.verify_sequencer(permit.sequencer).claim == Permit(2)
 
     def test_a_token_of_a_waiter_is_none_of_a_holder(
         self, client: Any, other: Any, start: Start
@@ -52,9 +52,9 @@ class SequencerContract(ClientSuite):
             eventually(lambda: len(client.contenders("a")) == 2)
             [_, waiter] = client.contenders("a")
             with pytest.raises(coordlock.LockLost, match="waits for others"):
-                client.verify_token(f"a:lock:{waiter.token}")
-            assert other.verify_token(grant.sequencer).holding
-        assert client.verify_token(waiting.result(BOUND).sequencer).holding
+                client.verify_sequencer(f"a:lock:{waiter.token}")
+            assert other.verify_sequencer(grant.sequencer).holding
+        assert client.verify_sequencer(waiting.result(BOUND).sequencer).holding
 
     def test_several_locks_have_a_text_each(self, client: Any, other: Any) -> None:
         with client.multi_lock(["a", "b"]) as both:
@@ -62,10 +62,10 @@ class SequencerContract(ClientSuite):
                 _ = both.sequencer
             for name in "ab":
                 part = both._target[name] if hasattr(both, "_target") else both[name]
-                assert other.verify_token(part.sequencer).token == both.tokens[name]
+                assert other.verify_sequencer(part.sequencer).token == both.tokens[name]
         with client.tree_lock("eu/orders") as node:
             assert node.sequencer.startswith("eu%2Forders:lock:")
-            assert other.verify_token(node.sequencer).holding
+            assert other.verify_sequencer(node.sequencer).holding
 
     def test_what_is_no_text_of_a_token_is_refused(self, client: Any) -> None:
         for text in (
@@ -80,6 +80,6 @@ class SequencerContract(ClientSuite):
             "a" * 1000 + ":lock:1",
         ):
             with pytest.raises(coordlock.InvalidSequencer, match=r"grant\.sequencer"):
-                client.verify_token(text)
+                client.verify_sequencer(text)
         with pytest.raises(TypeError):
-            client.verify_token(17)
+            client.verify_sequencer(17)

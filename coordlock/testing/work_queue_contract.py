@@ -18,7 +18,7 @@ from coordlock import (
     InvalidName,
     ItemEnded,
     LockLost,
-    QueueMismatch,
+    NameConflict,
     Unsupported,
     WorkQueueEmpty,
     WorkQueueFull,
@@ -436,7 +436,7 @@ class WorkQueueContract(ClientSuite):
         backend = client._access.engine.backend
         backend.write([Put(layout.tail, b'{"v": 3, "next": {}}')]).result(BOUND)
         for call in (lambda: queue.put(b"one"), queue.try_take, queue.depth, queue.items):
-            with pytest.raises(QueueMismatch, match="layout 3"):
+            with pytest.raises(NameConflict, match="layout 3"):
                 call()
 
     def test_bad_input_says_what_is_accepted(self, client: Any) -> None:

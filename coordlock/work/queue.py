@@ -43,7 +43,7 @@ from coordlock.work.producer import Parcel, Producer
 from coordlock.work.records import Content, serials
 from coordlock.work.search import Search
 from coordlock.work.store import Store
-from coordlock.work.view import WorkItem, WorkQueueStats
+from coordlock.work.view import ItemView, WorkQueueStats
 
 __all__ = ["AsyncWorkQueue", "WorkQueue"]
 
@@ -119,7 +119,7 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         Raises `WorkQueueFull` where ``max_depth`` items wait; those with a delay neither count nor
         are refused. Raises `BackendUnavailable` when no answer came within the client's
         ``request_timeout``: then it says whether the item may have been put, or may be yet. Raises
-        TypeError and ValueError for other data, `QueueMismatch` where another release keeps the
+        TypeError and ValueError for other data, `NameConflict` where another release keeps the
         queue in another way, `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """
         parcel = Parcel(check_value(data, "data"), delay_of(delay), self.max_depth)
@@ -222,7 +222,7 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         store = self._share().store
         return (yield from store.engine.bounded(view.stats(store)))
 
-    def _items(self, limit: int = 100) -> Steps[tuple[WorkItem, ...]]:
+    def _items(self, limit: int = 100) -> Steps[tuple[ItemView, ...]]:
         """The first ``limit`` items: those at work, those that wait, in order, then delayed ones.
 
         Each is as it was at a moment of this call. Raises `BackendUnavailable`.
@@ -230,7 +230,7 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         store, number = self._share().store, _positive("limit", limit) or 0
         return (yield from store.engine.bounded(view.live_items(store, number)))
 
-    def _dead(self, limit: int = 100) -> Steps[tuple[WorkItem, ...]]:
+    def _dead(self, limit: int = 100) -> Steps[tuple[ItemView, ...]]:
         """The first ``limit`` of the items that have failed, or were delivered, too often.
 
         Nobody takes them any more: see `retry`. Raises `BackendUnavailable`.

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
 from coordlock.backend.data import Listing, Stored
-from coordlock.errors import BackendError, QueueMismatch
+from coordlock.errors import BackendError, NameConflict
 from coordlock.model.contender import Contender
 from coordlock.work.lanes import Lane, first_number
 from coordlock.work.layout import LANES, Layout, Serial
@@ -101,7 +101,7 @@ class State:
 
     @classmethod
     def read(cls, layout: Layout, listing: Listing) -> Self:
-        """What ``listing``, of the folder of the state, says. Raises `QueueMismatch`."""
+        """What ``listing``, of the folder of the state, says. Raises `NameConflict`."""
         tail, version = Tail(), 0
         if (stored := listing.values.get(layout.tail)) is not None:
             version = stored.version
@@ -246,10 +246,10 @@ def _decoded(
     raise other_release(key if layout is None else layout.name, version)
 
 
-def other_release(name: str, version: int) -> QueueMismatch:
+def other_release(name: str, version: int) -> NameConflict:
     """The error for a queue that another release keeps in another way."""
     wanted = f"a work queue of layout {VERSION}"
-    return QueueMismatch(name, wanted, f"a work queue of layout {version}", "another release")
+    return NameConflict(name, wanted, f"a work queue of layout {version}", "another release")
 
 
 def _damaged(key: str, error: object) -> BackendError:

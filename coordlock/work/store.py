@@ -48,7 +48,7 @@ class Store:
         return (yield from retried(lambda: self.backend.read(where), self.engine.timers))
 
     def state(self) -> Steps[State]:
-        """What changes in the queue. Raises `QueueMismatch`."""
+        """What changes in the queue. Raises `NameConflict`."""
         return State.read(self.layout, (yield from self.read(self.layout.state)))
 
     def workers(self) -> Steps[Snapshot]:

@@ -17,7 +17,7 @@ from coordlock.work.records import Again, Claim, Content, Dead, State, lane_reco
 from coordlock.work.store import Outcome, Store
 
 __all__ = [
-    "WorkItem",
+    "ItemView",
     "WorkQueueStats",
     "dead_items",
     "live_items",
@@ -33,7 +33,7 @@ _AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class WorkItem:
+class ItemView:
     """An item of a work queue, as it was when it was read.
 
     Attributes:
@@ -123,7 +123,7 @@ def stats(store: Store) -> Steps[WorkQueueStats]:
     return WorkQueueStats(ready + void, len(found.workers), len(delayed), len(dead))
 
 
-def live_items(store: Store, limit: int) -> Steps[tuple[WorkItem, ...]]:
+def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
     """The first ``limit`` of those that are taken, that wait, and that are delayed."""
     found = yield from _claims(store)
     items = [
@@ -139,7 +139,7 @@ def live_items(store: Store, limit: int) -> Steps[tuple[WorkItem, ...]]:
         if one in found.workers
     ]
     items += (
-        WorkItem(str(one.id), "waiting", claim.deliveries + 1, claim.failures + 1)
+        ItemView(str(one.id), "waiting", claim.deliveries + 1, claim.failures + 1)
         for one, claim in found.void
     )
     again = serials((yield from store.read(store.layout.again))).items()
@@ -149,7 +149,7 @@ def live_items(store: Store, limit: int) -> Steps[tuple[WorkItem, ...]]:
     items += (_about(one, "waiting", Again.decode(key, stored)) for _, one, key, stored in ready)
     new = _new_numbers((yield from store.state()))
     items += (
-        WorkItem(str(number), "waiting", 0, 0) for number in islice(new, max(0, limit - len(items)))
+        ItemView(str(number), "waiting", 0, 0) for number in islice(new, max(0, limit - len(items)))
     )
     if len(items) < limit:
         delayed = (yield from _delayed(store)).items()
@@ -163,7 +163,7 @@ def live_items(store: Store, limit: int) -> Steps[tuple[WorkItem, ...]]:
     return (yield from _filled(store, items[:limit]))
 
 
-def dead_items(store: Store, limit: int) -> Steps[tuple[WorkItem, ...]]:
+def dead_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
     """The first ``limit`` of the dead."""
     found = (yield from _dead(store)).items()
     dead = [(one, Dead.decode(key, stored)) for one, (key, stored) in islice(found, limit)]
@@ -244,15 +244,15 @@ def _new_numbers(state: State) -> Iterator[int]:
     return (number for number in numbers if number >= heads[number % LANES])
 
 
-def _about(one: Serial, state: str, record: Again | Claim | Dead, **more: Any) -> WorkItem:
+def _about(one: Serial, state: str, record: Again | Claim | Dead, **more: Any) -> ItemView:
     """What is known of an item before it is read."""
     delivered = record.deliveries + (state == "taken")
-    return WorkItem(str(one.id), state, delivered, record.failures, **more)
+    return ItemView(str(one.id), state, delivered, record.failures, **more)
 
 
-def _filled(store: Store, found: Iterable[WorkItem]) -> Steps[tuple[WorkItem, ...]]:
+def _filled(store: Store, found: Iterable[ItemView]) -> Steps[tuple[ItemView, ...]]:
     """What was ``found``, with what the items hold; without those that have gone meanwhile."""
-    items: list[WorkItem] = []
+    items: list[ItemView] = []
     rest = iter(found)
     while some := list(islice(rest, _AT_ONCE)):
         keys = [store.layout.item(ItemId.parse(one.id)) for one in some]

@@ -59,7 +59,7 @@ def _told(one: Attempt, now: int) -> str:
 def _queues(url: str) -> Iterator[str]:
     try:
         with coordlock.connect(url) as client:
-            for queue in client.queues():
+            for queue in client.names():
                 for one in client.contenders(queue):
                     yield f"{queue}: {one.contender.key} {one.claim}, {one.owner}, {one.session}"
     except coordlock.CoordlockError as error:

@@ -122,7 +122,7 @@ class Parties:
             with coordlock.connect(self._subject.direct_url(self.root)) as client:
                 return all(
                     (name, one.token) in held
-                    for name in client.queues()
+                    for name in client.names()
                     for one in client.contenders(name)
                 )
         except coordlock.BackendError:

@@ -8,13 +8,13 @@ from tests.cli.command import Cli
 
 def test_a_holder_is_asked_and_told_why(cli: Cli) -> None:
     with coordlock.connect(cli.url, label="worker") as client, client.lock("x") as grant:
-        assert not grant.asked.is_set()
+        assert not grant.release_requested.is_set()
         done = cli.run("break", "x", "--ask", "--reason", "a deployment")
         assert done.returncode == 0
         assert "asked:" in done.stdout
         assert "worker" in done.stdout
-        assert grant.asked.wait(60)
-        assert grant.asked.reason == "a deployment"
+        assert grant.release_requested.wait(60)
+        assert grant.release_requested.reason == "a deployment"
         grant.check()
         (shown,) = cli.show("x")
         one = cli.run("break", "x", "--ask", "--token", str(shown["token"]))
@@ -45,7 +45,7 @@ def test_who_answers_by_converting_still_holds_the_lock(cli: Cli) -> None:
         coordlock.connect(cli.url) as client,
         client.convertible_lock("x", mode=mode) as grant,
     ):
-        grant.on_asked(lambda one: one.upgrade())
+        grant.on_release_requested(lambda one: one.upgrade())
         done = cli.run("break", "x", "--ask", "--wait", "2s")
         assert done.returncode == 1
         assert "'x' is still held by" in done.stderr

@@ -34,9 +34,9 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def leading(cli: Cli, proposal: str = "me") -> Iterator[subprocess.Popen[str]]:
+def leading(cli: Cli, value: str = "me") -> Iterator[subprocess.Popen[str]]:
     """``coordlock elect``, which leads until its stdin closes."""
-    with cli.started("elect", "sched", "--proposal", proposal) as process:
+    with cli.started("elect", "sched", "--value", value) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip().isdigit()
         yield process
@@ -51,7 +51,7 @@ def leader(cli: Cli) -> dict[str, object] | None:
 
 def test_a_command_runs_while_it_leads(cli: Cli) -> None:
     script = 'echo "$COORDLOCK_NAME $COORDLOCK_TOKEN $COORDLOCK_BACKEND"; exit 3'
-    done = cli.run("elect", "sched", "-p", "10.0.0.5:80", "--", "sh", "-c", script)
+    done = cli.run("elect", "sched", "--value", "10.0.0.5:80", "--", "sh", "-c", script)
     assert done.returncode == 3
     name, token, backend = done.stdout.split()
     assert (name, token.isdigit(), backend) == ("sched", True, "local")
@@ -62,7 +62,7 @@ def test_without_a_command_it_leads_until_stdin_closes(cli: Cli) -> None:
     with leading(cli) as process:
         found = leader(cli)
         assert found is not None
-        assert found["proposal"] == "me"
+        assert found["value"] == "me"
         (shown,) = cli.show("sched")
         assert shown["token"] == found["token"]
         assert shown["owner"]["label"] == "me"
@@ -122,7 +122,7 @@ def test_without_a_command_it_tells_the_token_of_each_term(cli: Cli) -> None:
 
 
 def test_an_evicted_candidate_campaigns_again(cli: Cli) -> None:
-    with leading(cli, "one") as first, cli.started("elect", "sched", "-p", "two") as process:
+    with leading(cli, "one") as first, cli.started("elect", "sched", "--value", "two") as process:
         cli.wait_for_queue("sched", 2)
         token = cli.show("sched")[1]["token"]
         assert cli.run("break", "sched", "--token", str(token), "--yes").returncode == 0
@@ -135,7 +135,7 @@ def test_an_evicted_candidate_campaigns_again(cli: Cli) -> None:
 
 
 def test_a_candidate_that_is_to_exit_at_a_loss_does(cli: Cli) -> None:
-    command = ["elect", "sched", "--exit-on-loss", "-p", "two"]
+    command = ["elect", "sched", "--exit-on-loss", "--value", "two"]
     with leading(cli, "one"), cli.started(*command) as process:
         cli.wait_for_queue("sched", 2)
         token = cli.show("sched")[1]["token"]
@@ -172,7 +172,7 @@ def test_whoever_leads_or_stands_by_campaigns_on_through_an_outage(
         processes = []
         for name in names:
             told = stack.enter_context((tmp_path / name).open("wb"))
-            command = ["elect", "sched", "-p", name, "--", "sh", "-c", script]
+            command = ["elect", "sched", "--value", name, "--", "sh", "-c", script]
             processes.append(stack.enter_context(cli.started(*command, stderr=told)))
 
         def terms() -> list[int]:
@@ -258,7 +258,7 @@ def test_a_watcher_prints_who_comes_changes_and_goes(cli: Cli) -> None:
             (member,) = json.loads(program.stdout.readline())["members"]
             assert (member["value"], member["token"]) == ("one", membership.token)
             assert "web" in member["owner"]
-            membership.update(b"two\x1b[31m")
+            membership.publish(b"two\x1b[31m")
             assert watcher.stdout.readline().startswith("changed two")
         eventually(lambda: client.group("workers").members() == ())
         lines = [watcher.stdout.readline(), watcher.stdout.readline()]
@@ -292,9 +292,9 @@ def test_values_of_members_are_shown_with_their_owners(cli: Cli) -> None:
         assert "VALUE" not in cli.run("show", "plain").stdout
 
 
-def test_a_proposal_that_cannot_be_published_is_refused_at_once(cli: Cli) -> None:
+def test_a_value_that_cannot_be_published_is_refused_at_once(cli: Cli) -> None:
     owner = '{"host": "h", "pid": 1, "label": "", "since": 0}'
-    for proposal, text in ((owner, "host, pid, label and since"), ("x" * 70_000, "65536")):
-        done = cli.run("elect", "sched", "-p", proposal, "--", "true")
+    for value, text in ((owner, "host, pid, label and since"), ("x" * 70_000, "65536")):
+        done = cli.run("elect", "sched", "--value", value, "--", "true")
         assert done.returncode == 64
         assert text in done.stderr

@@ -124,8 +124,8 @@ def test_what_is_kept_is_listed(cli: Cli) -> None:
         client.counter("invoices").add(4711)
         client.latch("imports", 3).count_down()
         client.latch("opened", 1).count_down()
-        client.gate("maintenance").close()
-        client.gate("free").close()
+        client.gate("maintenance").shut()
+        client.gate("free").shut()
         client.gate("free").open()
         client.barrier("epoch", 1).wait()
         client.work_queue("mails").put(b"to: ann")
@@ -136,7 +136,7 @@ def test_what_is_kept_is_listed(cli: Cli) -> None:
         "imports      latch       2 of 3 left",
         "invoices     counter     4711",
         "mails        work queue  1 waiting, 0 taken, 0 delayed, 0 dead",
-        "maintenance  gate        closed",
+        "maintenance  gate        shut",
         "opened       latch       open, 1 of 1 counted down",
     ]
     listed = json.loads(cli.run("ls", "--kept", "--json", "m*").stdout)

@@ -43,4 +43,4 @@ def test_requests_for_one_lock_are_answered_one_after_another() -> None:
             answers = list(pool.map(ask, ["/book"] * 40 + ["/locked"] * 10))
         assert answers == [200] * 50
         assert balances == {"one": 40}
-        assert client.queues() == []
+        assert client.names() == []

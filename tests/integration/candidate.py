@@ -1,4 +1,4 @@
-"""A process that campaigns for good, and says when it led: ``python candidate.py URL PROPOSAL``.
+"""A process that campaigns for good, and says when it led: ``python candidate.py URL VALUE``.
 
 It prints ``TOKEN SECONDS`` for each moment at which it acted as the leader: of the monotonic clock,
 which all processes of a machine share, read before the check that the term goes on.

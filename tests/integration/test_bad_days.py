@@ -206,7 +206,7 @@ def test_a_client_that_only_looks_goes_on_after_its_session_has_ended(
             return False
 
         eventually(looks)
-        assert client.queues() == ["orders"]
+        assert client.names() == ["orders"]
         assert len(client.election("orders").candidates()) == 1
         assert client.deadlocks() == ()
         assert grant.release()
@@ -597,7 +597,7 @@ client = coordlock.connect(sys.argv[1])
 grant = client.lock("orders").acquire()
 child = os.fork()
 if child == 0:
-    for use in (client.lock("other").acquire, client.queues, grant.check, grant.release):
+    for use in (client.lock("other").acquire, client.names, grant.check, grant.release):
         try:
             use()
         except coordlock.ForkedClient:

@@ -79,7 +79,7 @@ def test_a_waiter_that_is_refused_is_reported(endpoint: Endpoint, crowd: Crowd, 
     with (
         coordlock.connect(endpoint.url(root)) as elsewhere,
         elsewhere.semaphore("long", 2),
-        pytest.raises(coordlock.QueueMismatch),
+        pytest.raises(coordlock.NameConflict),
     ):
         come_and_go()
 

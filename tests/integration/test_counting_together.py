@@ -73,7 +73,7 @@ def test_an_addition_whose_answer_is_lost_is_made_once(
         trap = relay.on_request(write_of(url), lose, containing=b"@latches")
         assert client.latch("l", 2).count_down() == 1
         trap.wait()
-        assert other.latch("l", 2).left() == 1
+        assert other.latch("l", 2).remaining() == 1
 
 
 @LOSSES

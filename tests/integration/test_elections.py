@@ -36,15 +36,15 @@ class Candidates:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        proposal = f"c{next(self._numbers)}"
-        with (self._directory / proposal).open("wb") as output:
-            command = [sys.executable, str(CANDIDATE), self._url, proposal]
-            self.processes[proposal] = subprocess.Popen(
+        value = f"c{next(self._numbers)}"
+        with (self._directory / value).open("wb") as output:
+            command = [sys.executable, str(CANDIDATE), self._url, value]
+            self.processes[value] = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.DEVNULL
             )
 
-    def kill(self, proposal: str) -> None:
-        process = self.processes.pop(proposal)
+    def kill(self, value: str) -> None:
+        process = self.processes.pop(value)
         process.kill()
         process.wait()
 
@@ -65,8 +65,8 @@ def candidates(server: Etcd | ZooKeeper, root: str, tmp_path: Path) -> Iterator[
     try:
         yield candidates
     finally:
-        for proposal in list(candidates.processes):
-            candidates.kill(proposal)
+        for value in list(candidates.processes):
+            candidates.kill(value)
 
 
 @pytest.fixture(params=["etcd", "zookeeper"])
@@ -88,7 +88,7 @@ class Watcher:
     @property
     def now(self) -> str | None:
         last = self.seen[-1] if self.seen else None
-        return None if last is None else last.proposal.decode()
+        return None if last is None else last.value.decode()
 
 
 def agree(watchers: list[Watcher], before: str | None) -> bool:
@@ -117,7 +117,7 @@ def test_leaders_that_are_killed_and_paused_are_followed_in_order(
             eventually(partial(agree, watchers, before), within=BOUND)
             leader = watchers[0].seen[-1]
             assert leader is not None
-            before = leader.proposal.decode()
+            before = leader.value.decode()
             ended.add(leader.token or 0)
             if number % 2:
                 paused = candidates.processes[before].pid

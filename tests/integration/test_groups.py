@@ -77,7 +77,7 @@ def test_after_an_outage_those_that_were_there_are_shown_until_they_return(
         witness, observing = client(), client(near)
         wanted = {b"one", b"two"}
         for value in sorted(wanted):
-            stack.enter_context(client(far).group("g").stay(value))
+            stack.enter_context(client(far).group("g").keep_joined(value))
         patient = Watcher(observing.group("g").observe(grace="30s"))
         stack.callback(patient.close)
         hasty = Watcher(observing.group("g").observe(grace=0))
@@ -126,7 +126,7 @@ def test_whoever_does_not_return_from_an_outage_has_left_after_the_grace(
     with (
         coordlock.connect(url) as client,
         coordlock.connect(url) as other,
-        client.group("g").stay(b"stays") as presence,
+        client.group("g").keep_joined(b"stays") as presence,
     ):
         once = client.group("g").join(b"once")
         watcher = Watcher(other.group("g").observe())

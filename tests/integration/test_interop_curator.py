@@ -86,7 +86,7 @@ def test_a_curator_writer_excludes_every_mode_but_null(
     with curator.lock(recipe, path):
         for mode in MODES:
             assert client.lock(QUEUE, mode=mode).try_acquire() is None
-        with pytest.raises(coordlock.QueueMismatch, match="in use as a lock in mode EX"):
+        with pytest.raises(coordlock.NameConflict, match="in use as a lock in mode EX"):
             client.semaphore(QUEUE, 9).try_acquire()
         with client.lock(QUEUE, mode=Mode.NL):
             pass

@@ -30,13 +30,13 @@ def start() -> Iterator[Start]:
         yield pool.submit
 
 
-def proposals(election: coordlock.Election) -> list[bytes]:
-    return [one.proposal for one in election.candidates()]
+def values(election: coordlock.Election) -> list[bytes]:
+    return [one.value for one in election.candidates()]
 
 
-def leads(election: coordlock.Election, proposal: bytes) -> None:
-    """Wait until the candidate with ``proposal`` leads."""
-    eventually(lambda: proposals(election)[:1] == [proposal])
+def leads(election: coordlock.Election, value: bytes) -> None:
+    """Wait until the candidate with ``value`` leads."""
+    eventually(lambda: values(election)[:1] == [value])
 
 
 # etcdctl
@@ -76,8 +76,8 @@ def test_etcdctl_and_coordlock_lead_in_turn(
 ) -> None:
     term = on_etcd.campaign()
     process = etcdctl("theirs")
-    eventually(lambda: proposals(on_etcd) == [b"coordlock", b"theirs"])
-    term.proclaim(b"coordlock, still")
+    eventually(lambda: values(on_etcd) == [b"coordlock", b"theirs"])
+    term.publish(b"coordlock, still")
     assert process.poll() is None
     term.resign()
     assert process.stdout is not None
@@ -85,10 +85,10 @@ def test_etcdctl_and_coordlock_lead_in_turn(
     assert process.stdout.readline() == "theirs\n"
     leader = on_etcd.leader()
     assert leader is not None
-    assert leader.proposal == b"theirs"
+    assert leader.value == b"theirs"
     assert (leader.token or 0) > term.token
     again = start(on_etcd.campaign, b"again")
-    eventually(lambda: proposals(on_etcd) == [b"theirs", b"again"])
+    eventually(lambda: values(on_etcd) == [b"theirs", b"again"])
     process.send_signal(signal.SIGTERM)
     with again.result(BOUND):
         leads(on_etcd, b"again")
@@ -102,7 +102,7 @@ def test_etcdctl_listens_to_coordlocks_terms(on_etcd: coordlock.Election, etcdct
     with on_etcd.campaign(b"one") as term:
         reader.start()
         eventually(lambda: heard[1::2] == ["one\n"])
-        term.proclaim(b"uno")
+        term.publish(b"uno")
         eventually(lambda: heard[1::2] == ["one\n", "uno\n"])
     with on_etcd.campaign(b"two"):
         eventually(lambda: heard[1::2] == ["one\n", "uno\n", "two\n"])
@@ -116,7 +116,7 @@ def test_coordlock_observes_etcdctls_terms(on_etcd: coordlock.Election, etcdctl:
         process = etcdctl("theirs")
         leader = leaders.next(BOUND)
         assert leader is not None
-        assert leader.proposal == b"theirs"
+        assert leader.value == b"theirs"
         process.send_signal(signal.SIGTERM)
         assert leaders.next(BOUND) is None
 
@@ -149,16 +149,16 @@ def test_kazoos_election_and_coordlock_lead_in_turn(
 
     term = on_zookeeper.campaign()
     running = start(theirs.run, lead)
-    eventually(lambda: proposals(on_zookeeper) == [b"coordlock", b"theirs"])
+    eventually(lambda: values(on_zookeeper) == [b"coordlock", b"theirs"])
     assert theirs.contenders() == ["coordlock", "theirs"]
-    term.proclaim(b"coordlock, still")
+    term.publish(b"coordlock, still")
     assert theirs.contenders() == ["coordlock, still", "theirs"]
     assert not led.is_set()
     term.resign()
     assert led.wait(BOUND)
     leads(on_zookeeper, b"theirs")
     again = start(on_zookeeper.campaign, b"again")
-    eventually(lambda: proposals(on_zookeeper) == [b"theirs", b"again"])
+    eventually(lambda: values(on_zookeeper) == [b"theirs", b"again"])
     assert not again.done()
     stop.set()
     running.result(BOUND)
@@ -185,12 +185,12 @@ def test_curators_latch_and_coordlock_lead_in_turn(
         with election.campaign():
             theirs = curator.lock("LeaderLatch", f"{root}/scheduler")
             elected = theirs.ask()
-            eventually(lambda: proposals(election) == [b"coordlock", b"curator"])
+            eventually(lambda: values(election) == [b"coordlock", b"curator"])
             assert not elected.done()
         assert elected.result(BOUND) == "granted"
         leads(election, b"curator")
         again = start(election.campaign, b"again")
-        eventually(lambda: proposals(election) == [b"curator", b"again"])
+        eventually(lambda: values(election) == [b"curator", b"again"])
         assert not again.done()
         theirs.release()
         with again.result(BOUND):

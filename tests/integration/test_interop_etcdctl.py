@@ -141,7 +141,7 @@ def test_wherever_etcdctl_locks_they_exclude_each_other(
         first = etcdctl_lock(path)
         assert key_of(first).startswith(f"{path}/")
         assert client.lock(name).try_acquire() is None
-        assert client.queues().count(name) == 1
+        assert client.names().count(name) == 1
         first.send_signal(signal.SIGTERM)
         with client.lock(name, timeout=60):
             second = etcdctl_lock(path)

@@ -220,7 +220,7 @@ def test_at_the_top_the_servers_own_node_is_no_queue(
 ) -> None:
     before = kazoo.get_children("/zookeeper")
     with top.lock(name), top.lock("zookeeper") as grant:
-        assert {name, "zookeeper"} <= set(top.queues())
+        assert {name, "zookeeper"} <= set(top.names())
         assert top.lock("zookeeper").try_acquire() is None
         assert kazoo.get_children("/zookeeper") == before
         [standing] = top.contenders("zookeeper")
@@ -239,7 +239,7 @@ def test_the_top_of_a_client_with_a_chroot_is_its_chroot(
             for name in ("orders", "zookeeper"):
                 with client.lock(name):
                     assert not Lock(kazoo, f"{root}/inner/{name}").acquire(blocking=False)
-                    assert name in client.queues()
+                    assert name in client.names()
 
 
 def test_at_the_top_data_lies_outside_of_the_own_queue(

@@ -213,10 +213,10 @@ def test_a_campaign_is_one_round_trip_and_so_are_a_proclamation_and_a_resignatio
     election = client.election("orders")
     terms: list[coordlock.Term] = []
     campaigning = wire.requests(lambda: terms.append(election.campaign()))
-    proclaiming = wire.requests(lambda: terms[0].proclaim(b"another"))
+    publishing = wire.requests(lambda: terms[0].publish(b"another"))
     resigning = wire.requests(lambda: terms.pop().resign())
     assert round_trips(campaigning) == 1, campaigning
-    assert sum(proclaiming.values()) == 1, proclaiming
+    assert sum(publishing.values()) == 1, publishing
     assert sum(resigning.values()) == 1, resigning
 
 
@@ -226,7 +226,7 @@ def test_joining_a_group_is_one_round_trip_however_many_are_there(
     group = client.group("orders")
     members = [group.join(b"%d" % number) for number in range(20)]
     joining = wire.requests(lambda: members.append(group.join(b"one more")))
-    updating = wire.requests(lambda: members[0].update(b"another"))
+    updating = wire.requests(lambda: members[0].publish(b"another"))
     leaving = wire.requests(lambda: members.pop().release())
     assert round_trips(joining) == 1, joining
     assert sum(updating.values()) == 1, updating
@@ -240,8 +240,8 @@ def test_nothing_is_sent_for_a_request_to_release_that_nobody_listens_to(
 ) -> None:
     with client.lock("orders") as grant, coordlock.connect(wire.direct) as other:
         time.sleep(0.3)  # its own watch is set then
-        assert wire.requests(lambda: other.ask_to_release("orders")).total() == 0
-        listening = wire.requests(lambda: grant.asked.wait(30))
+        assert wire.requests(lambda: other.request_release("orders")).total() == 0
+        listening = wire.requests(lambda: grant.release_requested.wait(30))
         assert 0 < listening.total() < 12, listening
 
 

@@ -23,23 +23,23 @@ __all__ = ["Electing"]
 
 
 class Electing(Contention):
-    """Four processes that campaign, proclaim and resign, and observe who leads.
+    """Four processes that campaign, publish and resign, and observe who leads.
 
     Besides what holds for all that want one lock: what an observer shows is a leader that the
-    service had, with a proposal that it had, and never one of before. A leader that proclaims after
+    service had, with a value that it had, and never one of before. A leader that publishes after
     a later one was elected is refused.
 
-    In the end: all observers show the leader, with what it has proclaimed last.
+    In the end: all observers show the leader, with what it has published last.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.followers = Followers(self.world.service, Queue("q"), leader_of)
-        self.proposals = 0
-        #: Who proclaims what, and the token of the newest term that was known then.
-        self.proclaiming: list[tuple[Grant, bytes, int, Call[None]]] = []
-        #: What each leader was told last that it has proclaimed.
-        self.proclaimed: dict[Grant, bytes] = {}
+        self.values = 0
+        #: Who publishes what, and the token of the newest term that was known then.
+        self.publishing: list[tuple[Grant, bytes, int, Call[None]]] = []
+        #: What each leader was told last that it has published.
+        self.published: dict[Grant, bytes] = {}
         service: Any = self.world.service
         self.do_publish: Callable[[Contender, bytes, int], None] = service.publish
         service.publish = self.publish
@@ -58,44 +58,44 @@ class Electing(Contention):
             self.followers.add(election_of(party).observe())
 
     def ask(self, party: Party, what: int, timeout: float | None) -> Call[Any]:
-        return party.run(election_of(party)._campaign(self.proposal(), timeout=timeout))
+        return party.run(election_of(party)._campaign(self.value(), timeout=timeout))
 
-    def proposal(self) -> bytes:
-        self.proposals += 1
-        return b"%d" % self.proposals
+    def value(self) -> bytes:
+        self.values += 1
+        return b"%d" % self.values
 
     @rule(which=indices, again=st.integers(1, 3), seconds=delays)
-    def proclaim(self, which: int, again: int, seconds: float) -> None:
+    def publish_value(self, which: int, again: int, seconds: float) -> None:
         leading = [(party, grant) for party, grant in self.unreleased if not party.paused]
         if leading:
             party, term = leading[which % len(leading)]
             assert isinstance(term, Term)
             for _ in range(again):
-                proposal = self.proposal()
-                call = party.run(term._proclaim(proposal))
-                self.proclaiming.append((term, proposal, self.newest["q"], call))
+                value = self.value()
+                call = party.run(term._publish_value(value))
+                self.publishing.append((term, value, self.newest["q"], call))
         self.world.advance(seconds)
 
     def check(self) -> None:
         super().check()
         self.followers.check()
         assert self.late == [], "published after a later term had begun"
-        for term, proposal, newest, call in [one for one in self.proclaiming if one[-1].done]:
+        for term, value, newest, call in [one for one in self.publishing if one[-1].done]:
             if call.error is None:
-                self.proclaimed[term] = proposal
-                assert term.token >= newest, "proclaimed after a later one was elected"
+                self.published[term] = value
+                assert term.token >= newest, "published after a later one was elected"
             else:
                 assert isinstance(call.error, (*HONEST, LockLost)), call.error
-        self.proclaiming = [one for one in self.proclaiming if not one[-1].done]
+        self.publishing = [one for one in self.publishing if not one[-1].done]
 
     def get_over(self) -> None:
         self.world.advance(60.0)
-        assert self.proclaiming == [], "somebody was never answered"
+        assert self.publishing == [], "somebody was never answered"
         self.followers.check_present()
         published = {one.token: one.value or b"" for one in self.world.queue()}
-        for term in [one for _, one in self.held if not is_over(one) and one in self.proclaimed]:
+        for term in [one for _, one in self.held if not is_over(one) and one in self.published]:
             # Or what came after that, and was not answered.
-            assert int(published[term.token]) >= int(self.proclaimed[term])
+            assert int(published[term.token]) >= int(self.published[term])
         super().get_over()
         assert self.followers.present is None
         self.followers.check_present()

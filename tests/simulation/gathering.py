@@ -56,7 +56,7 @@ class Gathering(BadDay):
         party = self.pick(who)
         if not party.paused and len(self.joining) + len(self.members) + len(self.present) < 12:
             group = group_of(party)
-            steps = group._stay(self.value()) if stays else group._join(self.value())
+            steps = group._keep_joined(self.value()) if stays else group._join(self.value())
             self.joining.append((party, party.run(steps)))
         self.world.advance(seconds)
         self.take_in()
@@ -70,9 +70,9 @@ class Gathering(BadDay):
             party, member = running[which % len(running)]
             for _ in range(again):
                 if isinstance(member, Presence):
-                    member.update(self.value())
+                    member.publish(self.value())
                 else:
-                    call = party.run(member._update(self.value()))
+                    call = party.run(member._publish_value(self.value()))
                     self.updates.setdefault(member, []).append(call)
         self.world.advance(seconds)
 

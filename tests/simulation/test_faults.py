@@ -34,7 +34,7 @@ def test_no_fault_loses_an_item_or_lets_two_do_it() -> None:
     run_state_machine_as_test(Working, settings=settings(stateful_step_count=40))
 
 
-def test_no_fault_shows_a_leader_of_before_or_lets_one_proclaim_too_late() -> None:
+def test_no_fault_shows_a_leader_of_before_or_lets_one_publish_too_late() -> None:
     run_state_machine_as_test(Electing, settings=settings(stateful_step_count=40))
 
 

@@ -34,7 +34,7 @@ def test_whoever_returns_soon_after_an_outage_is_shown_all_the_time(
     patient, hasty = group.observe(), group.observe(grace=0)
     wanted = {b"0", b"1", b"2"}
     staying = [
-        member.run(Group(member.access, "q")._stay(b"%d" % number))
+        member.run(Group(member.access, "q")._keep_joined(b"%d" % number))
         for number, member in enumerate(members)
     ]
     once = members[0].run(Group(members[0].access, "q")._join(b"once"))
@@ -72,7 +72,7 @@ def test_an_observer_that_believes_each_word_says_that_they_have_left() -> None:
     world = World()
     member, watcher = world.party(), world.party()
     patient, hasty = (Group(watcher.access, "q").observe(grace=one) for one in (TTL, 0))
-    member.run(Group(member.access, "q")._stay(b"0"))
+    member.run(Group(member.access, "q")._keep_joined(b"0"))
     world.advance(1.0)
     for party in (member, watcher):
         party.cut_off()
@@ -95,7 +95,7 @@ def test_an_observer_that_hears_the_service_sees_at_once_who_lost_it() -> None:
     world = World()
     member, watcher = world.party(), world.party()
     observer = Group(watcher.access, "q").observe()
-    member.run(Group(member.access, "q")._stay(b"0"))
+    member.run(Group(member.access, "q")._keep_joined(b"0"))
     world.advance(1.0)
     member.cut_off()
     world.advance(2 * TTL)
@@ -107,7 +107,7 @@ def test_whoever_is_dead_leaves_though_the_connection_breaks_again_and_again() -
     world = World()
     member, watcher = world.party(), world.party()
     observer = Group(watcher.access, "q").observe()
-    member.run(Group(member.access, "q")._stay(b"0"))
+    member.run(Group(member.access, "q")._keep_joined(b"0"))
     world.advance(1.0)
     for party in (member, watcher):
         party.cut_off()

@@ -80,7 +80,7 @@ TWINS = [
     (coordlock.MultiGrant, coordlock.AsyncMultiGrant),
     (coordlock.Held, coordlock.AsyncHeld),
     (coordlock.LossSignal, coordlock.AsyncLossSignal),
-    (coordlock.AskedSignal, coordlock.AsyncAskedSignal),
+    (coordlock.ReleaseRequest, coordlock.AsyncReleaseRequest),
     (coordlock.Election, coordlock.AsyncElection),
     (coordlock.Term, coordlock.AsyncTerm),
     (coordlock.Group, coordlock.AsyncGroup),
@@ -122,7 +122,7 @@ ONLY_ASYNC: dict[type, set[str]] = {
 #: asyncio bounds every wait with ``asyncio.timeout``.
 OTHER_PARAMETERS = {
     (coordlock.LossSignal, "wait"),
-    (coordlock.AskedSignal, "wait"),
+    (coordlock.ReleaseRequest, "wait"),
     (coordlock.Election, "run"),  # of a coroutine function
 }
 #: Parts of object and of the standard library's bases say nothing about us.

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from coordlock.client import Client
-from coordlock.locks.queue_view import QueueMember, cleared
+from coordlock.locks.queue_view import QueueEntry, cleared
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.runtime.promise import Promise
@@ -31,7 +31,7 @@ def enter(client: Client, number: int) -> None:
     backend(client).enqueue([Entry("q", f"{number:032x}", Mode.EX, Owner("host", 1))]).result(30)
 
 
-def clear(client: Client, meanwhile: Callable[[], None]) -> Sequence[QueueMember]:
+def clear(client: Client, meanwhile: Callable[[], None]) -> Sequence[QueueEntry]:
     """Clear the queue, and do something after each request."""
     steps = cleared(client._engine, "q")
     try:
@@ -44,7 +44,7 @@ def clear(client: Client, meanwhile: Callable[[], None]) -> Sequence[QueueMember
             else:
                 step = steps.send(None)
     except StopIteration as stop:
-        evicted: Sequence[QueueMember] = stop.value
+        evicted: Sequence[QueueEntry] = stop.value
         return evicted
 
 

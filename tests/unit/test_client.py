@@ -150,12 +150,12 @@ def test_connecting_can_be_awaited_and_entered() -> None:
     async def main() -> None:
         client = await coordlock.connect_async("memory://awaited")
         async with client.lock("q"):
-            assert await client.queues() == ["q"]
+            assert await client.names() == ["q"]
         await client.close()
         async with coordlock.connect_async("memory://entered") as client:
-            assert await client.queues() == []
+            assert await client.names() == []
         with pytest.raises(ClientClosed):
-            await client.queues()
+            await client.names()
 
     asyncio.run(main())
 
@@ -324,7 +324,7 @@ read, write = os.pipe()
 pid = os.fork()
 if pid == 0:
     said = []
-    for attempt in (client.lock('q').acquire, client.lock('other').try_acquire, client.queues,
+    for attempt in (client.lock('q').acquire, client.lock('other').try_acquire, client.names,
                     lambda: client.contenders('q'), grant.check, grant.release, client.describe):
         try:
             said.append(repr(attempt()))
@@ -440,7 +440,7 @@ def test_an_eviction_whose_reply_was_lost_counts(service: Service, client: Clien
 def test_asking_a_silent_service_is_bounded(service: Service) -> None:
     client = service.client(request_timeout=0.2)
     backend(client).faults.partition()
-    for ask in (client.queues, client.describe, lambda: client.contenders("q")):
+    for ask in (client.names, client.describe, lambda: client.contenders("q")):
         with pytest.raises(BackendUnavailable):
             ask()
     client.close()

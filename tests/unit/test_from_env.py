@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordlock import ConfigurationError, from_env
+from coordlock import ConfigurationError, settings_from_env
 from coordlock.backend.config import configure
 
 
@@ -21,7 +21,7 @@ def test_each_option_is_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     set_variables(
         monkeypatch, URL="memory://h", TTL="20s", USERNAME="u", PASSWORD_FILE=file, TIMEOUT="none"
     )
-    settings = from_env("SHOP_")
+    settings = settings_from_env("SHOP_")
     assert (settings.ttl, settings.timeout, settings.password) == (20.0, None, "hunter2")
     assert settings.origin == "SHOP_URL"
     assert configure(settings) is settings
@@ -44,14 +44,14 @@ def test_what_cannot_be_used(
 ) -> None:
     set_variables(monkeypatch, **variables)
     with pytest.raises(ConfigurationError, match=problem) as caught:
-        from_env("SHOP_")
+        settings_from_env("SHOP_")
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("prefix", ["", "COORDLOCK_", "COORD", "COORDLOCK_X_", "A-B", 7, None])
 def test_a_prefix_that_cannot_be_used(prefix: str) -> None:
     with pytest.raises(ConfigurationError, match="prefix"):
-        from_env(prefix)
+        settings_from_env(prefix)
 
 
 # Secrets

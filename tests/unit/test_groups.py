@@ -30,14 +30,14 @@ def values(client: Client) -> list[bytes]:
 def test_however_often_a_value_is_set_in_an_outage_the_newest_is_published_after_it(
     client: Client, other: Client
 ) -> None:
-    with client.group("g").stay(b"first") as presence:
+    with client.group("g").keep_joined(b"first") as presence:
         faults = backend(client).faults
         faults.partition()
         for number in range(MANY):
-            presence.update(b"%d" % number)
+            presence.publish(b"%d" % number)
         faults.heal()
         eventually(lambda: values(other) == [b"%d" % (MANY - 1)])
-        presence.update(b"last")
+        presence.publish(b"last")
         eventually(lambda: values(other) == [b"last"])
 
 
@@ -59,13 +59,13 @@ def test_all_that_was_asked_in_an_outage_is_published_after_it_in_order(
 def test_a_presence_is_the_parents_in_a_forked_child(
     client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with client.group("g").stay(b"first") as presence:
+    with client.group("g").keep_joined(b"first") as presence:
         with monkeypatch.context() as child:
             child.setattr(type(presence._engine), "inherited", True)
             in_child = presence.is_member
             assert not in_child
             with pytest.raises(ForkedClient):
-                presence.update(b"the child's")
+                presence.publish(b"the child's")
             presence.leave()
         assert presence.is_member
         assert presence.value == b"first"
@@ -74,7 +74,7 @@ def test_a_presence_is_the_parents_in_a_forked_child(
 
 def test_a_value_that_nobody_would_publish_is_refused(service: Service) -> None:
     with service.client() as ending:
-        presence = ending.group("g").stay(b"first")
+        presence = ending.group("g").keep_joined(b"first")
     with pytest.raises(ClientClosed):
-        presence.update(b"late")
+        presence.publish(b"late")
     assert presence.value == b"first"

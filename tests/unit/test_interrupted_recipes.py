@@ -46,7 +46,7 @@ def test_ctrl_c_while_joining_leaves_no_member(service: Service, client: Client)
 def test_ctrl_c_while_coming_to_stay_leaves_no_member(service: Service, client: Client) -> None:
     for number in itertools.count(1):
         present: list[Presence] = []
-        came = interrupted(lambda: present.append(client.group("q").stay(b"1")), number)  # noqa: B023
+        came = interrupted(lambda: present.append(client.group("q").keep_joined(b"1")), number)  # noqa: B023
         for one in present:
             one.leave()
         eventually(lambda: service.size("q") == 0)
@@ -55,13 +55,13 @@ def test_ctrl_c_while_coming_to_stay_leaves_no_member(service: Service, client: 
     assert number > 30
 
 
-def test_a_leader_that_ctrl_c_struck_while_it_proclaimed_can_proclaim_again(client: Client) -> None:
+def test_a_leader_that_ctrl_c_struck_while_it_published_can_publish_again(client: Client) -> None:
     for number in itertools.count(1):
         with client.election("q", b"first").campaign() as term:
-            came = interrupted(lambda: term.proclaim(b"second"), number)
-            term.proclaim(b"third")
+            came = interrupted(lambda: term.publish(b"second"), number)
+            term.publish(b"third")
             [leader] = client.election("q").candidates()
-            assert leader.proposal == b"third"
+            assert leader.value == b"third"
         if not came:
             break
     assert number > 20
@@ -74,9 +74,9 @@ def test_who_stays_publishes_the_newest_value_though_ctrl_c_struck_an_update(
         return [one.value for one in client.group("q").members()]
 
     for number in itertools.count(1):
-        with client.group("q").stay(b"first") as presence:
-            came = interrupted(lambda: presence.update(b"second"), number)
-            presence.update(b"third")
+        with client.group("q").keep_joined(b"first") as presence:
+            came = interrupted(lambda: presence.publish(b"second"), number)
+            presence.publish(b"third")
             eventually(lambda: values() == [b"third"])
         if not came:
             break

@@ -62,7 +62,7 @@ def in_child(check: Callable[[], object]) -> None:
 def raises(kind: type[Exception], client: Client) -> bool:
     """Whether a use of ``client`` raises ``kind``."""
     with pytest.raises(kind):
-        client.queues()
+        client.names()
     return True
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_done_before_the_first_use(url: str, tmp_path: Path) -> None:
     assert repr(client) == f"<Client local://{tmp_path}/state>"
     assert not (tmp_path / "state").exists()
     assert work() == 1
-    assert client.queues() == []
+    assert client.names() == []
     client.close()
     assert repr(client).endswith(" closed>")
 
@@ -86,7 +86,7 @@ def test_nothing_is_done_before_the_first_use(url: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda client: client.queues(),
+        lambda client: client.names(),
         lambda client: client.describe(),
         lambda client: client.close(),
     ],
@@ -127,14 +127,14 @@ def test_a_service_that_is_silent_at_the_first_use_is_told_as_unavailable() -> N
 
 def test_a_closed_client_connects_no_more(url: str) -> None:
     unused, used = Client(url), Client(url)
-    used.queues()
+    used.names()
     for client in (unused, used):
         client.close()
         client.close()
         with pytest.raises(ClientClosed):
             client.lock("q").acquire()
         with pytest.raises(ClientClosed):
-            client.queues()
+            client.names()
 
 
 def test_a_client_that_is_closed_before_a_fork_connects_anew_in_the_child(url: str) -> None:
@@ -161,7 +161,7 @@ def test_a_child_that_closes_a_client_before_its_first_use_connects_no_more(url:
         return raises(ClientClosed, client)
 
     in_child(child)
-    assert client.queues() == []
+    assert client.names() == []
     client.close()
 
 

@@ -273,7 +273,7 @@ def test_stacks_that_are_handed_what_was_entered_by_hand_leave_all(client: Clien
         stack.push(one)
         other.__enter__()
         stack.push(other)
-    assert client.queues() == []
+    assert client.names() == []
 
 
 def test_an_exit_that_was_only_looked_at_belongs_to_nothing(client: Client) -> None:
@@ -319,7 +319,7 @@ def in_loop(body: Callable[[AsyncClient], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         async with Service().async_client() as client:
             await body(client)
-            assert await client.queues() == []
+            assert await client.names() == []
 
     asyncio.run(main())
 

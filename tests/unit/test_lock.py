@@ -86,7 +86,7 @@ def test_a_timeout_that_is_none_is_refused_wherever_it_is_given(
         client.lock("q", timeout=timeout)
     with pytest.raises(ValueError, match="timeout"):
         client.lock("q").acquire(timeout)
-    assert client.queues() == []
+    assert client.names() == []
 
 
 @pytest.mark.parametrize("timeout", [0.01, Fraction(1, 100), 0.0, 0])

@@ -347,7 +347,7 @@ def test_the_top_is_a_root_apart_from_the_default() -> None:
     ):
         assert same.lock("orders").try_acquire() is None
         assert default.lock("orders").acquire(timeout=0).release()
-        assert (top.queues(), default.queues()) == (["orders"], [])
+        assert (top.names(), default.names()) == (["orders"], [])
         grant.transaction().put("/app/config", b"on").commit()
         assert grant.read("/app/config") == coordlock.Stored(b"on", 1)
         with pytest.raises(coordlock.InvalidKey):

@@ -119,7 +119,7 @@ def test_a_connection_is_awaited_once(service: Service) -> None:
         async with connecting as client:
             with pytest.raises(RuntimeError, match="once more"):
                 await connecting
-            assert not await client.queues()
+            assert not await client.names()
 
     asyncio.run(twice())
 
@@ -227,7 +227,7 @@ SYNC: list[Callable[[Client], Any]] = [
     lambda client: client.multi_lock(["a", "b"]),
     lambda client: client.lock("a").acquire(),
     lambda client: client.double_barrier("a", 2),
-    lambda client: client.group("a").stay(b""),
+    lambda client: client.group("a").keep_joined(b""),
     lambda client: client.group("a").observe(),
 ]
 
@@ -285,4 +285,4 @@ def test_nothing_passes_for_a_context_manager_of_the_other_kind(client: Client) 
 def test_an_async_client_without_a_loop_of_asyncio_says_so() -> None:
     """As under trio, whose coroutines are not asyncio's."""
     with pytest.raises(RuntimeError, match=r"no event loop of asyncio .* trio\.to_thread"):
-        coordlock.AsyncClient("memory://trio").queues().send(None)
+        coordlock.AsyncClient("memory://trio").names().send(None)

@@ -68,7 +68,7 @@ def test_a_request_that_comes_late_makes_the_next_attempt_void(
             writing(*late.pop()).result(0)
         return writing(operations, guards)
 
-    client.gate("n").close()
+    client.gate("n").shut()
     calls: list[int] = []
     monkeypatch.setattr(backend(client), "write", write)
     if change == "counter":
@@ -76,7 +76,7 @@ def test_a_request_that_comes_late_makes_the_next_attempt_void(
     elif change == "gate":
         assert client.gate("n").open()  # asked again, it would find it open
     else:
-        assert client.latch("n", 3).count_down() == 2 == client.latch("n", 3).left()
+        assert client.latch("n", 3).count_down() == 2 == client.latch("n", 3).remaining()
     assert calls == [0, 1]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coordlock import BackendError, Client, QueueMismatch
+from coordlock import BackendError, Client, NameConflict
 from coordlock.backend import Put
 from coordlock.model.record import decode, encode
 from coordlock.testing.waiting import eventually
@@ -25,7 +25,7 @@ def count_down(client: Client) -> None:
 def switch(client: Client) -> None:
     gate = client.gate("a")
     if gate.is_open():
-        gate.close()
+        gate.shut()
     else:
         gate.open()
 
@@ -41,7 +41,7 @@ def write(client: Client) -> None:
 
 def ask(client: Client) -> None:
     with client.lock("a"):
-        client.ask_to_release("a", "please")
+        client.request_release("a", "please")
 
 
 CHANGES = {
@@ -88,7 +88,7 @@ def test_a_record_in_a_newer_format_is_refused_by_name_and_left_alone(
         change(client)
     assert stored(client, folder) == newer
     eventually(lambda: service.size("a") == 0)
-    assert all(one.state is None for one in client.kept("a"))
+    assert all(one.state is None for one in client.records("a"))
 
 
 def test_a_holder_is_not_asked_by_a_request_in_a_newer_format(
@@ -97,7 +97,7 @@ def test_a_holder_is_not_asked_by_a_request_in_a_newer_format(
     newer = json.dumps({"format": 2}).encode()
     backend(client).write([Put(key_of(client, "@asked"), newer)]).result(0)
     with client.lock("a") as grant:
-        assert not grant.asked.is_set()
+        assert not grant.release_requested.is_set()
         eventually(lambda: "@asked/a' is in format 2" in caplog.text)
 
 
@@ -107,7 +107,7 @@ def test_a_barrier_whose_participants_publish_a_newer_format_is_refused_by_name(
     newer = json.dumps({"format": 2}).encode()
     with (
         service.client().group("a").join(newer),
-        pytest.raises(QueueMismatch, match=r"'a' .* format 2 .* upgrade coordlock"),
+        pytest.raises(NameConflict, match=r"'a' .* format 2 .* upgrade coordlock"),
     ):
         client.barrier("a", 2).wait(10)
 

@@ -13,7 +13,7 @@ from coordlock.cli.parser import Parser, UsageError, whole
 from coordlock.cli.queues import mode_of
 from coordlock.cli.text import age, dashed, echo, listed, printable
 from coordlock.client import Client
-from coordlock.locks.queue_view import QueueMember
+from coordlock.locks.queue_view import QueueEntry
 from coordlock.model.names import check_name
 
 __all__ = ["break_", "parser"]
@@ -69,8 +69,8 @@ def break_(
     evict.
 
     With --ask, all holders are asked to release it, or the one with --token, and keep it as long as
-    they want. Programs hear of that that use grant.asked, and `coordlock run --on-ask`. The exit
-    status is 1 if nobody holds it, or if one still holds it after --wait.
+    they want. Programs hear of that by grant.release_requested, and commands by the --on-ask of
+    `coordlock run`. The exit status is 1 if nobody holds it, or if one still holds it after --wait.
     """
     check_name(name)
     if token is not None and everybody:
@@ -121,14 +121,14 @@ def _check_reason(reason: str) -> None:
 
 def _ask(client: Client, name: str, token: int | None, reason: str, wait: float | None) -> int:
     """Ask the holders of ``name``, and wait for them; the exit status."""
-    chosen: QueueMember | None = None
+    chosen: QueueEntry | None = None
     if token is not None:
         queue_view = client.contenders(name)
         chosen = next((one for one in queue_view if one.token == token), None)
         if chosen is None:
             complain(_nobody(name, queue_view, token))
             return Exit.FAILED
-    asked = client.ask_to_release(name, reason, contender=chosen)
+    asked = client.request_release(name, reason, contender=chosen)
     if not asked:
         complain(f"nobody holds {name!r}")
         return Exit.FAILED
@@ -146,8 +146,8 @@ def _ask(client: Client, name: str, token: int | None, reason: str, wait: float 
 
 
 def _choose(
-    queue_view: tuple[QueueMember, ...], token: int | None, everybody: bool
-) -> tuple[QueueMember, ...]:
+    queue_view: tuple[QueueEntry, ...], token: int | None, everybody: bool
+) -> tuple[QueueEntry, ...]:
     if everybody:
         return queue_view
     if token is not None:
@@ -159,7 +159,7 @@ def _choose(
     return holding
 
 
-def _nobody(name: str, queue_view: tuple[QueueMember, ...], token: int | None) -> str:
+def _nobody(name: str, queue_view: tuple[QueueEntry, ...], token: int | None) -> str:
     """Why there is nobody to evict."""
     if token is None or not queue_view:
         return f"nobody to evict from {name!r}: nobody holds it"
@@ -170,7 +170,7 @@ def _nobody(name: str, queue_view: tuple[QueueMember, ...], token: int | None) -
     return f"nobody in the queue of {name!r} has the token {token}: {held}{waited}"
 
 
-def _describe(one: QueueMember) -> str:
+def _describe(one: QueueEntry) -> str:
     state = "holds" if one.holding else "waits"
     owner = printable(str(one.owner or one.contender.key))
     return f"{owner}: {state}, {mode_of(one)}, token {dashed(one.token)}, for {age(one.age)}"

@@ -44,7 +44,7 @@ _AGAIN: Final = "COORDLOCK_CAMPAIGNS_AGAIN"
 class _Campaign(LockRequest):
     """A request to lead."""
 
-    proposal: bytes | None = None
+    value: bytes | None = None
     exit_on_loss: bool = False
     #: Whether it has led before. Then the service is known to be the right one, and may be away.
     again: bool = False
@@ -53,7 +53,7 @@ class _Campaign(LockRequest):
         return Client(settings) if self.again else super()._connected(settings)
 
     def _acquire(self, client: Client) -> Callable[[float | None], Grant]:
-        election = client.election(self.names[0], self.proposal)
+        election = client.election(self.names[0], self.value)
 
         def campaign(timeout: float | None) -> Grant:
             end = None if timeout is None else SYSTEM_CLOCK.now() + timeout
@@ -100,12 +100,12 @@ def parser() -> Parser:
         "coordlock elect",
         elect,
         usage="NAME [OPTIONS] [[--] COMMAND...]",
-        example="coordlock elect scheduler -p 10.0.0.5:8080 -- ./scheduler",
+        example="coordlock elect scheduler --value 10.0.0.5:8080 -- ./scheduler",
     )
     parser.has_rest = True
     name_argument(parser)
     parser.option(
-        *("-p", "--proposal"),
+        "--value",
         metavar="TEXT",
         help="What others know the leader by. Default: host and process id.",
     )
@@ -125,7 +125,7 @@ def elect(
     *,
     name: str,
     command: tuple[str, ...],
-    proposal: str | None,
+    value: str | None,
     grace: float,
     on_ask: int | None,
     exit_on_loss: bool,
@@ -143,10 +143,10 @@ def elect(
     Without COMMAND it leads until stdin closes or a signal comes, and prints the fencing token of
     each term.
     """
-    encoded = None if proposal is None else _proposal(proposal)
+    encoded = None if value is None else _value(value)
     request = _Campaign(
         name=name,
-        proposal=encoded,
+        value=encoded,
         exit_on_loss=exit_on_loss,
         again=os.environ.pop(_AGAIN, None) is not None,
         locks=[],
@@ -188,11 +188,11 @@ def _begin_again() -> NoReturn:
     os.execv(sys.executable, sys.orig_argv)
 
 
-def _proposal(text: str) -> bytes:
+def _value(text: str) -> bytes:
     """The bytes that were given. Raises `UsageError` for what cannot be published."""
-    from coordlock.recipes.term import check_proposal  # the other commands need no recipes
+    from coordlock.recipes.term import check_candidate_value  # the other commands need no recipes
 
     try:
-        return check_proposal(given(text))
+        return check_candidate_value(given(text))
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -19,10 +19,10 @@ from coordlock.cli.table import print_table
 from coordlock.cli.text import dashed, echo
 from coordlock.client import Client
 from coordlock.errors import AuthenticationFailed
-from coordlock.locks.queue_view import QueueMember
+from coordlock.locks.queue_view import QueueEntry
 
 if TYPE_CHECKING:
-    from coordlock.client.kept import Kept  # which loads all recipes
+    from coordlock.client.records import Record  # which loads all recipes
 
 __all__ = ["ls", "parser"]
 
@@ -72,7 +72,7 @@ def ls(
     refused: dict[str, AuthenticationFailed] = {}
 
     def look() -> Queues:
-        names = [name for name in client.queues() if _matches(name, patterns)]
+        names = [name for name in client.names() if _matches(name, patterns)]
         names.sort(key=(lambda name: name.split("/")) if is_tree else str)
         queues = [(name, _queue_of(client, name, refused)) for name in names]
         return [(name, queue_view) for name, queue_view in queues if queue_view]
@@ -97,10 +97,10 @@ def ls(
 
 
 def _ls_kept(client: Client, patterns: list[str], *, is_watch: bool, as_json: bool) -> None:
-    def look() -> list[Kept]:
-        return filled(client, [one for one in client.kept() if _matches(one.name, patterns)])
+    def look() -> list[Record]:
+        return filled(client, [one for one in client.records() if _matches(one.name, patterns)])
 
-    def display(found: list[Kept]) -> None:
+    def display(found: list[Record]) -> None:
         if as_json:
             echo(json.dumps([document_of(one) for one in found]))
         elif found:
@@ -117,7 +117,7 @@ def _ls_kept(client: Client, patterns: list[str], *, is_watch: bool, as_json: bo
 
 def _queue_of(
     client: Client, name: str, refused: dict[str, AuthenticationFailed]
-) -> tuple[QueueMember, ...]:
+) -> tuple[QueueEntry, ...]:
     """The queue, empty where it may not be read, which is noted: it may be another program's."""
     try:
         return client.contenders(name)
@@ -160,7 +160,7 @@ def _branches(rows: dict[str, list[object]]) -> Iterator[tuple[str, list[object]
                 yield node, ["  " * depth + (steps[depth] or "/"), *rest]
 
 
-def _line(name: str, queue_view: tuple[QueueMember, ...], scheme: str) -> dict[str, Any]:
+def _line(name: str, queue_view: tuple[QueueEntry, ...], scheme: str) -> dict[str, Any]:
     holding = [one for one in queue_view if one.holding]
     head = holding[0] if holding else None
     return {

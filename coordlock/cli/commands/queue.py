@@ -20,7 +20,7 @@ from coordlock.cli.table import print_table
 from coordlock.cli.text import age, dashed, echo, listed
 from coordlock.errors import WorkQueueFull
 from coordlock.model.names import check_name
-from coordlock.work.view import WorkItem, WorkQueueStats
+from coordlock.work.view import ItemView, WorkQueueStats
 
 __all__ = ["parser"]
 
@@ -217,7 +217,7 @@ def _list_queues(service: Service, *, as_json: bool) -> None:
         complain("there is no work queue")
 
 
-def _row(item: WorkItem) -> tuple[object, ...]:
+def _row(item: ItemView) -> tuple[object, ...]:
     now = time.time()
     old = age(max(0.0, now - item.put_at))
     since = None if item.since is None else age(max(0.0, now - item.since))
@@ -235,7 +235,7 @@ def _row(item: WorkItem) -> tuple[object, ...]:
     )
 
 
-def _document(item: WorkItem) -> dict[str, object]:
+def _document(item: ItemView) -> dict[str, object]:
     """``item`` for JSON."""
     return {**asdict(item), **in_json(item.data)}
 

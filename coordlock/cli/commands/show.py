@@ -19,12 +19,12 @@ from coordlock.cli.table import print_table
 from coordlock.cli.text import age, dashed, echo
 from coordlock.client import Client
 from coordlock.errors import AuthenticationFailed, Unsupported
-from coordlock.locks.queue_view import QueueMember
+from coordlock.locks.queue_view import QueueEntry
 from coordlock.model.claim import Permit
 from coordlock.model.names import check_name
 
 if TYPE_CHECKING:
-    from coordlock.client.kept import Kept  # which loads all recipes
+    from coordlock.client.records import Record  # which loads all recipes
 
 __all__ = ["parser", "show"]
 
@@ -66,7 +66,7 @@ def show(
     def look() -> _Seen:
         if not is_tree:
             return _Seen([(name, client.contenders(name))], _kept_of(client, name))
-        names = [one for one in client.queues() if _is_near(one, name)]
+        names = [one for one in client.names() if _is_near(one, name)]
         names.sort(key=lambda one: one.split("/"))
         queues = [(one, client.contenders(one)) for one in names]
         return _Seen([(one, queue_view) for one, queue_view in queues if queue_view])
@@ -94,13 +94,13 @@ class _Seen:
     """What one look shows of a name, or of a tree of them."""
 
     queues: Queues
-    kept: list[Kept] = dataclasses.field(default_factory=list)
+    kept: list[Record] = dataclasses.field(default_factory=list)
 
 
-def _kept_of(client: Client, name: str) -> list[Kept]:
+def _kept_of(client: Client, name: str) -> list[Record]:
     """What is kept under ``name``; nothing where that can't be, or may not be read."""
     with suppress(Unsupported, AuthenticationFailed):
-        return filled(client, client.kept(name))
+        return filled(client, client.records(name))
     return []
 
 
@@ -115,9 +115,9 @@ _HOLDS: Final[Mapping[str | None, str]] = {
 
 def _print_queue(
     name: str,
-    queue_view: tuple[QueueMember, ...],
+    queue_view: tuple[QueueEntry, ...],
     kind: str | None,
-    kept: list[Kept],
+    kept: list[Record],
     *,
     as_json: bool,
 ) -> None:
@@ -190,7 +190,7 @@ def _print_tree(path: str, queues: Queues, *, as_json: bool) -> None:
         complain(f"nobody holds {path!r}, or anything above or below it")
 
 
-def _document(one: QueueMember) -> dict[str, Any]:
+def _document(one: QueueEntry) -> dict[str, Any]:
     return {
         "position": one.position,
         "holding": one.holding,
@@ -206,7 +206,7 @@ def _document(one: QueueMember) -> dict[str, Any]:
     }
 
 
-def _value(one: QueueMember) -> str:
+def _value(one: QueueEntry) -> str:
     """What it publishes beside who it is."""
     if one.owner is None or not one.owner.host:
         return ""  # it is known by what it publishes

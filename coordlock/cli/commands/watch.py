@@ -45,7 +45,7 @@ def watch(
 ) -> None:
     """Follow who leads in the election NAME, or who is in the group NAME.
 
-    Prints a line for each leader, with its token and its proposal, and for nobody; with --members,
+    Prints a line for each leader, with its token and its value, and for nobody; with --members,
     one for each member that joins, leaves or publishes another value, and after an outage for each
     that is missing, and back. A state that came and went between two lines may be left out; none
     comes late. With --json each line is a document with the whole state. Ends with Ctrl-C.
@@ -68,7 +68,7 @@ def _of_leader(client: Client, name: str, as_json: bool) -> Iterator[str]:
             elif leader is None:
                 yield "nobody leads"
             else:
-                yield f"{leader.token}  {text_of(leader.proposal)}"
+                yield f"{leader.token}  {text_of(leader.value)}"
 
 
 def _of_group(client: Client, name: str, as_json: bool) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _changes(view: GroupView, missing: Collection[str]) -> Iterator[str]:
 def _candidate(leader: Candidate | None) -> dict[str, object] | None:
     if leader is None:
         return None
-    return {"proposal": text_of(leader.proposal), "token": leader.token}
+    return {"value": text_of(leader.value), "token": leader.token}
 
 
 def _member(member: Member) -> dict[str, object]:

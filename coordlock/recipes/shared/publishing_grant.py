@@ -52,7 +52,7 @@ class PublishingGrant(BaseGrant, shown="Grant"):
         raise AttributeError(f"the value of {self!r} is published by a call, which takes time")
 
     def _publish(self, value: bytes) -> Steps[None]:
-        """Publish ``value`` after all that was to be published before; raises as `update` does."""
+        """Publish ``value`` after what was to be published before. Raises as `Term.publish`."""
         self.check()
         yield self._engine.deadline(self._engine.settings.request_timeout)
         try:

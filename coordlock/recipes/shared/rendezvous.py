@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from coordlock.errors import QueueMismatch
+from coordlock.errors import NameConflict
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.record import NewerFormat, decode, encode
@@ -49,7 +49,7 @@ class Rendezvous:
     def first(self, me: Contender, snapshot: Snapshot, passed: Iterable[str]) -> list[Contender]:
         """The first participants in ``snapshot`` that have not ``passed``: up to ``parties``.
 
-        Raises `QueueMismatch` for one before ``me`` that takes this for another barrier.
+        Raises `NameConflict` for one before ``me`` that takes this for another barrier.
         """
         waiting: dict[str, Contender] = {}  # by id: what was sent twice may be there twice
         for one in snapshot.contenders:
@@ -58,7 +58,7 @@ class Rendezvous:
         mine = f"a {self.kind} of {self.parties}"
         for one in waiting.values():
             if one.order < me.order and (other := _used_as(one)) != mine:
-                raise QueueMismatch(self.name, mine, other, str(one))
+                raise NameConflict(self.name, mine, other, str(one))
         return [one for one in waiting.values() if _used_as(one) == mine][: self.parties]
 
     def takes(self, first: list[Contender], me: Contender) -> bool:

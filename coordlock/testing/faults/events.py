@@ -305,7 +305,7 @@ class Act(Enum):
     each member; of values, the number of each key, its version and its mark.
     """
 
-    PUBLISH = "publish"  #: a mark, by ``attempt``: to campaign, to proclaim; to join, to update
+    PUBLISH = "publish"  #: a mark, by ``attempt``: to campaign, to publish; to join, to update
     OBSERVE = "observe"  #: nothing; `Shown` has each state. It returns when it is given up
     READ = "read"  #: nothing; returns the state
     WRITE = "write"  #: for each key its number, the version that is expected, and the mark

@@ -40,7 +40,7 @@ def published(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violati
       published the mark; nobody else has the token. It is another one than its client knows where
       a request whose answer was lost was done all the same, before or, as etcd may, much later: its
       client removes what that has made as soon as it finds it.
-    * What a leader proclaims after a later one was elected is never acknowledged.
+    * What a leader publishes after a later one was elected is never acknowledged.
     * In the end, those are told who lead, or are members, as far as their own clients know; with
       what they had acknowledged last, or tried to publish since.
     """

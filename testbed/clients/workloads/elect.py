@@ -1,4 +1,4 @@
-"""elect: clients campaign, proclaim and resign, and observe who leads."""
+"""elect: clients campaign, publish and resign, and observe who leads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Elect(Publishing):
         return client.election(name).campaign(mark, timeout=timeout)
 
     def publish(self, grant: Any, mark: bytes) -> Any:
-        return grant.proclaim(mark)
+        return grant.publish(mark)
 
     def place(self, client: Any, name: str) -> Any:
         return client.election(name)
@@ -37,4 +37,4 @@ class Elect(Publishing):
         return leader
 
     def state(self, told: Candidate | None) -> tuple[int, ...]:
-        return () if told is None else (told.token or 0, int(told.proposal))
+        return () if told is None else (told.token or 0, int(told.value))

@@ -27,7 +27,7 @@ class Gather(Publishing):
         return client.group(name).join(mark)
 
     def publish(self, grant: Any, mark: bytes) -> Any:
-        return grant.update(mark)
+        return grant.publish(mark)
 
     def place(self, client: Any, name: str) -> Any:
         return client.group(name)

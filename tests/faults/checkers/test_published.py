@@ -76,7 +76,7 @@ def test_a_group_whose_end_is_not_who_is_there_is_found(
 
 
 def elections(at: int, *, raised: str = "", claim: Mode = Mode.EX) -> Story:
-    """c1 is cut off, and c2 is elected at 21; c1 proclaims once more."""
+    """c1 is cut off, and c2 is elected at 21; c1 publishes once more."""
     story = Story(truth=False)
     one = story.attempt("c1", 5, claim=claim, invoked=1, granted=10, lost=30)
     story.call("c1", Act.PUBLISH, 10, at=2, attempt=one)

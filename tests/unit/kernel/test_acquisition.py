@@ -7,7 +7,7 @@ from coordlock.errors import (
     AcquireTimeout,
     AcquireUnavailable,
     BackendUnavailable,
-    QueueMismatch,
+    NameConflict,
 )
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Claim, Mode, Permit
@@ -383,7 +383,7 @@ def test_a_queue_of_another_kind_is_refused_and_left(
     call = party.acquire("q", wanted, timeout)
     world.settle()
     error = call.error
-    assert isinstance(error, QueueMismatch)
+    assert isinstance(error, NameConflict)
     assert (error.wanted, error.found) == (str(wanted), str(held))
     assert len(world.queue()) == 1
 
@@ -396,7 +396,7 @@ def test_a_permit_behind_withdrawn_permits_is_not_granted_beside_an_exclusive_ho
     other.held("q", Mode.EX)
     calls = [party.acquire("q", Permit(2)) for party in parties]
     world.advance(5)
-    assert [type(call.error) for call in calls] == [QueueMismatch] * 3
+    assert [type(call.error) for call in calls] == [NameConflict] * 3
     assert len(world.queue()) == 1
 
 
@@ -408,7 +408,7 @@ def test_an_exclusive_waiter_behind_withdrawn_ones_is_refused_on_a_semaphore(
     other.held("q", Permit(2))
     calls = [party.acquire("q", Mode.EX) for party in parties]
     world.advance(5)
-    assert [type(call.error) for call in calls] == [QueueMismatch] * 3
+    assert [type(call.error) for call in calls] == [NameConflict] * 3
 
 
 @pytest.mark.parametrize("timeout", [0.1, 0.4, 3.0])

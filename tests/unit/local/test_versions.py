@@ -31,7 +31,7 @@ def with_more(line: bytes) -> bytes:
     "ask",
     [
         lambda client: client.lock("q").acquire(),
-        lambda client: client.queues(),
+        lambda client: client.names(),
         lambda client: client.contenders("q"),
         lambda client: client.value("/app/a").get(),
     ],
@@ -85,7 +85,7 @@ def test_fields_of_later_releases_are_ignored_in_a_queue_and_its_records(root: P
         path.write_bytes(data)
         assert other.lock("q").try_acquire() is None
         assert [one.token for one in other.contenders("q")] == [grant.token]
-        assert list(other.queues()) == ["q"]
+        assert list(other.names()) == ["q"]
 
 
 def test_fields_of_later_releases_are_ignored_in_published_values(root: Path) -> None:

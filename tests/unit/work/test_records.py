@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlock.backend import Listing, Stored
-from coordlock.errors import BackendError, QueueMismatch
+from coordlock.errors import BackendError, NameConflict
 from coordlock.work.lanes import Lane, first_number
 from coordlock.work.layout import LANES, ItemId, Layout, Serial
 from coordlock.work.records import (
@@ -76,7 +76,7 @@ def test_a_tail_that_may_have_forgotten_a_producer_says_so() -> None:
 
 @pytest.mark.parametrize("record", ["tail", "lane_3"])
 def test_another_layout_is_refused(record: str) -> None:
-    with pytest.raises(QueueMismatch, match="layout 3"):
+    with pytest.raises(NameConflict, match="layout 3"):
         state(**{record: b'{"v": 3}'})
 
 

@@ -22,13 +22,13 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
 from coordlock.work import layout
 
-__all__ = ["Kept", "Kind", "kept"]
+__all__ = ["Kind", "Record", "records"]
 
 Kind = Literal["barrier", "counter", "gate", "latch", "work queue"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Record:
     """What the service keeps under a name.
 
     Attributes:
@@ -36,8 +36,8 @@ class Kept:
         kind: ``"barrier"``, which double barriers are, too, ``"counter"``, ``"gate"``, ``"latch"``
             or ``"work queue"``.
         state: of a barrier how many ``generations`` have passed, of a counter its ``number``, of a
-            gate whether it is ``open``, of a latch how many are ``left`` of its ``count``. Of a
-            work queue nothing: `WorkQueue.stats` tells. None where another program wrote the
+            gate whether it is ``open``, of a latch how many are ``remaining`` of its ``count``.
+            Of a work queue nothing: `WorkQueue.stats` tells. None where another program wrote the
             record, or a newer release in a format that this one does not know.
     """
 
@@ -48,7 +48,7 @@ class Kept:
 
 def _latch(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     count, left = value_of(fields)
-    return {"left": int(left), "count": int(count)}
+    return {"remaining": int(left), "count": int(count)}
 
 
 #: Where each kind is kept, and what tells the state by the fields of a record.
@@ -63,7 +63,7 @@ _KINDS: Final[
 }
 
 
-def kept(engine: Engine, name: str | None = None) -> Steps[tuple[Kept, ...]]:
+def records(engine: Engine, name: str | None = None) -> Steps[tuple[Record, ...]]:
     """All that is kept, or what is kept under ``name``, sorted by names and kinds."""
     service = engine.backend
     service.require("data")
@@ -76,7 +76,7 @@ def kept(engine: Engine, name: str | None = None) -> Steps[tuple[Kept, ...]]:
     return tuple(sorted(found, key=lambda one: (one.name, one.kind)))
 
 
-def _in(listing: Listing, kind: Kind) -> list[Kept]:
+def _in(listing: Listing, kind: Kind) -> list[Record]:
     tell = _KINDS[kind][1]
     found = []
     for key, stored in listing.values.items():
@@ -88,5 +88,5 @@ def _in(listing: Listing, kind: Kind) -> list[Kept]:
             state = {} if tell is None else tell(decode(stored.data))
         except (NewerFormat, *MALFORMED):
             state = None
-        found.append(Kept(name, kind, state))
+        found.append(Record(name, kind, state))
     return found
