@@ -32,6 +32,7 @@ from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter, check
 from coordlock_local.directory import Directory, default_root
 from coordlock_local.errors import SERVICE, Busy
+from coordlock_local.flock import refuse_without_flock
 from coordlock_local.notices import Polling, notices
 from coordlock_local.queue import LocalQueue, evict, queue_names, sweep
 from coordlock_local.session import LocalSession
@@ -106,10 +107,7 @@ class LocalBackend(Backend):
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
-        if os.name != "posix":
-            raise ConfigurationError(
-                f"local:// needs a POSIX system, this is {os.name!r}: use zookeeper:// or etcd://"
-            )
+        refuse_without_flock()
         if client is not None:
             raise ConfigurationError("local:// uses no client of another library")
         if settings.hosts or settings.username is not None:

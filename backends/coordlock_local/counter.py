@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from coordlock.errors import BackendError, ConfigurationError
-from coordlock.runtime.shared_file import no_fork, overwrite, seal, unseal
+from coordlock.runtime.shared_file import no_fork, overwrite, seal, to_disk, unseal
 from coordlock_local.directory import UNKNOWN, Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import try_lock, unlock
@@ -125,7 +125,7 @@ class Tokens:
             # Without a boot id there is no telling whether `last` counts: each token is reserved.
             reserved = token + _BLOCK if is_known else token
             self._write(last, safe, reserved, others)
-            os.fsync(self._descriptor)
+            to_disk(self._descriptor)
             safe = reserved
         self._write(token, safe, reserved, others)
         return token

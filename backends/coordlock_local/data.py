@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -129,6 +130,8 @@ class DataFile:
                 check_same_thread=False,
             )
             try:
+                if sys.platform == "darwin":  # see `shared_file.to_disk`
+                    kept.execute("PRAGMA fullfsync = ON")
                 version = kept.execute("PRAGMA user_version").fetchone()[0]
                 if version == 0:
                     kept.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={_VERSION};COMMIT;")

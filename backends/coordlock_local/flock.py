@@ -8,11 +8,29 @@ a forked child inherits the lock, so every child closes its copies (`keep_from_c
 from __future__ import annotations
 
 import os
+import sys
+from typing import Final
 
-if os.name == "posix":  # elsewhere `LocalBackend.configure` refuses before anything is called
+from coordlock.errors import ConfigurationError
+
+if sys.platform != "win32":  # where `LocalBackend.configure` refuses before anything is called
     import fcntl
 
-__all__ = ["holder", "is_locked", "try_lock", "unlock"]
+__all__ = ["holder", "is_locked", "refuse_without_flock", "try_lock", "unlock"]
+
+#: How the systems begin whose flock(2) is as above. Elsewhere it may be missing, or made of record
+#: locks: Python then imitates it, and no error would show it.
+_HAVE_IT: Final = ("linux", "android", "darwin", "freebsd", "openbsd", "netbsd", "dragonfly")
+
+
+def refuse_without_flock() -> None:
+    """Raise `ConfigurationError` on a system that is not known to have it."""
+    if not sys.platform.startswith(_HAVE_IT):
+        raise ConfigurationError(
+            f"local:// does not work on this system ({sys.platform}), because it needs flock(2) as "
+            "Linux, macOS and the BSDs have it: use etcd:// or zookeeper://, or memory:// for the "
+            "threads of one process"
+        )
 
 
 def try_lock(descriptor: int) -> bool:

@@ -206,6 +206,8 @@ def _poll(rlist: list[Any], wlist: list[Any], timeout: float | None) -> tuple[li
 
     By one system call, where kazoo's own makes an epoll, fills it and closes it, each time.
     """
+    if not hasattr(select, "poll"):  # on Windows
+        return select.select(rlist, wlist, [], timeout)[:2]
     poll = select.poll()
     for one in rlist:
         poll.register(one, select.POLLIN)

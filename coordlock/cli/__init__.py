@@ -22,6 +22,12 @@ def main() -> int:
 
     It needs no extra but for tables on a terminal.
     """
+    if sys.platform == "win32":
+        sys.stderr.write(
+            "coordlock: the command line needs a POSIX system; on Windows, programs can use "
+            "coordlock with etcd:// or zookeeper://\n"
+        )
+        return 78
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback while the rest is loaded
     # What is loaded stays until the end: not to be looked through for garbage.

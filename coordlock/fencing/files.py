@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,8 +47,8 @@ class FileFence(GuardingFence):
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        if os.name != "posix":
-            raise Unsupported("FileFence needs flock(2), which this system does not have")
+        if sys.platform == "win32":
+            raise Unsupported("FileFence needs flock(2), which Windows does not have")
         self._directory: Final = os.path.realpath(directory)
         _make(self._directory)
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 from typing import Final, NamedTuple
 
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken
-from coordlock.runtime.shared_file import close_kept, keep_from_children, overwrite, seal, unseal
+from coordlock.runtime.shared_file import (
+    close_kept,
+    keep_from_children,
+    overwrite,
+    seal,
+    to_disk,
+    unseal,
+)
 
-if os.name == "posix":  # elsewhere `FileFence` refuses before anything is called
+if sys.platform != "win32":  # where `FileFence` refuses before anything is called
     import fcntl
 
 __all__ = ["Damaged", "MarkFile", "Record", "sync"]
@@ -113,7 +121,7 @@ class MarkFile:
         if safe and raised == marks:
             return
         self._write(Record(raised))
-        os.fsync(self._descriptor)
+        to_disk(self._descriptor)
         if not safe:  # perhaps it is new
             sync(os.path.dirname(self.path))
         self._write(Record(raised, safe=True))

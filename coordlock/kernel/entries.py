@@ -16,7 +16,7 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-__all__ = ["Announcement", "Entries", "EntryIds"]
+__all__ = ["Announcement", "Entries", "EntryIds", "host_name"]
 
 #: The owner of a contender whose value stands alone.
 _NOBODY: Final = Owner("", 0)
@@ -54,13 +54,22 @@ class EntryIds:
         return blake2b(name, key=self._secret, digest_size=16).hexdigest()
 
 
+def host_name() -> str:
+    """This machine's."""
+    if hasattr(os, "uname"):
+        return os.uname().nodename
+    import socket  # only on Windows: not cheap to import
+
+    return socket.gethostname()
+
+
 class Entries:
     """Makes the entries of one client."""
 
     def __init__(self, label: str) -> None:
         """``label`` describes the client, where an entry has no label of its own."""
         self._label: Final = label
-        self._host: Final = os.uname().nodename
+        self._host: Final = host_name()
         self._pid: Final = os.getpid()
         self._ids: Final = EntryIds()
 

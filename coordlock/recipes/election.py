@@ -16,7 +16,7 @@ from typing import ClassVar, Final, Generic, TypeVar, cast
 from coordlock.errors import AcquireCancelled, BackendUnavailable, Evicted, SessionLost
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.entries import Announcement
+from coordlock.kernel.entries import Announcement, host_name
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
@@ -154,7 +154,7 @@ class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
 
 
 def _identity() -> bytes:
-    return f"{os.uname().nodename}:{os.getpid()}".encode()
+    return f"{host_name()}:{os.getpid()}".encode()
 
 
 def _seconds(timeout: Timeout, default: float | None) -> float | None:

@@ -48,14 +48,20 @@ class Clock(Protocol):
 
 
 class _SystemClock:
-    # CLOCK_BOOTTIME goes on while the machine is suspended, as the server's clock does.
-    _id: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    # These go on while the machine is suspended, as the server's clock does: Linux's
+    # CLOCK_BOOTTIME, macOS's CLOCK_MONOTONIC.
+    _id: Final[int] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", -1))
 
     def now(self) -> float:
         return time.clock_gettime(self._id)
 
 
-SYSTEM_CLOCK: Final[Clock] = _SystemClock()
+class _WindowsClock:
+    def now(self) -> float:
+        return time.monotonic()  # it goes on in a suspend there
+
+
+SYSTEM_CLOCK: Final[Clock] = _SystemClock() if hasattr(time, "clock_gettime") else _WindowsClock()
 
 
 class Timer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import os
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +22,7 @@ __all__ = [
     "no_fork",
     "overwrite",
     "seal",
+    "to_disk",
     "unseal",
 ]
 
@@ -116,3 +118,14 @@ def overwrite(descriptor: int, data: bytes) -> bool:
     neither SIGKILL nor a full disk can split it.
     """
     return os.pwrite(descriptor, data, 0) == len(data)
+
+
+def to_disk(descriptor: int) -> None:
+    """Wait until what was written to the file would survive a power cut."""
+    if sys.platform == "darwin":  # where fsync(2) leaves it in the drive's cache
+        import fcntl
+
+        with suppress(OSError):  # not all of its file systems know this
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)

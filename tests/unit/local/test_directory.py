@@ -106,12 +106,20 @@ def test_a_client_of_another_library_is_refused() -> None:
         LocalBackend.configure(configure("local:///x"), object(), timers=SystemTimers())
 
 
-def test_systems_without_posix_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("system", ["win32", "cygwin", "sunos5", "aix", "wasi"])
+def test_systems_without_flock_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    with pytest.raises(ConfigurationError, match=rf"\({system}\).* use etcd:// or zookeeper://"):
+        coordlock.connect("local:///x")
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin", "freebsd14", "openbsd7", "netbsd10"])
+def test_systems_with_flock_are_not(monkeypatch: pytest.MonkeyPatch, system: str) -> None:
     settings = configure("local:///x")
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "name", "nt")
-        with pytest.raises(ConfigurationError, match="POSIX"):
-            LocalBackend.configure(settings, timers=SystemTimers())
+    monkeypatch.setattr(sys, "platform", system)
+    assert LocalBackend.configure(settings, timers=SystemTimers()).root == "/x"
 
 
 @pytest.mark.parametrize(
