@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 import coordlock
 from coordlock.backend import Put
 from coordlock.testing.waiting import eventually
+from coordlock.work.layout import Layout
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
 from tests.cli.command import Cli
@@ -177,7 +178,7 @@ def test_a_work_queue_that_another_program_has_damaged_hides_no_other(cli: Cli) 
         for name in ("damaged", "mails"):
             client.work_queue(name).put(b"to: ann")
         engine = client._engine
-        tail = f"{engine.data_root}/@work/damaged/state/tail"
+        tail = Layout(engine.data_root, "damaged").tail
         engine.backend.write([Put(tail, b"{}")]).result(60)
     assert cli.run("ls", "--kept").stdout.splitlines() == [
         "NAME     KIND        STATE",

@@ -28,7 +28,7 @@ _COMMANDS: Final = {
     "put": "Put items at the end of the work queue NAME.",
     "take": "Run COMMAND for each item of the work queue NAME.",
     "ls": "List the work queues, or the items of the work queue NAME.",
-    "work": "Run COMMAND for each item, several at a time.",
+    "work": "Run COMMAND for the items of the work queue NAME, several at a time.",
     "retry": "Put dead items of the work queue NAME again.",
     "remove": "Remove items of the work queue NAME that nobody works on.",
     "purge": "Remove all items of the work queue NAME that nobody works on.",
@@ -305,10 +305,10 @@ def _remove_parser() -> Parser:
 
 
 def _remove(*, name: str, ids: list[str], yes: bool, service: Service) -> int:
-    """Remove items of the work queue NAME for good: waiting, delayed or dead ones.
+    """Remove items of the work queue NAME that nobody works on.
 
-    An item that a worker has stays. The exit status is 1 if an ID is none of an item, or a worker
-    has it.
+    They may wait, be delayed, or dead. The exit status is 1 if no item has an ID, or a worker has
+    the item.
     """
     check_name(name)
     if not ids:
@@ -344,9 +344,9 @@ def _purge_parser() -> Parser:
 
 
 def _purge(*, name: str, yes: bool, service: Service) -> None:
-    """Remove all items of the work queue NAME that wait, are delayed, or dead.
+    """Remove all items of the work queue NAME that nobody works on.
 
-    Those at work stay.
+    They may wait, be delayed, or dead.
     """
     check_name(name)
     if not yes:

@@ -68,12 +68,12 @@ def _work(
     grace: float,
     service: Service,
 ) -> int:
-    """Run COMMAND for each item of the work queue NAME, several at a time, over one connection.
+    """Run COMMAND for the items of the work queue NAME, several at a time.
 
-    The item's data are its stdin. When COMMAND ends with 0, the item is acknowledged; otherwise it
-    is taken again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM, COORDLOCK_DELIVERY and
-    COORDLOCK_TOKEN in its environment, and is ended, with all that it started, when its item is
-    lost.
+    All share one connection. The item's data are COMMAND's stdin. When COMMAND ends with 0, the
+    item is acknowledged; otherwise it is taken again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM,
+    COORDLOCK_DELIVERY and COORDLOCK_TOKEN in its environment, and is ended, with all that it
+    started, when its item is lost.
 
     It goes on until a signal comes, which ends the commands and gives their items back without
     blame, or until no item was ready within --timeout.

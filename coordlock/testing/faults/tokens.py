@@ -15,6 +15,9 @@ from coordlock.testing.faults.violation import Violation, together
 
 __all__ = ["DisorderedTokens", "ForeignToken", "RepeatedToken", "tokens"]
 
+#: How the names of the queues of workers begin.
+_WORKERS = "@work-"
+
 
 @dataclass(frozen=True, slots=True)
 class RepeatedToken(Violation):
@@ -36,7 +39,8 @@ def tokens(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]
 
     Also across restarts of the cluster, and deletions of the queue.
 
-    * No two contenders of a lock have the same token; each is from 1 to 2**63 - 1.
+    * No two contenders of a lock have the same token; each is from 1 to 2**63 - 1. Those of a work
+      queue's workers serve one item after the other: `items` checks the tokens of each item.
     * An attempt that was acknowledged (`Enqueued`, or else `Granted`) before another's acquire was
       invoked has a smaller token than that one.
     * By the ground truth: every token is that of a contender of this lock with this claim, and the
@@ -44,8 +48,10 @@ def tokens(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]
     """
     found = (
         violation
-        for attempts in history.locks.values()
-        for check in (_repeated, _disordered, _foreign)
+        for lock, attempts in history.locks.items()
+        for check in (
+            (_foreign,) if lock.startswith(_WORKERS) else (_repeated, _disordered, _foreign)
+        )
         for violation in check(history, attempts)
     )
     return list(islice((*found, *_truth(history)), bounds.findings))

@@ -9,7 +9,14 @@ from itertools import count
 from typing import Any, Final
 
 import coordlock
-from coordlock.errors import BackendUnavailable, ItemEnded, LockLost, WorkQueueEmpty, WorkQueueFull
+from coordlock.errors import (
+    BackendUnavailable,
+    ItemEnded,
+    LockLost,
+    WorkQueueContended,
+    WorkQueueEmpty,
+    WorkQueueFull,
+)
 from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import Act, Present
 from coordlock.testing.faults.journal import Journal
@@ -58,7 +65,7 @@ class Work(Workload):
             log.returned(_number(id))
 
     def _take(self, worker: Worker, queue: Any) -> Steps[None]:
-        # A item is a grant: its contender stands in the queue of those at work.
+        # An item is a grant: its contender stands in the queue of those at work.
         attempt = worker.scribe.attempt(f"@work-{queue.name}", Mode.NL, actor=worker.name)
         log = worker.scribe.call(Act.TAKE, queue.name, attempt.name)
 
@@ -131,7 +138,7 @@ def _finish(queue: coordlock.WorkQueue, journal: Journal) -> None:
         log = CallLog(journal, next(names), Act.TAKE, queue.name)
         try:
             item = queue.take(1.0)
-        except WorkQueueEmpty as error:
+        except (WorkQueueContended, WorkQueueEmpty) as error:
             log.raised(type(error).__name__)
             continue
         log.returned(*_numbers(item))

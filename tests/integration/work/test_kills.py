@@ -18,13 +18,12 @@ import pytest
 import coordlock
 from coordlock import WorkQueueStats
 from coordlock.testing.waiting import eventually
-from coordlock.work.layout import Layout
 from tests.integration.work import worker
 from tests.integration.work.history import History
 
 BOUND = 120.0
 NOTHING = WorkQueueStats(0, 0, 0, 0)
-#: A put is one write; so is to take, and to end a item.
+#: A put is one write; so is to take, and to end an item.
 STEPS = [f"{when}:{number}" for number in range(1, 7) for when in ("before", "after")]
 
 
@@ -76,27 +75,28 @@ def test_a_producer_that_is_killed_at_any_step_has_put_what_it_said(
 @pytest.mark.faults
 @pytest.mark.long_on("zookeeper", *STEPS[1::2])  # one step's end is the next one's beginning
 @pytest.mark.parametrize("step", STEPS)
-def test_what_a_consumer_had_that_is_killed_at_any_step_is_done_by_another_in_order(
+def test_what_a_consumer_had_that_is_killed_at_any_step_is_done_by_another(
     url: str, tmp_path: Path, step: str
 ) -> None:
     log = tmp_path / "log"
-    with coordlock.connect(url) as client:
+    assert started(url, log, "put", "5").wait(BOUND) == 0
+    assert started(url, log, "take", step).wait(BOUND) == -signal.SIGKILL
+    second = started(url, log, "take")
+    with ended([second]), coordlock.connect(url) as client:
         queue = client.work_queue(worker.QUEUE)
-        assert started(url, log, "put", "5").wait(BOUND) == 0
+        eventually(lambda: queue.stats() == NOTHING, within=BOUND)
         queue.put(worker.STOP)
-        assert started(url, log, "take", step).wait(BOUND) == -signal.SIGKILL
-        # Until its session is over, it may be at work for all that anybody knows.
-        backend, workers = client._access.engine.backend, Layout("", worker.QUEUE).workers
-        eventually(lambda: not backend.snapshot(workers).result(BOUND).contenders)
-        assert started(url, log, "take").wait(BOUND) == 0
-        assert queue.stats() == NOTHING
+        assert second.wait(BOUND) == 0
     history = History(log)
     history.check(kills=1)
     order = history.items("put")
-    begun = list(dict.fromkeys(history.items("begins")))
     ends = list(dict.fromkeys(history.items("ends")))
-    assert ends == order
-    assert [item for item in order if item in begun] == begun
+    # All in order, but for the item of the worker that died: it is found within about a second.
+    assert any(without(one, ends) == without(one, order) for one in order), ends
+
+
+def without(item: str, items: list[str]) -> list[str]:
+    return [one for one in items if one != item]
 
 
 @pytest.mark.faults
