@@ -162,7 +162,7 @@ def test_the_glossary_has_what_clients_make() -> None:
 
 
 def test_the_cost_of_one_more_leaf_is_what_was_measured() -> None:
-    _, table = page("docs/performance.md").split(
+    _, table = page("docs/performance-method.md").split(
         "\nOne more leaf where 1,000 other leaves are held"
     )
     row = re.search(
@@ -178,3 +178,12 @@ def test_no_example_waits_busily() -> None:
     for name in PAGES:
         for block in blocks(name):
             assert not re.search(r"^ *while .*:\n +pass$", block.text, re.MULTILINE), block.place
+
+
+def test_the_figures_of_the_results_are_those_of_the_raw_tables() -> None:
+    # Figures of two digits or more, without the targets, which are in no raw table.
+    raw = page("docs/performance-method.md")
+    for line in page("docs/performance.md").splitlines():
+        if line.startswith("| ") and "--- |" not in line:
+            for figure in re.findall(r"(?<![\w.])\d+[.,]?\d+(?: %)?(?![\w.])", line):
+                assert figure in raw or figure == "1.10", line
