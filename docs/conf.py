@@ -43,14 +43,16 @@ autodoc_default_options = {
 #: The sidebar: below which page, under which title, stand which pages. Patterns stand for the rest.
 NAVIGATION: Final = {
     "docs/index": {
-        "Start": ["/README", "tutorial"],
+        "Start": ["which-recipe", "/README", "tutorial"],
         "How-to guides": ["how-to/*"],
         "Concepts": [
             "concepts",
             "glossary",
             "fencing",
             "reliability",
+            "reliability-history",
             "performance",
+            "performance-method",
             "architecture",
         ],
         "Reference": ["reference/*", "command-line", "backends/*"],

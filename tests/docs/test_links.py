@@ -96,7 +96,9 @@ def test_every_decision_is_in_their_index() -> None:
 def test_the_readme_keeps_its_order() -> None:
     assert re.findall(r"^## (.*)$", page("README.md"), re.MULTILINE) == [
         "Try it",
+        "Install",
         "A lock in five lines",
+        "What there is",
         "Choosing a backend",
         "The token at the resource",
         "The command line",

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -55,6 +55,32 @@ def _table(options: Sequence[Option]) -> list[list[str]]:
         [f"`{option.name}`", _accepted(option), _default(option.default), option.doc]
         for option in options
     ]
+
+
+#: What each row of the README's table needs of a backend.
+NEEDS: Final[dict[str, tuple[str, ...]]] = {
+    "locks, read and write": ("ordered",),
+    "fencing tokens": ("fenced",),
+    "tokens that grow on": ("durable",),
+    "several locks": ("sets",),
+    "locks that are upgraded": ("publishing", "data"),
+    "elections": ("publishing",),
+    "values": ("data", "publishing"),
+    "work queues": ("data", "ordered"),
+}
+
+
+def test_the_readme_says_which_backend_can_do_what() -> None:
+    head = re.findall(r"^\| \| (.*) \|$", page("README.md"), re.MULTILINE)[0].split(" | ")
+    assert tuple(sorted(name.lower() for name in head)) == schemes()
+    table = rows("README.md", "## What there is")
+    for row in table[:-1]:
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", row[0])
+        [needs] = [needs for name, needs in NEEDS.items() if words.startswith(name)]
+        for name, cell in zip(head, row[1:], strict=True):
+            can = backend_for_scheme(name.lower()).capabilities
+            assert cell == ("yes" if all(getattr(can, need) for need in needs) else "no"), row
+    assert len(table) == len(NEEDS) + 1
 
 
 def test_the_options_of_every_backend_are_documented() -> None:
