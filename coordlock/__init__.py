@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     )
     from coordlock.client.records import Record as Record
     from coordlock.errors import (
-        AcquireCancelled as AcquireCancelled,
+        WaitCancelled as WaitCancelled,
         AcquireTimeout as AcquireTimeout,
-        AcquireUnavailable as AcquireUnavailable,
+        WaitTimeout as WaitTimeout,
+        WaitUnavailable as WaitUnavailable,
         AuthenticationFailed as AuthenticationFailed,
         BackendError as BackendError,
         BackendUnavailable as BackendUnavailable,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
         ItemEnded as ItemEnded,
         LockLost as LockLost,
         MissingExtra as MissingExtra,
-        NotAcquired as NotAcquired,
+        WaitError as WaitError,
         NameConflict as NameConflict,
         SessionLost as SessionLost,
         StaleToken as StaleToken,
@@ -173,13 +174,13 @@ else:
         "client": "AsyncClient Client Connecting connect connect_async",
         "client.records": "Record",
         "errors": (
-            "AcquireCancelled AcquireTimeout AcquireUnavailable AuthenticationFailed "
+            "WaitCancelled AcquireTimeout WaitUnavailable AuthenticationFailed "
             "BackendError BackendUnavailable BarrierTimeout ClientClosed ConfigurationError "
             "ConversionCancelled ConversionDeadlock ConversionTimeout CoordlockError "
             "DeadlockDetected Evicted ForkedClient InvalidKey InvalidName InvalidSequencer "
-            "InvalidToken ItemEnded LockLost MissingExtra NotAcquired NameConflict "
+            "InvalidToken ItemEnded LockLost MissingExtra WaitError NameConflict "
             "SessionLost StaleToken TooLarge Unfenceable Unsupported VersionMismatch "
-            "WorkQueueContended WorkQueueEmpty WorkQueueFull"
+            "WaitTimeout WorkQueueContended WorkQueueEmpty WorkQueueFull"
         ),
         "locks.convertible": (
             "AsyncConvertibleGrant AsyncConvertibleLock ConvertibleGrant ConvertibleLock"

@@ -7,22 +7,23 @@
     │   └── MissingExtra (ImportError)       the backend's package is not installed
     ├── InvalidName (ValueError)             a lock name that no backend could store
     ├── NameConflict (ValueError)           one name used as two kinds of lock
-    ├── NotAcquired                          an acquire or a try ended without a grant
-    │   ├── AcquireTimeout (TimeoutError)    others held the lock, or were ahead, until the timeout
-    │   ├── AcquireCancelled (RuntimeError)  the program cancelled the wait
+    ├── WaitError                            a call that waits ended without what it waited for
+    │   ├── WaitTimeout (TimeoutError)       it did not come in time
+    │   │   ├── AcquireTimeout               others held the lock, or were ahead
+    │   │   ├── ConversionTimeout            the lock is held, in its mode as before
+    │   │   ├── BarrierTimeout               too few parties came, or left
+    │   │   ├── WorkQueueEmpty               no item was ready
+    │   │   └── WorkQueueContended           other consumers were faster, each time
+    │   ├── WaitCancelled (RuntimeError)     the program ended the wait
+    │   │   └── ConversionCancelled          the lock is held, in its mode as before
     │   ├── DeadlockDetected (RuntimeError)  the wait would never have ended
+    │   ├── ConversionDeadlock (RuntimeError) another holder converts, and waits for this one
     │   └── Evicted (RuntimeError)           somebody removed the waiting contender
-    ├── ConversionTimeout (TimeoutError)     the lock is held, and was not converted in time
-    ├── ConversionCancelled (RuntimeError)   the process is to end; the lock is held as before
-    ├── ConversionDeadlock (RuntimeError)    another holder converts, and waits for this one
-    ├── BarrierTimeout (TimeoutError)        a barrier, a gate or a latch did not open in time
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
     ├── InvalidToken (ValueError)            no fencing token: not an integer, or out of range
     ├── InvalidSequencer (ValueError)        no text form of a token
     ├── Unfenceable (ValueError)             a grant whose kind has no order to fence by
-    ├── WorkQueueContended (TimeoutError)    other consumers were faster, each time
-    ├── WorkQueueEmpty (TimeoutError)        no item of a work queue was ready in time
     ├── WorkQueueFull (RuntimeError)         a work queue has as many items as it may have
     ├── ItemEnded (RuntimeError)             an item was acknowledged, or given back, before
     ├── VersionMismatch (RuntimeError)       a key has another version than a write expected
@@ -32,10 +33,10 @@
     ├── ForkedClient (RuntimeError)          the client was used in a forked child
     └── BackendError                         the service said no, or said nothing
         ├── BackendUnavailable (ConnectionError)            no answer; the outcome may be unknown
-        │   └── AcquireUnavailable (NotAcquired, TimeoutError)  so the lock was not granted
+        │   └── WaitUnavailable (WaitError, TimeoutError)     the wait ended without an answer
         ├── TooLarge (ValueError)                           more at once than the service takes
         ├── AuthenticationFailed (PermissionError)          wrong credentials, or too few rights
-        └── SessionLost (NotAcquired, ConnectionError)      the session ended with its contenders
+        └── SessionLost (WaitError, ConnectionError)      the session ended with its contenders
 
 Each is also the built-in exception that fits, carries its facts as fields, and pickles.
 """
@@ -43,13 +44,11 @@ Each is also the built-in exception that fits, carries its facts as fields, and 
 from __future__ import annotations
 
 import reprlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 __all__ = [
-    "AcquireCancelled",
     "AcquireTimeout",
-    "AcquireUnavailable",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
@@ -71,13 +70,16 @@ __all__ = [
     "LockLost",
     "MissingExtra",
     "NameConflict",
-    "NotAcquired",
     "SessionLost",
     "StaleToken",
     "TooLarge",
     "Unfenceable",
     "Unsupported",
     "VersionMismatch",
+    "WaitCancelled",
+    "WaitError",
+    "WaitTimeout",
+    "WaitUnavailable",
     "WorkQueueContended",
     "WorkQueueEmpty",
     "WorkQueueFull",
@@ -157,16 +159,52 @@ class NameConflict(CoordlockError, ValueError):
         )
 
 
-class NotAcquired(CoordlockError):
-    """The base of every error with which an acquire or a try ends without a grant.
+#: What did not happen to what was waited for, by its kind; of locks of all kinds, the default.
+_IN_VAIN = {
+    "barrier": "was not passed",
+    "double barrier": "was not passed",
+    "election": "was not won",
+    "gate": "did not open",
+    "group": "was not joined",
+    "latch": "did not open",
+    "work queue": "had nothing to take",
+}
 
-    To wait for longer, to acquire again or to answer "try later" can help. It cannot help against a
+
+class WaitError(CoordlockError):
+    """The base of every error with which a call that waits ends without what it waited for.
+
+    Such calls are ``acquire``, ``convert``, ``campaign``, ``join``, ``take``, ``wait``, ``enter``,
+    ``leave`` and ``next``. ``kind`` says what was waited for, such as ``"lock"``, ``"semaphore"``,
+    ``"election"`` or ``"work queue"``.
+
+    To wait for longer, to call again or to answer "try later" can help. It cannot help against a
     mistake of the program, such as `NameConflict`, so that is none of these.
     """
 
+    kind: str = "lock"
+
 
 @dataclass(eq=False, repr=False)
-class AcquireTimeout(NotAcquired, TimeoutError):
+class WaitTimeout(WaitError, TimeoutError):
+    """What was waited for did not come within the caller's timeout.
+
+    ``kind`` and ``name`` say what it was, ``waited`` for how many seconds, and ``problem`` what did
+    not happen, where that is not plain from the kind.
+    """
+
+    name: str
+    waited: float
+    kind: str = field(default="lock", kw_only=True)
+    problem: str = field(default="", kw_only=True)
+
+    def __str__(self) -> str:
+        problem = self.problem or _IN_VAIN.get(self.kind, "was not granted")
+        return f"{self.kind} {self.name!r} {problem} within {self.waited:.3g} s"
+
+
+@dataclass(eq=False, repr=False)
+class AcquireTimeout(WaitTimeout):
     """The lock was not granted within the caller's timeout; the contender was withdrawn.
 
     ``waited`` is in seconds. ``position`` counts the contenders that stood before this one when
@@ -176,14 +214,12 @@ class AcquireTimeout(NotAcquired, TimeoutError):
     task, this process itself holds the lock, if it does.
     """
 
-    name: str
-    waited: float
     position: int | None = None
     holder: str | None = None
     held_here: str | None = None
 
     def __str__(self) -> str:
-        text = f"lock {self.name!r} was not granted within {self.waited:.3g} s"
+        text = super().__str__()
         if self.position is None:
             return text
         text = f"{text}: {self.position} contender(s) ahead, the nearest is {self.holder}"
@@ -191,49 +227,125 @@ class AcquireTimeout(NotAcquired, TimeoutError):
 
 
 @dataclass(eq=False, repr=False)
-class ConversionTimeout(CoordlockError, TimeoutError):
+class ConversionTimeout(WaitTimeout):
     """The grant was not converted within the caller's timeout: it is held in its mode as before.
 
-    ``waited`` is in seconds. ``in_the_way`` counts the holders that the conversion waited for when
+    ``waited`` is in seconds. ``blockers`` counts the holders that the conversion waited for when
     the queue was last seen, and ``holder`` describes one of them. ``mode`` and ``target`` are the
     names of the modes.
     """
 
-    name: str
-    waited: float
-    in_the_way: int
+    blockers: int
     holder: str
     mode: str
     target: str
 
     def __str__(self) -> str:
         return (
-            f"lock {self.name!r} was not converted to {self.target} within {self.waited:.3g} s, "
-            f"and is still held in mode {self.mode}: {self.holder} is in the way"
+            f"{self.kind} {self.name!r} was not converted to {self.target} within "
+            f"{self.waited:.3g} s, and is still held in mode {self.mode}: {self.holder} is in the "
+            "way"
         )
 
 
 @dataclass(eq=False, repr=False)
-class ConversionCancelled(CoordlockError, RuntimeError):
-    """The grant was not converted, because the process is to end: it is held in its mode as before.
+class BarrierTimeout(WaitTimeout):
+    """Too few parties came to a barrier, or left it, within the caller's timeout.
+
+    ``waited`` is in seconds. Of the ``parties`` that it takes, ``arrived`` were there when it was
+    last seen, this one too.
+    """
+
+    arrived: int
+    parties: int
+    kind: str = field(default="barrier", kw_only=True)
+
+    def __str__(self) -> str:
+        problem = self.problem or "was reached by"  # or "was not left by"
+        of = f"{self.arrived} of {self.parties} parties"
+        return f"{self.kind} {self.name!r} {problem} {of} within {self.waited:.3g} s"
+
+
+@dataclass(eq=False, repr=False)
+class WorkQueueEmpty(WaitTimeout):
+    """No item of the work queue came to this consumer within its timeout; it waits no longer."""
+
+    kind: str = field(default="work queue", kw_only=True)
+
+
+@dataclass(eq=False, repr=False)
+class WorkQueueContended(WaitTimeout):
+    """Items were ready, and other consumers were faster each time until the timeout.
+
+    ``refused`` is how many of this consumer's claims were.
+    """
+
+    refused: int
+    kind: str = field(default="work queue", kw_only=True)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} {self.name!r} gave no item within {self.waited:.3g} s, though some were "
+            f"ready: other consumers were faster {self.refused} times"
+        )
+
+
+@dataclass(eq=False, repr=False)
+class WaitCancelled(WaitError, RuntimeError):
+    """The program ended the wait before what it waited for had come; nothing of it is left.
+
+    A `Cancellation` did it, or a signal after `release_on_signals`. In asyncio, a task that is
+    cancelled raises `asyncio.CancelledError` as ever.
+    """
+
+    name: str
+    reason: str
+    kind: str = field(default="lock", kw_only=True)
+
+    def __str__(self) -> str:
+        problem = _IN_VAIN.get(self.kind, "was not granted")
+        return f"{self.kind} {self.name!r} {problem}: the wait was cancelled: {self.reason}"
+
+
+@dataclass(eq=False, repr=False)
+class ConversionCancelled(WaitCancelled):
+    """The program ended the conversion of a grant: it is held in its mode as before.
 
     ``mode`` and ``target`` are the names of the modes.
     """
 
-    name: str
     mode: str
     target: str
-    reason: str
 
     def __str__(self) -> str:
         return (
-            f"lock {self.name!r} was not converted to {self.target}, and is still held in mode "
-            f"{self.mode}: {self.reason}"
+            f"{self.kind} {self.name!r} was not converted to {self.target}, and is still held in "
+            f"mode {self.mode}: {self.reason}"
         )
 
 
 @dataclass(eq=False, repr=False)
-class ConversionDeadlock(CoordlockError, RuntimeError):
+class DeadlockDetected(WaitError, RuntimeError):
+    """The lock was waited for in a circle, and this wait was the youngest: it was given up.
+
+    Release what is held, and acquire again; or acquire all of it at once, by ``multi_lock``.
+    ``circle`` has a sentence for each step: who waits for what, and who has it.
+    """
+
+    name: str
+    circle: tuple[str, ...]
+    kind: str = field(default="lock", kw_only=True)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} {self.name!r} {_IN_VAIN.get(self.kind, 'was not granted')}, because of a "
+            f"deadlock: {'; '.join(self.circle)}. Acquire them all at once, with "
+            "client.multi_lock([...])"
+        )
+
+
+@dataclass(eq=False, repr=False)
+class ConversionDeadlock(WaitError, RuntimeError):
     """Another holder converts its grant, too, and each would wait for the other.
 
     The grant is held in its mode as before: release it, so that the other can go on. Holders of an
@@ -254,72 +366,22 @@ class ConversionDeadlock(CoordlockError, RuntimeError):
 
 
 @dataclass(eq=False, repr=False)
-class BarrierTimeout(CoordlockError, TimeoutError):
-    """What was to be opened by others did not open within the caller's timeout.
-
-    ``waited`` is in seconds. Of the ``parties`` that it takes, ``arrived`` were there when it was
-    last seen, this one too; both are None for a gate, which one client opens.
-    """
-
-    name: str
-    waited: float
-    problem: str
-    arrived: int | None = None
-    parties: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.problem} after {self.waited:.3g} s"
-
-
-@dataclass(eq=False, repr=False)
-class AcquireCancelled(NotAcquired, RuntimeError):
-    """The wait for the lock was cancelled before it was granted; the contender was withdrawn.
-
-    A `Cancellation` did it, or a signal after `release_on_signals`. In asyncio, a task that is
-    cancelled raises `asyncio.CancelledError` as ever.
-    """
-
-    name: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"lock {self.name!r} was not granted: its acquire was cancelled: {self.reason}"
-
-
-@dataclass(eq=False, repr=False)
-class DeadlockDetected(NotAcquired, RuntimeError):
-    """The lock was waited for in a circle, and this wait was the youngest: it was given up.
-
-    Release what is held, and acquire again; or acquire all of it at once, by ``multi_lock``.
-    ``circle`` has a sentence for each step: who waits for what, and who has it.
-    """
-
-    name: str
-    circle: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return (
-            f"lock {self.name!r} was not granted, because of a deadlock: {'; '.join(self.circle)}. "
-            "Acquire them all at once, with client.multi_lock([...])"
-        )
-
-
-@dataclass(eq=False, repr=False)
-class Evicted(NotAcquired, RuntimeError):
+class Evicted(WaitError, RuntimeError):
     """The contender was removed from its queue while the session lives; acquire again to go on."""
 
     name: str
+    kind: str = field(default="lock", kw_only=True)
 
     @property
     def reason(self) -> str:
         """What happened, for messages that name the lock themselves."""
-        return (
-            "its contender was removed from the queue: "
-            "an operator evicted it, or deleted it in the service"
-        )
+        return f"its contender {_WAS_REMOVED}"
 
     def __str__(self) -> str:
-        return self.reason.replace("its contender", f"the contender for lock {self.name!r}", 1)
+        return f"the contender for {self.kind} {self.name!r} {_WAS_REMOVED}"
+
+
+_WAS_REMOVED = "was removed from the queue: an operator evicted it, or deleted it in the service"
 
 
 @dataclass(eq=False, repr=False)
@@ -329,9 +391,10 @@ class LockLost(CoordlockError, RuntimeError):
     name: str
     token: int
     reason: str
+    kind: str = field(default="lock", kw_only=True)
 
     def __str__(self) -> str:
-        return f"lock {self.name!r} (token {self.token}) was lost: {self.reason}"
+        return f"{self.kind} {self.name!r} (token {self.token}) was lost: {self.reason}"
 
 
 @dataclass(eq=False, repr=False)
@@ -408,35 +471,6 @@ class VersionMismatch(CoordlockError, RuntimeError):
     def __str__(self) -> str:
         wanted = f"is not at version {self.expected}" if self.expected else "exists"
         return f"nothing was written: {self.key!r} {wanted}"
-
-
-@dataclass(eq=False, repr=False)
-class WorkQueueEmpty(CoordlockError, TimeoutError):
-    """No item of the work queue came to this consumer within its timeout; it waits no longer."""
-
-    name: str
-    waited: float
-
-    def __str__(self) -> str:
-        return f"work queue {self.name!r} had nothing to take within {self.waited:.3g} s"
-
-
-@dataclass(eq=False, repr=False)
-class WorkQueueContended(CoordlockError, TimeoutError):
-    """Items were ready, and other consumers were faster each time until the timeout.
-
-    ``refused`` is how many of this consumer's claims were.
-    """
-
-    name: str
-    waited: float
-    refused: int
-
-    def __str__(self) -> str:
-        return (
-            f"work queue {self.name!r} gave no item within {self.waited:.3g} s, though some were "
-            f"ready: other consumers were faster {self.refused} times"
-        )
 
 
 @dataclass(eq=False, repr=False)
@@ -523,13 +557,14 @@ class BackendUnavailable(BackendError, ConnectionError):
 
 
 @dataclass(eq=False, repr=False)
-class AcquireUnavailable(BackendUnavailable, NotAcquired, TimeoutError):
-    """The lock was not granted because the service is silent: whether it is busy is unknown.
+class WaitUnavailable(BackendUnavailable, WaitError, TimeoutError):
+    """The wait ended because the service is silent: whether what it was for has come is unknown.
 
     A `BackendUnavailable` in the first place, so that frameworks which look for a handler class by
-    class answer it as an outage. ``waited`` is in seconds. ``position`` is None when the service
-    never answered, and otherwise says, with ``holder``, what the queue was like before the service
-    fell silent. ``held_here`` is as in `AcquireTimeout`.
+    class answer it as an outage. ``kind``, ``name``, ``waited`` and ``problem`` are as in
+    `WaitTimeout`. ``position`` is None when the service never answered, and otherwise says, with
+    ``holder``, what the queue was like before the service fell silent. ``held_here`` is as in
+    `AcquireTimeout`.
     """
 
     name: str
@@ -537,9 +572,12 @@ class AcquireUnavailable(BackendUnavailable, NotAcquired, TimeoutError):
     position: int | None = None
     holder: str | None = None
     held_here: str | None = None
+    kind: str = field(default="lock", kw_only=True)
+    problem: str = field(default="", kw_only=True)
 
     def __str__(self) -> str:
-        text = f"lock {self.name!r} was not granted within {self.waited:.3g} s: "
+        problem = self.problem or _IN_VAIN.get(self.kind, "was not granted")
+        text = f"{self.kind} {self.name!r} {problem} within {self.waited:.3g} s: "
         text += BackendUnavailable.__str__(self)
         if self.position is None:
             return text
@@ -557,7 +595,7 @@ class AuthenticationFailed(BackendError, PermissionError):
         return f"{self.service} refused access: {self.reason}"
 
 
-class SessionLost(BackendError, NotAcquired, ConnectionError):
+class SessionLost(BackendError, WaitError, ConnectionError):
     """The client's session ended: all of its contenders have left their queues."""
 
     def __str__(self) -> str:

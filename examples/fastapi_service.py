@@ -86,7 +86,7 @@ async def busy(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, status_code=423)
 
 
-@app.exception_handler(coordlock.NotAcquired)
+@app.exception_handler(coordlock.WaitError)
 @app.exception_handler(coordlock.BackendUnavailable)
 @app.exception_handler(coordlock.LockLost)
 async def unavailable(request: Request, error: Exception) -> JSONResponse:

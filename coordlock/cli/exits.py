@@ -9,7 +9,6 @@ from typing import Final
 
 from coordlock.cli.text import echo, printable
 from coordlock.errors import (
-    AcquireTimeout,
     AuthenticationFailed,
     BackendError,
     BackendUnavailable,
@@ -23,6 +22,7 @@ from coordlock.errors import (
     SessionLost,
     TooLarge,
     Unsupported,
+    WaitTimeout,
 )
 
 __all__ = ["Exit", "complain", "joined", "killed_by", "report", "status_of"]
@@ -47,7 +47,7 @@ class Exit(IntEnum):
 
 #: The first that fits.
 _STATUSES: Final = (
-    (AcquireTimeout, Exit.NOT_ACQUIRED),
+    (WaitTimeout, Exit.NOT_ACQUIRED),
     (Evicted, Exit.NOT_ACQUIRED),
     (LockLost, Exit.LOST),
     (ConfigurationError, Exit.CONFIG),

@@ -14,7 +14,7 @@ from coordlock.cli.exits import complain
 from coordlock.cli.parser import Refused, UsageError
 from coordlock.cli.text import listed
 from coordlock.client import Client
-from coordlock.errors import AcquireTimeout, CoordlockError, DeadlockDetected, Evicted
+from coordlock.errors import CoordlockError, DeadlockDetected, Evicted, WaitTimeout
 from coordlock.locks.grant import Grant
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
@@ -98,12 +98,8 @@ class LockRequest:
                     if timeout:
                         timeout = max(0.0, timeout - (time.monotonic() - started))
                     grant = acquire(timeout)
-            except (AcquireTimeout, Evicted, DeadlockDetected) as error:
-                if timeout == 0:
-                    verb = "are" if self.what.startswith("locks") else "is"
-                    self.warn(f"{self.what} {verb} busy{self._held_by(client)}")
-                else:
-                    self.warn(str(error))
+            except (WaitTimeout, Evicted, DeadlockDetected) as error:
+                self.warn(self._refusal(client) if timeout == 0 else str(error))
                 raise Refused(self.conflict_exit_code) from None
             self.say(f"holding {self.what}, token {self.token(grant)}")
             yield grant
@@ -112,9 +108,14 @@ class LockRequest:
         return connected(settings)
 
     def _try(self, acquire: Callable[[float | None], Grant]) -> Grant | None:
-        with suppress(AcquireTimeout):
+        with suppress(WaitTimeout):
             return acquire(0)
         return None
+
+    def _refusal(self, client: Client) -> str:
+        """Why a single try was refused."""
+        verb = "are" if self.what.startswith("locks") else "is"
+        return f"{self.what} {verb} busy{self._held_by(client)}"
 
     def _acquire(self, client: Client) -> Callable[[float | None], Grant]:
         """What acquires it within a time."""
@@ -165,10 +166,9 @@ class LockRequest:
             complain(message)
 
     def warn(self, message: str) -> None:
-        """What --quiet hides. The library calls semaphores locks, too."""
+        """What --quiet hides."""
         if not self.quiet:
-            semaphore = self.slots is not None
-            complain(message.replace(f"lock {self.name!r}", self.what, 1) if semaphore else message)
+            complain(message)
 
     def _held_by(self, client: Client) -> str:
         """Who holds it, as the end of a sentence. Trying once asks for no names, so this does."""

@@ -59,7 +59,7 @@ class _Makers(
         ``timeout`` in seconds is the default of its ``acquire``: None waits forever, 0 tries once.
         ``label`` is what queues show beside host and pid, and ``max_hold`` for how long a grant may
         be held before it is lost (0.1 s to 30 days, None for no limit), by default the client's.
-        ``cancellation`` ends the waits for it from elsewhere: each raises `AcquireCancelled`.
+        ``cancellation`` ends the waits for it from elsewhere: each raises `WaitCancelled`.
 
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import (
-    AcquireCancelled,
     AcquireTimeout,
     BackendUnavailable,
     CoordlockError,
     Evicted,
     NameConflict,
     SessionLost,
+    WaitCancelled,
+    WaitError,
 )
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.entries import Announcement
@@ -22,7 +23,7 @@ from coordlock.kernel.report import PATIENCE, Report, identified
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.admission import blockers, mismatch, newcomer, next_in_line
-from coordlock.model.claim import AnyClaim, Mode
+from coordlock.model.claim import AnyClaim, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
@@ -52,30 +53,39 @@ def acquisition(
     label: str | None = None,
     cancellations: tuple[Cancellation, ...] = (),
     announcement: Announcement | None = None,
+    kind: str = "lock",
 ) -> Steps[Ticket]:
     """Acquire the queues in ``claims``, each as its claim, all at once; the granted ticket.
 
     It ends after ``timeout`` seconds; None waits for ever, and 0 tries once. ``caller`` is warned
     when it waits for itself. ``label`` is shown in place of the client's. The contender publishes
-    ``announcement`` from the beginning.
+    ``announcement`` from the beginning. ``kind`` is what errors and the log call it.
 
-    Raises `NotAcquired`: `AcquireTimeout` when the lock is busy until then, `AcquireUnavailable`
+    Raises `WaitError`: `AcquireTimeout` when the lock is busy until then, `WaitUnavailable`
     where the service is silent, `SessionLost` or `Evicted` when a contender is lost while it waits,
-    `DeadlockDetected` when it waits in a circle with others, `AcquireCancelled` when one of
+    `DeadlockDetected` when it waits in a circle with others, `WaitCancelled` when one of
     ``cancellations`` comes or the process is to end. Raises `NameConflict`, and what else the
     backend raises. However it ends without a grant, the ticket is withdrawn.
     """
+    if kind == "lock" and all(isinstance(one, Permit) for one in claims.values()):
+        kind = "semaphore"
     once = timeout == 0
     deadline = engine.deadline(engine.settings.request_timeout if once else timeout)
-    for one in cancellations:
-        if one.reason is not None:
-            raise AcquireCancelled(joined(claims), one.reason)
-    if ENDING.waits is not None:
-        cancellations = (*cancellations, ENDING.waits)
-    yield Deadline.at_latest(deadline, engine.clock, cancellations) if cancellations else deadline
-    report = Report(engine, claims, caller, once, deadline)
-    attempt = _Acquisition(engine, claims, caller, label, report, announcement, once)
-    return (yield from undone(attempt.steps(), attempt.withdraw))
+    try:
+        for one in cancellations:
+            if one.reason is not None:
+                raise WaitCancelled(joined(claims), one.reason)
+        if ENDING.waits is not None:
+            cancellations = (*cancellations, ENDING.waits)
+        yield (
+            Deadline.at_latest(deadline, engine.clock, cancellations) if cancellations else deadline
+        )
+        report = Report(engine, claims, caller, once, deadline)
+        attempt = _Acquisition(engine, claims, kind, caller, label, report, announcement, once)
+        return (yield from undone(attempt.steps(), attempt.withdraw))
+    except WaitError as error:
+        error.kind = kind
+        raise
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +94,7 @@ class _Acquisition:
 
     engine: Engine
     claims: Mapping[str, AnyClaim]
+    kind: str
     caller: Caller | None
     label: str | None
     report: Report
@@ -99,6 +110,7 @@ class _Acquisition:
             while True:
                 session = yield from self.engine.session()
                 ticket = self.engine.ticket(session, self.claims, self.label, self.announcement)
+                ticket.kind = self.kind
                 self.ticket = ticket
                 try:
                     yield from self._enqueue_and_wait(ticket)
@@ -106,7 +118,7 @@ class _Acquisition:
                 except (SessionLost, Evicted) as gone:
                     yield from self._go_on_or_raise(ticket, gone)
         except Cancelled as cancelled:
-            raise AcquireCancelled(self.report.name, str(cancelled)) from cancelled.__cause__
+            raise WaitCancelled(self.report.name, str(cancelled)) from cancelled.__cause__
         except BackendUnavailable as silent:
             raise self.report.unavailable(silent) from silent
         except DeadlineReached as late:
@@ -268,8 +280,8 @@ class _Acquisition:
             self.lost_sessions += 1  # it had no position in the queue, so it has lost none
         elif ticket.contenders and self.engine.settings.requeue and not self.once:
             self.lost_sessions = 0
-            text = "lock %r: %s; waiting goes on at the end of the queue"
-            log.warning(text, self.report.name, lost)
+            text = "%s %r: %s; waiting goes on at the end of the queue"
+            log.warning(text, self.kind, self.report.name, lost)
         else:
             raise lost from None
 

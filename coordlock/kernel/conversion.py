@@ -17,6 +17,7 @@ from coordlock.errors import (
     ConversionTimeout,
     CoordlockError,
     Evicted,
+    WaitUnavailable,
 )
 from coordlock.kernel.deadlock_detector import DeadlockDetector
 from coordlock.kernel.engine import Engine
@@ -83,12 +84,16 @@ class Conversions:
             yield from self._convert(target)
         except Cancelled as cancelled:
             raise ConversionCancelled(
-                self._ticket.name, self.mode.name, target.name, str(cancelled)
+                self._ticket.name, str(cancelled), self.mode.name, target.name
             ) from cancelled.__cause__
         except DeadlineReached as late:
             is_in_doubt = not self._once and self._ticket.session.suspicion is not None
             if not self._in_the_way or is_in_doubt:
-                raise self._engine.silent(late) from late.__cause__
+                silent, waited = self._engine.silent(late), self._engine.clock.now() - started
+                raise WaitUnavailable(
+                    *(silent.service, silent.reason, self._ticket.name, waited),
+                    problem=f"was not converted to {target.name}",
+                ) from late.__cause__
             waited = self._engine.clock.now() - started
             raise self._in_vain(target, waited) from None
         finally:

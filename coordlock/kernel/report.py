@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from coordlock.errors import AcquireTimeout, AcquireUnavailable, BackendUnavailable
+from coordlock.errors import AcquireTimeout, BackendUnavailable, WaitUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import AnyClaim, Permit
@@ -109,10 +109,10 @@ class Report:
         held_here = None if self._once else self._held_here()
         return AcquireTimeout(self.name, self._waited, self._position, self._described(), held_here)
 
-    def unavailable(self, silent: BackendUnavailable) -> AcquireUnavailable:
+    def unavailable(self, silent: BackendUnavailable) -> WaitUnavailable:
         """The error of a call that ends without an answer, because of ``silent``."""
         facts = self.name, self._waited, self._position, self._described(), self._held_here()
-        return AcquireUnavailable(silent.service, silent.reason, *facts)
+        return WaitUnavailable(silent.service, silent.reason, *facts)
 
     def silence(self, late: DeadlineReached, ticket: Ticket | None) -> BackendUnavailable | None:
         """At the deadline, the error for a service that is silent; None for one that answers."""

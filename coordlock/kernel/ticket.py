@@ -50,6 +50,8 @@ class Ticket:
     on_gone: InitVar[Callable[[tuple[Entry, ...]], None]]
     withdrawal: Withdrawal = field(init=False)
     end: Promise[CoordlockError | None] = field(default_factory=Promise)
+    #: What errors call it.
+    kind: str = "lock"
     #: In the order of the entries, once they stand in their queues; empty before.
     contenders: tuple[Contender, ...] = ()
     #: The earlier contenders that it waits for, once it does.
@@ -179,7 +181,8 @@ class Ticket:
         lost = self.end.result()
         if lost is None and self.withdrawal.found_nothing:
             token = (self.contenders[0].token or 0) if self.contenders else 0
-            lost = LockLost(self.name, token, "its contender had left the queue")
+            reason = "its contender had left the queue"
+            lost = LockLost(self.name, token, reason, kind=self.kind)
         return lost
 
     def check(self) -> None:
@@ -224,7 +227,7 @@ class Ticket:
             # Sessions that end take their contenders along. In a process that stood still, this
             # news may come before its timers do, so the session looks at the clock.
             ended = self.session.ended
-            self.lose(Evicted(queue) if ended is None else copy(ended))
+            self.lose(Evicted(queue, kind=self.kind) if ended is None else copy(ended))
             # The service is there. A lease that was revoked looks like an eviction: the heartbeat
             # that this sends tells.
             self.session.recovered()

@@ -150,7 +150,8 @@ class Tickets:
         if ticket.is_leaving or ticket.end.done() or not ticket.contenders:
             return
         reason = f"it was held for {seconds:g} s, which max_hold or extend() had allowed"
-        lost = LockLost(ticket.name, ticket.contenders[0].token or 0, reason)
+        token = ticket.contenders[0].token or 0
+        lost = LockLost(ticket.name, token, reason, kind=ticket.kind)
         ticket.lose(lost)
         log.warning("%s: %s", self._service, lost)
         self._withdraw_after(_NOTICE, [ticket])

@@ -103,7 +103,15 @@ class BaseGrant(Resident, shown="Grant"):
         return None
 
     def _lost_error(self) -> LockLost:
-        return LockLost(self.name, self._first_token, self._loss() or _HAD_LEFT)
+        return self._lost_because(self._loss() or _HAD_LEFT)
+
+    def _lost_because(self, reason: str) -> LockLost:
+        return LockLost(self.name, self._first_token, reason, kind=self._kind)
+
+    @property
+    def _kind(self) -> str:
+        """What errors call it."""
+        return self._ticket.kind
 
     @property
     def state(self) -> GrantState:
@@ -136,7 +144,9 @@ class BaseGrant(Resident, shown="Grant"):
         self.check()
         limit = self._ticket.limit
         if seconds is None and limit is None:
-            raise ValueError(f"lock {self.name!r} has no max_hold: say for how long to extend it")
+            raise ValueError(
+                f"{self._kind} {self.name!r} has no max_hold: say for how long to extend it"
+            )
         allowed = max_hold_of(seconds)
         if limit is None:
             assert allowed is not None
@@ -160,7 +170,7 @@ class BaseGrant(Resident, shown="Grant"):
             case GrantState.LOST:
                 raise self._lost_error()
             case GrantState.RELEASED:
-                raise LockLost(self.name, self._first_token, "it was released")
+                raise self._lost_because("it was released")
 
     def _enter(self) -> None:
         """Raise what `check` does, so that no body runs without the lock."""

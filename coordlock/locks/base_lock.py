@@ -137,8 +137,8 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         lock's: None waits forever, 0 tries once. ``label`` is shown in the queue as the owner's,
         and ``cancellation`` ends the wait from elsewhere, each in place of the lock's. A call that
         Ctrl-C or the end of its task ends leaves the queue, too, and is never granted. Raises
-        `NotAcquired` when it ends without a grant: `AcquireTimeout` for a busy lock,
-        `AcquireUnavailable` for a silent service, `AcquireCancelled`, `DeadlockDetected` when it
+        `WaitError` when it ends without a grant: `AcquireTimeout` for a busy lock,
+        `WaitUnavailable` for a silent service, `WaitCancelled`, `DeadlockDetected` when it
         waits in a circle with others, `SessionLost` or `Evicted` when the place in the queue was
         lost. Raises `NameConflict` when the name is in use as another kind of lock,
         `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
@@ -180,7 +180,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     ) -> Steps[G | None]:
         """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
 
-        Raises what `acquire` raises; `AcquireUnavailable` when no answer came within the client's
+        Raises what `acquire` raises; `WaitUnavailable` when no answer came within the client's
         ``request_timeout``.
         """
         try:

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from coordlock.errors import AcquireCancelled, AcquireTimeout, AcquireUnavailable
+from coordlock.errors import AcquireTimeout, WaitCancelled, WaitUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.report import PATIENCE
 from coordlock.kernel.stored_record import Folder, StoredRecord
@@ -82,14 +82,14 @@ class KeptValue:
                 asked = clock.now()
             yield from self.open(lock_delay)
         except Cancelled as cancelled:
-            raise AcquireCancelled(name, str(cancelled)) from cancelled.__cause__
+            raise WaitCancelled(name, str(cancelled)) from cancelled.__cause__
         except DeadlineReached as late:
             silent, waited = self._engine.silent(late), clock.now() - started
             # Else the service is silent.
             was_busy = self.delay or clock.now() - asked < PATIENCE
             if not once and late.__cause__ is None and was_busy:
                 raise AcquireTimeout(name, waited) from None
-            raise AcquireUnavailable(silent.service, silent.reason, name, waited) from silent
+            raise WaitUnavailable(silent.service, silent.reason, name, waited) from silent
 
     def read(self) -> Steps[None]:
         """Read the value."""

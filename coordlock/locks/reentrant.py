@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Final, TypeVar
 
-from coordlock.errors import LockLost, NotAcquired
+from coordlock.errors import LockLost, WaitError
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
@@ -94,7 +94,8 @@ class _Hold:
         held, lost = self.ticket.entries[0].claim, self.ticket.lost
         if lost is not None:
             token = self.ticket.contenders[0].token or 0
-            raise LockLost(self.name, token, getattr(lost, "reason", str(lost)))
+            reason = getattr(lost, "reason", str(lost))
+            raise LockLost(self.name, token, reason, kind=self.ticket.kind)
         if held is not mode and not (isinstance(held, Mode) and held.joined(mode) is held):
             raise ValueError(
                 f"lock {self.name!r} is held as {held}, which does not contain {mode}: acquire the "
@@ -168,7 +169,7 @@ class _Attempt:
         try:
             ticket = yield from acquisition(self._stop)
             self._granted(ticket, max_hold)
-        except NotAcquired:
+        except WaitError:
             if not self._shares:
                 raise
         except BaseException:

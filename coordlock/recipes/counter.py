@@ -16,6 +16,7 @@ class _BaseCounter(ExactlyOnce, shown="Counter"):
     """What sync and async counters share."""
 
     _folder = Folder.COUNTERS
+    _kind = "counter"
 
     def _add(self, n: int = 1) -> Steps[int]:
         """Add ``n``, which may be negative, exactly once; the number after that.
@@ -59,7 +60,9 @@ class Counter(_BaseCounter):
 
     def observe(self) -> Observer[int]:
         """Follow it: an iterator that gives the number, then each new one; see `Value.observe`."""
-        return Observer(self._access.engine, self._record.follow, self._shown)
+        return Observer(
+            self._access.engine, self._record.follow, self._shown, self._kind, self.name
+        )
 
 
 class AsyncCounter(_BaseCounter):
@@ -70,4 +73,6 @@ class AsyncCounter(_BaseCounter):
 
     def observe(self) -> AsyncObserver[int]:
         """Follow it: an async iterator; see `Counter.observe`."""
-        return AsyncObserver(self._access.engine, self._record.follow, self._shown)
+        return AsyncObserver(
+            self._access.engine, self._record.follow, self._shown, self._kind, self.name
+        )

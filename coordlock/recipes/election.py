@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, TypeVar, cast
 
-from coordlock.errors import AcquireCancelled, BackendUnavailable, Evicted, SessionLost
+from coordlock.errors import BackendUnavailable, Evicted, SessionLost, WaitCancelled
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.entries import Announcement, host_name
@@ -108,6 +108,7 @@ class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
             None,
             () if cancellation is None else (cancellation,),
             Announcement(value, stands_alone=True),
+            "election",
         )
         try:
             if self.max_hold is not None:
@@ -143,7 +144,7 @@ class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
         while True:
             try:
                 return (yield from self._campaign(timeout=None, cancellation=cancellation))
-            except AcquireCancelled:
+            except WaitCancelled:
                 if cancellation is None or cancellation.reason is None:
                     raise  # the process is to end
                 return None
@@ -200,7 +201,7 @@ class Election(_BaseElection[Term]):
         when it publishes. Raises `Unsupported` where the backend can't; the iterator raises
         `ClientClosed`.
         """
-        return Observer(self._access.engine, self._begin, _leader_of)
+        return Observer(self._access.engine, self._begin, _leader_of, "election", self.name)
 
     def run(
         self, lead: Callable[[Term], object], *, cancellation: Cancellation | None = None
@@ -214,7 +215,7 @@ class Election(_BaseElection[Term]):
         campaigns again.
 
         Returns when ``cancellation`` has come, by default the election's, while it campaigns or
-        when ``lead`` has returned. Raises `AcquireCancelled` when the process is to end: see
+        when ``lead`` has returned. Raises `WaitCancelled` when the process is to end: see
         `release_on_signals`; TypeError for a coroutine function; and, as `campaign` does,
         `NameConflict`, `DeadlockDetected`, `ClientClosed`, `AuthenticationFailed`, `ForkedClient`.
         """
@@ -247,7 +248,7 @@ class AsyncElection(_BaseElection[AsyncTerm]):
 
     def observe(self) -> AsyncObserver[Candidate | None]:
         """Follow who leads: an async iterator; see `Election.observe`."""
-        return AsyncObserver(self._access.engine, self._begin, _leader_of)
+        return AsyncObserver(self._access.engine, self._begin, _leader_of, "election", self.name)
 
     async def run(
         self,

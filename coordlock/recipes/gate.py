@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordlock.errors import BarrierTimeout
+from coordlock.errors import WaitTimeout
 from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
 from coordlock.runtime.driver import Steps
@@ -18,6 +18,7 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
     """What sync and async gates share."""
 
     _folder = Folder.GATES
+    _kind = "gate"
 
     def _shut(self) -> Steps[bool]:
         """Shut it for all until `open`, also beyond this client's end; whether it was open.
@@ -39,12 +40,12 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
         """Wait until it is open.
 
         ``timeout`` is in seconds; None waits for ever, and 0 looks once. A slow caller may miss
-        that it was open for a moment. Raises `BarrierTimeout` when the time is up, and
-        `BackendUnavailable` where the service is silent then.
+        that it was open for a moment. Raises `WaitTimeout` when the time is up, and
+        `WaitUnavailable` where the service is silent then.
         """
 
-        def in_vain(_: object, waited: float) -> BarrierTimeout:
-            return BarrierTimeout(self.name, waited, f"gate {self.name!r} was still shut")
+        def in_vain(_: object, waited: float) -> WaitTimeout:
+            return WaitTimeout(self.name, waited, kind="gate")
 
         seconds = timeout_of("wait", timeout)
         yield from self._wait_until(lambda shut: not shut, seconds, in_vain)

@@ -101,7 +101,11 @@ class _BaseGroup(QueueRecipe, Generic[M, P], shown="Group"):
     def _joining(self, value: bytes, identity: str = "") -> Steps[Ticket]:
         engine, claims = self._access.engine, {self.name: Mode.NL}
         announcement = Announcement(value, identity=identity)
-        return (yield from acquisition(engine, claims, label=self.label, announcement=announcement))
+        return (
+            yield from acquisition(
+                engine, claims, label=self.label, announcement=announcement, kind="group"
+            )
+        )
 
     def _members(self) -> Steps[tuple[Member, ...]]:
         """Who is there, in the order in which they joined. Raises `BackendUnavailable`."""
@@ -172,7 +176,9 @@ class Group(_BaseGroup[Membership, Presence]):
         Raises `Unsupported` where the backend can't, and ValueError for a ``grace`` that cannot be;
         the iterator raises `ClientClosed`.
         """
-        return Observer(self._access.engine, self._observe_members(grace), view_of)
+        return Observer(
+            self._access.engine, self._observe_members(grace), view_of, "group", self.name
+        )
 
 
 class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
@@ -193,4 +199,6 @@ class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
 
     def observe(self, *, grace: Duration | Default = DEFAULT) -> AsyncObserver[GroupView]:
         """Follow who is there: an async iterator; see `Group.observe`."""
-        return AsyncObserver(self._access.engine, self._observe_members(grace), view_of)
+        return AsyncObserver(
+            self._access.engine, self._observe_members(grace), view_of, "group", self.name
+        )

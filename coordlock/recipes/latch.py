@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from coordlock.errors import BarrierTimeout, NameConflict
+from coordlock.errors import NameConflict, WaitTimeout
 from coordlock.kernel.access import Access
 from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
@@ -19,6 +19,7 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
     """What sync and async latches share."""
 
     _folder = Folder.LATCHES
+    _kind = "latch"
 
     _instead = "pass its name and its count on, and make it anew with a client there"
 
@@ -53,15 +54,15 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
     def _wait(self, timeout: Duration | None = None) -> Steps[None]:
         """Wait until it is open.
 
-        ``timeout`` is in seconds; None waits for ever, and 0 looks once. Raises `BarrierTimeout`
-        when the time is up, `NameConflict`, as `count_down`, and `BackendUnavailable` where the
+        ``timeout`` is in seconds; None waits for ever, and 0 looks once. Raises `WaitTimeout`
+        when the time is up, `NameConflict`, as `count_down`, and `WaitUnavailable` where the
         service is silent then.
         """
 
-        def in_vain(value: Any, waited: float) -> BarrierTimeout:
+        def in_vain(value: Any, waited: float) -> WaitTimeout:
             down = self.count - self._left_of(value)
-            problem = f"latch {self.name!r} was counted down {down} of {self.count} times"
-            return BarrierTimeout(self.name, waited, problem, down, self.count)
+            problem = f"was counted down {down} of {self.count} times"
+            return WaitTimeout(self.name, waited, kind="latch", problem=problem)
 
         seconds = timeout_of("wait", timeout)
         yield from self._wait_until(lambda one: not self._left_of(one), seconds, in_vain)

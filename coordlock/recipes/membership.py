@@ -31,6 +31,8 @@ _PAUSE: Final = 1.0
 class _BaseMembership(PublishingGrant, shown="Membership"):
     """What sync and async memberships share."""
 
+    _kind = "membership of group"
+
     def _publish_value(self, value: bytes) -> Steps[None]:
         """Publish ``value``, up to 65,536 bytes, in place of the one before.
 

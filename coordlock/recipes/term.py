@@ -37,6 +37,8 @@ def check_candidate_value(value: object) -> bytes:
 class _BaseTerm(PublishingGrant, shown="Term"):
     """What sync and async terms share."""
 
+    _kind = "term of election"
+
     def _publish_value(self, value: bytes) -> Steps[None]:
         """Be known by ``value``, up to 65,536 bytes, from now on; the term goes on.
 

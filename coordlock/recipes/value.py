@@ -141,7 +141,7 @@ class Value(_BaseValue):
         ``stale_for`` tells since when changes may have been missed. The iterator raises
         `ClientClosed`.
         """
-        return Observer(self._access.engine, self._begin, self._shown)
+        return Observer(self._access.engine, self._begin, self._shown, "value", self.key)
 
 
 class AsyncValue(_BaseValue):
@@ -154,4 +154,4 @@ class AsyncValue(_BaseValue):
 
     def observe(self) -> AsyncObserver[Stored | None]:
         """Follow it: an async iterator; see `Value.observe`."""
-        return AsyncObserver(self._access.engine, self._begin, self._shown)
+        return AsyncObserver(self._access.engine, self._begin, self._shown, "value", self.key)

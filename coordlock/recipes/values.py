@@ -80,7 +80,7 @@ class Values(_BaseValues):
 
         What one transaction has written shows as a whole. It is a cache, too: see `Value.observe`.
         """
-        return Observer(self._access.engine, self._begin, _view)
+        return Observer(self._access.engine, self._begin, _view, "folder", self.folder)
 
 
 class AsyncValues(_BaseValues):
@@ -90,4 +90,4 @@ class AsyncValues(_BaseValues):
 
     def observe(self) -> AsyncObserver[ValuesView]:
         """Follow the folder: an async iterator; see `Values.observe`."""
-        return AsyncObserver(self._access.engine, self._begin, _view)
+        return AsyncObserver(self._access.engine, self._begin, _view, "folder", self.folder)

@@ -23,7 +23,7 @@ class Cancellation:
         stop.cancel("the window was closed")  # in another
 
     An acquire that waits, whether for the lock or for the service, leaves the queue and raises
-    `AcquireCancelled`; one that begins later raises it at once. One that has been granted stays so.
+    `WaitCancelled`; one that begins later raises it at once. One that has been granted stays so.
     """
 
     __slots__ = ("__weakref__", "_reason", "_wakers")

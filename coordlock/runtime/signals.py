@@ -36,7 +36,7 @@ def release_on_signals(*signals: int) -> None:
     Without this, SIGTERM ends a Python program on the spot, and others wait for its locks until the
     time-to-live is over. From now on such a signal
 
-    - ends each `acquire` that waits, in any thread or task, with `AcquireCancelled`, and from then
+    - ends each `acquire` that waits, in any thread or task, with `WaitCancelled`, and from then
       on each that would have to wait in a queue;
     - raises `SystemExit` with the status 128 + signal in the main thread, so that ``with`` blocks
       release. If an event loop runs there, this happens between two steps of its tasks, which are

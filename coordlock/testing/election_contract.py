@@ -15,12 +15,12 @@ from typing import Any, Final
 import pytest
 
 from coordlock import (
-    AcquireCancelled,
     AcquireTimeout,
     Cancellation,
     GrantState,
     LockLost,
     StaleToken,
+    WaitCancelled,
 )
 from coordlock.fencing import MemoryFence
 from coordlock.testing.client_suite import ClientSuite
@@ -142,7 +142,7 @@ class ElectionContract(ClientSuite):
             waiting = start(campaign, other, b"two", cancellation=stop)
             eventually(lambda: values(client) == [b"one", b"two"])
             stop.cancel("enough")
-            with pytest.raises(AcquireCancelled, match="enough"):
+            with pytest.raises(WaitCancelled, match="enough"):
                 waiting.result(BOUND)
             eventually(lambda: values(client) == [b"one"])
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import AcquireTimeout, Evicted, GrantState, LockLost, Mode, NotAcquired
+from coordlock import AcquireTimeout, Evicted, GrantState, LockLost, Mode, WaitError
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
@@ -144,7 +144,7 @@ class KeptValueContract(ClientSuite):
         other.evict_all("a")
         with pytest.raises(Evicted) as caught:
             waiting.result(BOUND)
-        assert isinstance(caught.value, NotAcquired)
+        assert isinstance(caught.value, WaitError)
 
     def test_a_delay_goes_by_where_nobody_has_the_patience_for_it(
         self, client: Any, other: Any, connect: Callable[..., Any]

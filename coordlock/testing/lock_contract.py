@@ -319,7 +319,7 @@ class LockContract(ClientSuite):
         stop.cancel("the window was closed")
         stop_of_the_lock.cancel()
         for waiter, reason in ((of_the_call, "the window was closed"), (of_the_lock, "cancel()")):
-            with pytest.raises(coordlock.AcquireCancelled, match=re.escape(reason)):
+            with pytest.raises(coordlock.WaitCancelled, match=re.escape(reason)):
                 waiter.result(30)
         eventually(lambda: self._length_is(client, "orders", 2))
         assert not last.done()
@@ -330,9 +330,9 @@ class LockContract(ClientSuite):
         stop = coordlock.Cancellation()
         with client.lock("orders", cancellation=stop):
             stop.cancel()  # a lock that is held stays so
-        with pytest.raises(coordlock.AcquireCancelled):
+        with pytest.raises(coordlock.WaitCancelled):
             client.lock("orders", cancellation=stop).acquire()
-        with pytest.raises(coordlock.AcquireCancelled):
+        with pytest.raises(coordlock.WaitCancelled):
             client.lock("orders").try_acquire(cancellation=stop)
         assert client.contenders("orders") == ()
 
@@ -347,7 +347,7 @@ class LockContract(ClientSuite):
             released = start(grant.release)
             time.sleep(delay)
             stop.cancel()
-            with suppress(coordlock.AcquireCancelled):
+            with suppress(coordlock.WaitCancelled):
                 assert waiter.result(30).release()
             assert released.result(30)
             eventually(lambda: client.contenders("orders") == ())

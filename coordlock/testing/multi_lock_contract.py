@@ -177,7 +177,7 @@ class MultiLockContract(ClientSuite):
             waiting = start(partial(other.multi_lock(["a", "b"]).acquire, cancellation=stop))
             eventually(lambda: lengths(client, "ab") == [1, 2])
             stop.cancel("enough")
-            with pytest.raises(coordlock.AcquireCancelled, match="enough"):
+            with pytest.raises(coordlock.WaitCancelled, match="enough"):
                 waiting.result(BOUND)
             eventually(lambda: lengths(client, "ab") == [0, 1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-from coordlock.errors import AcquireCancelled, WorkQueueContended, WorkQueueEmpty
+from coordlock.errors import WaitCancelled, WorkQueueContended, WorkQueueEmpty
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.cancellation import ENDING
 from coordlock.runtime.condition import Condition
@@ -41,7 +41,7 @@ class _BaseConsumption(Generic[I]):
                 yield self._until_the_end()
                 yield changed
             item = yield from self._taken()
-        except (AcquireCancelled, Cancelled, WorkQueueEmpty):
+        except (WaitCancelled, Cancelled, WorkQueueEmpty):
             return None
         self._open.append(item)
         item._end.add_done_callback(lambda _: self._changed.notify())

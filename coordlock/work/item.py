@@ -75,6 +75,7 @@ class _BaseItem(BaseGrant, shown="Item"):
     """What sync and async items share."""
 
     _instead = "pass its id and its token on"
+    _kind = "item of work queue"
 
     def __init__(self, consumer: Consumer, claimed: Claimed, retries: Retries) -> None:
         super().__init__(consumer.store.engine, claimed.worker.ticket)
@@ -167,7 +168,7 @@ class _BaseItem(BaseGrant, shown="Item"):
             self._abandon()  # no block may come that would do it
             if self._is_unclear:
                 reason = f"{lost.reason}; whether item {self.id} was {self._ending} is unknown"
-                raise LockLost(self.name, self.token, reason) from lost
+                raise self._lost_because(reason) from lost
             raise
         self._conclude()
 

@@ -7,11 +7,11 @@ from typing import ClassVar, Final, Generic, TypeVar, cast
 
 from coordlock.backend.data import Delete
 from coordlock.errors import (
-    AcquireCancelled,
-    AcquireUnavailable,
     BackendUnavailable,
     Evicted,
     VersionMismatch,
+    WaitCancelled,
+    WaitUnavailable,
     WorkQueueContended,
     WorkQueueEmpty,
 )
@@ -136,7 +136,7 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
 
         Raises `WorkQueueEmpty` where no item was ready; `WorkQueueContended` where items were, and
         other consumers were faster each time; `BackendUnavailable` where the service gave no answer
-        in time; `AcquireCancelled` by a signal after `release_on_signals`; `SessionLost` when the
+        in time; `WaitCancelled` by a signal after `release_on_signals`; `SessionLost` when the
         place among those who wait was lost; and what `put` raises.
         """
         seconds = self.timeout if isinstance(timeout, Default) else timeout_of("take", timeout)
@@ -176,19 +176,24 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
             if claimed is None and seconds != 0:
                 claimed = yield from search.in_line(deadline)
             return claimed
-        except AcquireUnavailable as error:
-            raise BackendUnavailable(error.service, error.reason) from error.__cause__
-        except AcquireCancelled as error:
-            raise AcquireCancelled(self.name, error.reason) from error.__cause__
+        except WaitUnavailable as error:
+            raise self._unavailable(error, seconds) from error.__cause__
+        except WaitCancelled as error:
+            raise WaitCancelled(self.name, error.reason, kind="work queue") from error.__cause__
         except Evicted:
-            raise Evicted(self.name) from None
+            raise Evicted(self.name, kind="work queue") from None
         except Cancelled as cancelled:
-            raise AcquireCancelled(self.name, str(cancelled)) from cancelled.__cause__
+            reason = str(cancelled)
+            raise WaitCancelled(self.name, reason, kind="work queue") from cancelled.__cause__
         except DeadlineReached as late:
             has_answer = seconds != 0 and late.__cause__ is None
             if has_answer and (search.saw_nothing or search.refused):
                 return None
-            raise engine.silent(late) from late.__cause__
+            raise self._unavailable(engine.silent(late), seconds) from late.__cause__
+
+    def _unavailable(self, silent: BackendUnavailable, seconds: float | None) -> WaitUnavailable:
+        facts = silent.service, silent.reason, self.name, seconds or 0.0
+        return WaitUnavailable(*facts, kind="work queue", problem="gave no item")
 
     def _item(self, consumer: Consumer, claimed: Claimed) -> I:
         try:

@@ -85,7 +85,9 @@ class Search:
                 # The rest of the time is for one more look.
                 left = None if deadline is None else deadline.left()
                 waiting = None if left is None else left - min(_PATIENCE, left / 4)
-                place = yield from acquisition(engine, queue, waiting, label=self._label)
+                place = yield from acquisition(
+                    engine, queue, waiting, label=self._label, kind="work queue"
+                )
                 yield deadline
                 return (yield from self._following(place))
             except AcquireTimeout:

@@ -59,9 +59,9 @@ async def _warm_up(
     with client.lock(mine, timeout=20) as held:
         async with other.lock(theirs, timeout=20) as also_held:
             # Each waits in vain for the other's, unless a fault takes that away.
-            with contextlib.suppress(coordlock.NotAcquired):
+            with contextlib.suppress(coordlock.WaitError):
                 client.lock(theirs).acquire(_MOMENT).release()
-            with contextlib.suppress(coordlock.NotAcquired):
+            with contextlib.suppress(coordlock.WaitError):
                 await (await other.lock(mine).acquire(_MOMENT)).release()
             # A request that comes during another one may start what that had no need of.
             await asyncio.gather(*(other.names() for _ in range(20)))

@@ -335,7 +335,7 @@ def test_the_library_does_not_import_the_command_line_nor_this_the_tables(cli: C
         (errors.InvalidName("", "is empty"), 64),
         (errors.NameConflict("x", "a", "b", "c"), 64),
         (errors.BackendUnavailable("etcd", "why"), 69),
-        (errors.AcquireUnavailable("etcd", "why", "x", 1.0), 69),
+        (errors.WaitUnavailable("etcd", "why", "x", 1.0), 69),
         (errors.SessionLost("etcd", "why"), 69),
         (errors.TooLarge("etcd", "why"), 64),
         (errors.AuthenticationFailed("etcd", "why"), 77),

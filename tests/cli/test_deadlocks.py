@@ -36,7 +36,7 @@ def circle(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         def work(first: str, second: str) -> None:
             with client.lock(first):
                 both_hold.wait(30)
-                with suppress(coordlock.AcquireCancelled):
+                with suppress(coordlock.WaitCancelled):
                     client.lock(second, cancellation=stop).acquire().release()
 
         calls = [pool.submit(work, *pair) for pair in (("a", "b c"), ("b c", "a"))]

@@ -85,7 +85,7 @@ def test_who_is_not_elected_says_who_leads(cli: Cli) -> None:
         assert "election 'sched' is busy: held by 10.0.0.5:80 (token" in busy.stderr
         late = cli.run("elect", "sched", "-w", "1s", "--", "true")
         assert late.returncode == 75
-        assert "election 'sched' was not granted within" in late.stderr
+        assert "election 'sched' was not won within" in late.stderr
         assert "10.0.0.5:80" in late.stderr
 
 

@@ -202,8 +202,8 @@ def test_a_loss_that_is_noticed_when_the_endpoint_returns_becomes_the_answer() -
     ("error", "status"),
     [
         (coordlock.AcquireTimeout("one", 5.0), 423),
-        (coordlock.AcquireUnavailable("etcd", "no answer", "one", 5.0), 503),
-        (coordlock.AcquireCancelled("one", "SIGTERM"), 503),
+        (coordlock.WaitUnavailable("etcd", "no answer", "one", 5.0), 503),
+        (coordlock.WaitCancelled("one", "SIGTERM"), 503),
         (coordlock.SessionLost("etcd", "it expired"), 503),
         (coordlock.BackendUnavailable("etcd", "no answer"), 503),
     ],
@@ -218,7 +218,7 @@ def test_a_busy_lock_an_outage_and_other_ends_without_a_grant_are_answered_as_wh
     async def busy(request: Request, error: Exception) -> Response:
         return Response(status_code=423)
 
-    @application.exception_handler(coordlock.NotAcquired)
+    @application.exception_handler(coordlock.WaitError)
     @application.exception_handler(coordlock.BackendUnavailable)
     async def unavailable(request: Request, error: Exception) -> Response:
         return Response(status_code=503)

@@ -177,7 +177,7 @@ def test_an_outage_longer_than_the_ttl_loses_the_lock_at_the_local_deadline(
                 holding.check()
             with pytest.raises(coordlock.BackendUnavailable):
                 client.lock("orders").try_acquire()
-            with pytest.raises(coordlock.AcquireUnavailable):
+            with pytest.raises(coordlock.WaitUnavailable):
                 client.lock("orders").acquire(timeout=0.3)
         # The same client goes on with a new session.
         grant = client.lock("orders").acquire(timeout=60)
@@ -305,7 +305,7 @@ def test_a_log_that_blocks_keeps_no_loss_from_being_told_and_no_call_from_its_bo
         assert told.wait(30)
         assert blocking_log.is_reached.wait(30)
         waiting = start(client.lock("orders").acquire, timeout=0.5)
-        assert isinstance(waiting.exception(30), coordlock.AcquireUnavailable)
+        assert isinstance(waiting.exception(30), coordlock.WaitUnavailable)
         assert not start(grant.release).result(30)
         start(client.close).result(30)
 
@@ -367,7 +367,7 @@ def test_a_waiter_that_gave_up_on_a_lost_reply_leaves_no_contender(
     ):
         client.lock("warm").acquire().release()
         proxy.replies.black_hole()
-        with pytest.raises(coordlock.AcquireUnavailable, match="is unavailable"):
+        with pytest.raises(coordlock.WaitUnavailable, match="is unavailable"):
             client.lock("orders").acquire(timeout=1)
         eventually(lambda: length(observer) == 1, "the create has arrived")
         proxy.drop_connections()
@@ -385,7 +385,7 @@ def test_a_create_that_takes_effect_after_the_withdrawal_is_removed(
         client.lock("warm").acquire().release()
         trap = proxy.on_request(create_kind(own_server), Connection.postpone_request)
         proxy.refuse()
-        with pytest.raises(coordlock.AcquireUnavailable):
+        with pytest.raises(coordlock.WaitUnavailable):
             client.lock("orders").acquire(timeout=1)
         assert trap.sprung
         proxy.heal()  # now it arrives

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import coordlock
-from coordlock import AcquireCancelled, AcquireUnavailable, BackendUnavailable
+from coordlock import BackendUnavailable, WaitCancelled, WaitUnavailable
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -107,13 +107,13 @@ def test_a_wait_for_the_value_ends_with_the_time_of_the_acquire(
     relay, url = proxy
     with coordlock.connect(url) as client, coordlock.connect(url) as other:
         trap = silenced(relay, url)
-        with pytest.raises(AcquireUnavailable, match="was not granted within"):
+        with pytest.raises(WaitUnavailable, match="was not granted within"):
             kept(client).acquire(timeout=1)
         assert trap.sprung
         relay.heal()
         eventually(lambda: not other.contenders("imports"))
         trap = silenced(relay, url)
-        with pytest.raises(AcquireUnavailable):
+        with pytest.raises(WaitUnavailable):
             client.value_lock("imports").try_acquire()
         assert trap.sprung
         relay.heal()
@@ -131,7 +131,7 @@ def test_a_wait_for_the_value_is_cancelled_like_that_for_the_lock(
             call = pool.submit(kept(client).acquire, cancellation=enough)
             trap.wait()
             enough.cancel("enough")
-            with pytest.raises(AcquireCancelled, match="enough"):
+            with pytest.raises(WaitCancelled, match="enough"):
                 call.result(BOUND)
         relay.heal()
         eventually(lambda: not other.contenders("imports"))

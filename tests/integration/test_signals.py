@@ -136,7 +136,7 @@ def test_other_threads_end_their_work_and_stop_waiting(start: Start, client: Cli
         def wait():
             try:
                 client.lock("q").acquire()
-            except coordlock.AcquireCancelled as error:
+            except coordlock.WaitCancelled as error:
                 say(error.reason.split()[-1])
 
         threading.Thread(target=work).start()
@@ -173,7 +173,7 @@ def test_tasks_are_ended_as_by_ctrl_c(start: Start, client: Client) -> None:
                         say("cleans")
                         try:
                             await waiting
-                        except (coordlock.AcquireCancelled, asyncio.CancelledError):
+                        except (coordlock.WaitCancelled, asyncio.CancelledError):
                             say("up")
 
         asyncio.run(main())
@@ -219,7 +219,7 @@ def test_the_programs_own_handler_is_called_and_waits_end(start: Start, client: 
         client = coordlock.connect(URL)
         try:
             client.lock("q").acquire()
-        except coordlock.AcquireCancelled:
+        except coordlock.WaitCancelled:
             say(f"cancelled {stopping.is_set()}")
         """
     )

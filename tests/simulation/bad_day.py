@@ -19,12 +19,12 @@ from hypothesis.stateful import (
 )
 
 from coordlock.errors import (
-    AcquireCancelled,
     AcquireTimeout,
     BackendUnavailable,
     ClientClosed,
     Evicted,
     SessionLost,
+    WaitCancelled,
 )
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import flush
@@ -35,7 +35,7 @@ __all__ = ["HONEST", "PARTIES", "BadDay", "BadDayForData", "delays", "indices", 
 PARTIES = 4
 #: How an acquire may end without a grant.
 HONEST = (
-    AcquireCancelled,
+    WaitCancelled,
     AcquireTimeout,
     BackendUnavailable,
     SessionLost,

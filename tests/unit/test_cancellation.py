@@ -12,12 +12,12 @@ import pytest
 
 import coordlock
 from coordlock import (
-    AcquireCancelled,
     Cancellation,
     Client,
     ConversionCancelled,
     ConversionTimeout,
     Mode,
+    WaitCancelled,
 )
 from coordlock.runtime.cancellation import ENDING
 from coordlock.testing.waiting import eventually
@@ -53,9 +53,9 @@ def test_one_cancellation_ends_many_waits_of_threads_and_tasks(
         stop.cancel("a second reason is not told")
         ends = [*(one.exception(30) for one in threads), *tasks.result(30)]
         assert {str(end) for end in ends} == {
-            "lock 'q' was not granted: its acquire was cancelled: enough"
+            "lock 'q' was not granted: the wait was cancelled: enough"
         }
-        assert {type(end) for end in ends} == {AcquireCancelled}
+        assert {type(end) for end in ends} == {WaitCancelled}
         eventually(lambda: service.size("q") == 1)
     assert (stop.cancelled, stop.reason) == (True, "enough")
     assert repr(stop) == "<Cancellation: enough>"
@@ -69,7 +69,7 @@ def test_a_wait_for_a_silent_service_is_cancelled(service: Service, client: Clie
         waiting = pool.submit(client.lock("q").acquire, cancellation=stop)
         eventually(lambda: bool(stop._wakers))
         stop.cancel()
-        assert isinstance(waiting.exception(30), AcquireCancelled)
+        assert isinstance(waiting.exception(30), WaitCancelled)
     backend(client).faults.heal()
     eventually(lambda: service.size("q") == 0)
 
@@ -87,7 +87,7 @@ def test_a_cancel_at_any_moment_of_an_acquire_leaves_a_grant_or_nothing(
                 grant = client.lock("q").acquire(cancellation=stop)
             granted += 1
             assert grant.release()
-        except AcquireCancelled:
+        except WaitCancelled:
             cancelled += 1
         eventually(lambda: service.size("q") == 0)
         if not signal.came:
@@ -123,10 +123,10 @@ def test_a_process_that_is_to_end_ends_its_waits_and_begins_none(
         eventually(lambda: service.size("q") == 3)
         ENDING.begin("the process received SIGTERM")
         for call in waiting:
-            with pytest.raises(AcquireCancelled, match="received SIGTERM"):
+            with pytest.raises(WaitCancelled, match="received SIGTERM"):
                 call.result(30)
         eventually(lambda: service.size("q") == 1)
-        with pytest.raises(AcquireCancelled, match="received SIGTERM"):
+        with pytest.raises(WaitCancelled, match="received SIGTERM"):
             client.lock("q").acquire()
         assert client.lock("q").try_acquire() is None
         with client.lock("free"):  # code that cleans up may need one
@@ -162,7 +162,7 @@ def test_a_cancellation_of_the_call_still_counts_in_a_process_that_looks_out_for
         waiting = pool.submit(client.lock("q").acquire, 30, cancellation=stop)
         eventually(lambda: service.size("q") == 2)
         stop.cancel("by hand")
-        with pytest.raises(AcquireCancelled, match="by hand"):
+        with pytest.raises(WaitCancelled, match="by hand"):
             waiting.result(30)
         with pytest.raises(coordlock.AcquireTimeout):
             client.lock("q").acquire(0.05)

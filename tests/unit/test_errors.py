@@ -11,9 +11,7 @@ import pytest
 import coordlock
 from coordlock import errors
 from coordlock.errors import (
-    AcquireCancelled,
     AcquireTimeout,
-    AcquireUnavailable,
     AuthenticationFailed,
     BackendError,
     BackendUnavailable,
@@ -35,13 +33,16 @@ from coordlock.errors import (
     LockLost,
     MissingExtra,
     NameConflict,
-    NotAcquired,
     SessionLost,
     StaleToken,
     TooLarge,
     Unfenceable,
     Unsupported,
     VersionMismatch,
+    WaitCancelled,
+    WaitError,
+    WaitTimeout,
+    WaitUnavailable,
     WorkQueueContended,
     WorkQueueEmpty,
     WorkQueueFull,
@@ -53,15 +54,16 @@ EXAMPLES: list[CoordlockError] = [
     MissingExtra("the backend 'etcd' needs grpc", "etcd"),
     InvalidName("x" * 300, "is too long"),
     NameConflict("pool", "a semaphore of 3", "a semaphore of 2", "host:1"),
-    BarrierTimeout("b", 1.5, "barrier 'b' had 2 of 3 parties", 2, 3),
+    BarrierTimeout("b", 1.5, 2, 3),
     AcquireTimeout("orders", 1.25, 2, "host:1 (token 7)"),
     AcquireTimeout("orders", 30.0),
-    NotAcquired(),
-    AcquireUnavailable("etcd", "no answer in time", "orders", 1.25),
-    AcquireUnavailable("etcd", "timed out", "orders", 1.25, 2, "host:1 (token 7)"),
-    AcquireCancelled("orders", "the window was closed"),
+    WaitTimeout("maintenance", 2, kind="gate"),
+    WaitError(),
+    WaitUnavailable("etcd", "no answer in time", "orders", 1.25),
+    WaitUnavailable("etcd", "timed out", "orders", 1.25, 2, "host:1 (token 7)"),
+    WaitCancelled("orders", "the window was closed"),
     DeadlockDetected("orders", ("h:1 waits for 'orders', which h:2 holds", "and so on")),
-    ConversionCancelled("orders", "PR", "EX", "received SIGTERM"),
+    ConversionCancelled("orders", "received SIGTERM", "PR", "EX"),
     ConversionDeadlock("orders", "PR", "EX", "host:1 (token 7)"),
     ConversionTimeout("orders", 1.25, 2, "host:1 (token 7)", "PR", "EX"),
     Evicted("orders"),
@@ -182,8 +184,8 @@ def test_a_long_name_is_cut_in_messages_and_kept_in_the_field() -> None:
         (NameConflict, ValueError),
         (AcquireTimeout, TimeoutError),
         (BarrierTimeout, TimeoutError),
-        (AcquireUnavailable, TimeoutError),
-        (AcquireUnavailable, ConnectionError),
+        (WaitUnavailable, TimeoutError),
+        (WaitUnavailable, ConnectionError),
         (Evicted, RuntimeError),
         (LockLost, RuntimeError),
         (ClientClosed, RuntimeError),
@@ -198,12 +200,19 @@ def test_an_error_is_the_built_in_that_fits(error: type, built_in: type) -> None
     assert issubclass(error, CoordlockError)
 
 
-def test_every_end_of_an_acquire_without_a_grant_is_not_acquired_and_nothing_else_is() -> None:
-    assert {kind for kind in KINDS if issubclass(kind, NotAcquired)} == {
-        NotAcquired,
+def test_every_end_of_a_wait_in_vain_is_a_wait_error_and_nothing_else_is() -> None:
+    assert {kind for kind in KINDS if issubclass(kind, WaitError)} == {
+        WaitError,
+        WaitTimeout,
         AcquireTimeout,
-        AcquireUnavailable,
-        AcquireCancelled,
+        BarrierTimeout,
+        ConversionCancelled,
+        ConversionDeadlock,
+        ConversionTimeout,
+        WorkQueueContended,
+        WorkQueueEmpty,
+        WaitUnavailable,
+        WaitCancelled,
         DeadlockDetected,
         Evicted,
         SessionLost,
@@ -211,4 +220,4 @@ def test_every_end_of_an_acquire_without_a_grant_is_not_acquired_and_nothing_els
 
 
 def test_a_silent_service_is_no_busy_lock() -> None:
-    assert not issubclass(AcquireUnavailable, AcquireTimeout)
+    assert not issubclass(WaitUnavailable, AcquireTimeout)

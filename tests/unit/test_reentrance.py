@@ -299,7 +299,7 @@ def test_a_call_keeps_its_place_when_the_first_of_its_owner_gives_up(client: Cli
             second = owner_waits(client, pool)
             token = client.contenders("q")[2].token
             stop.cancel()
-            with pytest.raises(coordlock.AcquireCancelled):
+            with pytest.raises(coordlock.WaitCancelled):
                 first.result(30)
         grant = granted(second)
         assert grant.token == token
@@ -314,7 +314,7 @@ def test_a_call_of_an_owner_that_is_cancelled_or_late_leaves_the_queue(client: C
         with pytest.raises(AcquireTimeout):
             second.result(30)
         stop.cancel("no longer wanted")
-        with pytest.raises(coordlock.AcquireCancelled, match="no longer wanted"):
+        with pytest.raises(coordlock.WaitCancelled, match="no longer wanted"):
             first.result(30)
         assert len(client.contenders("q")) == 1
     assert client.contenders("q") == ()

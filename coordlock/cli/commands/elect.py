@@ -82,10 +82,6 @@ class _Campaign(LockRequest):
         """The election, in messages."""
         return f"election {self.names[0]!r}"
 
-    def warn(self, message: str) -> None:
-        """What --quiet hides. The library calls elections locks."""
-        super().warn(message.replace(f"lock {self.names[0]!r}", self.what, 1))
-
 
 class _Elect(Parser):
     def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:

@@ -21,13 +21,7 @@ from coordlock.cli.signals import Inbox, Interrupted
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 from coordlock.client import Client
-from coordlock.errors import (
-    AcquireTimeout,
-    BackendUnavailable,
-    LockLost,
-    WorkQueueContended,
-    WorkQueueEmpty,
-)
+from coordlock.errors import BackendUnavailable, LockLost
 from coordlock.locks.grant import Grant
 from coordlock.settings import Settings
 from coordlock.work.item import Item
@@ -41,36 +35,19 @@ class _Request(LockRequest):
 
     max_attempts: int = 10
     retry_delay: float = 0.0
-    #: Why no item was taken, in words.
-    _why: str = ""
 
     def _acquire(self, client: Client) -> Callable[[float | None], Grant]:
-        queue = client.work_queue(
+        return client.work_queue(
             self.names[0], max_attempts=self.max_attempts, retry_delay=self.retry_delay
-        )
+        ).take
 
-        def take(timeout: float | None) -> Grant:
-            try:
-                return queue.take(timeout)
-            except (WorkQueueEmpty, WorkQueueContended) as error:
-                self._why = str(error)
-                raise AcquireTimeout(error.name, error.waited) from None
-
-        return take
+    def _refusal(self, client: Client) -> str:
+        return f"{self.what} has nothing to take"
 
     @property
     def what(self) -> str:
         """The queue, in messages."""
         return f"work queue {self.names[0]!r}"
-
-    def warn(self, message: str) -> None:
-        """What --quiet hides. The library calls items locks, and an empty queue a busy one."""
-        message = message.replace(f"lock {self.names[0]!r}", self.what, 1)
-        if message.startswith(self.what):
-            message = message.replace("is busy", "has nothing to take", 1)
-            if "was not granted" in message:
-                message = self._why
-        super().warn(message)
 
     def environment(self, grant: Grant, settings: Settings) -> dict[str, str]:
         """What a command finds in its environment."""

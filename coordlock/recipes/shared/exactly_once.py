@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeVar
 
 from coordlock.backend import Listing
-from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.errors import BackendUnavailable, WaitTimeout
 from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.recipes.shared.observer import wait_until
 from coordlock.recipes.shared.recipe import Recipe
@@ -80,6 +80,8 @@ class ExactlyOnce(Recipe):
     """What recipes share that keep such a value."""
 
     _folder: ClassVar[Folder]
+    #: What errors call it.
+    _kind: ClassVar[str]
 
     @property
     def _record(self) -> StoredRecord[_Content]:
@@ -97,7 +99,7 @@ class ExactlyOnce(Recipe):
         self,
         is_wanted: Callable[[Any], bool],
         timeout: float | None,
-        in_vain: Callable[[Any, float], CoordlockError],
+        in_vain: Callable[[Any, float], WaitTimeout],
     ) -> Steps[None]:
         """Wait until the value is as ``is_wanted`` says: see `observer.wait_until`."""
         yield from wait_until(
@@ -106,6 +108,8 @@ class ExactlyOnce(Recipe):
             lambda listing: is_wanted(self._value_in(listing)),
             timeout,
             lambda listing, waited: in_vain(self._value_in(listing), waited),
+            self._kind,
+            self.name,
         )
 
     def _change(self, operation: Callable[[Any], tuple[Any, T]]) -> Steps[T]:

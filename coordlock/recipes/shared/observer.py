@@ -8,7 +8,7 @@ from copy import copy
 from typing import Any, Final, Generic, Self, TypeVar
 
 from coordlock.backend import Listing, Observation
-from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.errors import WaitTimeout, WaitUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import soon
@@ -35,11 +35,17 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
 
     _instead = "observe anew with a client there"
 
-    def __init__(self, engine: Engine, begin: Begin, show: Callable[[Any, T | None], T]) -> None:
-        """``show`` makes what is told of a state, given what was told before: None at first."""
+    def __init__(
+        self, engine: Engine, begin: Begin, show: Callable[[Any, T | None], T], kind: str, name: str
+    ) -> None:
+        """``show`` makes what is told of a state, given what was told before: None at first.
+
+        ``kind`` and ``name`` are what errors call it.
+        """
         engine.check()
         self._engine: Final = engine
         self._show: Final = show
+        self._kind, self._name = kind, name
         self._news: Final = Condition()
         self._closed_at: float | None = None
         #: What was told last, in a tuple of one; empty before the first.
@@ -82,8 +88,9 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
         """The next state that differs from the one told before; waits for it.
 
         It is always the newest: states that came and went meanwhile are skipped. Raises
-        TimeoutError after ``timeout`` seconds, `ClientClosed` once the client is closed, ValueError
-        once this is closed, and what ends the observation, such as `AuthenticationFailed`.
+        `WaitTimeout` after ``timeout`` seconds, `ClientClosed` once the client is closed,
+        ValueError once this is closed, and what ends the observation, such as
+        `AuthenticationFailed`.
         """
         seconds = timeout_of("next", timeout)
         yield self._engine.deadline(seconds)
@@ -91,7 +98,10 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
             if (yield from self._advance()):
                 return self._told[0]
         except DeadlineReached:
-            raise TimeoutError(f"nothing new has come within {seconds:g} s") from None
+            problem = "showed nothing new"
+            raise WaitTimeout(
+                self._name, seconds or 0.0, kind=self._kind, problem=problem
+            ) from None
         raise ValueError("the observer is closed")
 
     def _advance(self) -> Steps[bool]:
@@ -193,20 +203,23 @@ def wait_until(
     begin: Callable[[Callable[[], None]], Observation[S]],
     is_wanted: Callable[[S], bool],
     timeout: float | None,
-    in_vain: Callable[[S, float], CoordlockError],
+    in_vain: Callable[[S, float], WaitTimeout],
+    kind: str,
+    name: str,
 ) -> Steps[None]:
     """Wait until the newest state of what ``begin`` observes is as ``is_wanted`` says.
 
     ``timeout`` is in seconds; None waits for ever, and 0 looks once, for up to the client's
     ``request_timeout``. When the time is up, it raises what ``in_vain`` makes of the last state and
-    the seconds, or `BackendUnavailable` where no state has come, or changes may have been missed.
+    the seconds, or `WaitUnavailable` where no state has come, or changes may have been missed: of
+    the ``name`` of that ``kind``.
     """
     engine.check()
     if not engine.was_open:
         yield from engine.session()
     started = engine.clock.now()
     yield engine.deadline(timeout or (None if timeout is None else engine.settings.request_timeout))
-    observer: BaseObserver[S] = BaseObserver(engine, begin, lambda state, _: state)
+    observer: BaseObserver[S] = BaseObserver(engine, begin, lambda state, _: state, kind, name)
     try:
         yield from observer._advance()
         while not is_wanted(observer.state):
@@ -219,7 +232,10 @@ def wait_until(
         if observer.stale_for is not None:
             silent = engine.silent(late)
             reason = f"{silent.reason}; what was waited for may have come"
-            raise BackendUnavailable(silent.service, reason) from late.__cause__
+            waited = engine.clock.now() - started
+            raise WaitUnavailable(
+                silent.service, reason, name, waited, kind=kind
+            ) from late.__cause__
     finally:
         observer.close()
     raise in_vain(observer.state, engine.clock.now() - started)

@@ -25,10 +25,10 @@ from typing import Any, ClassVar, Final
 
 from coordlock.backend import Observation, Queue
 from coordlock.errors import (
-    BackendUnavailable,
     BarrierTimeout,
     Evicted,
     SessionLost,
+    WaitUnavailable,
 )
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
@@ -64,6 +64,8 @@ class Participant:
             engine, Folder.BARRIERS, rendezvous.name, Generations.parse
         )
         self._ticket: Ticket | None = None
+        #: When it began to wait.
+        self._started: float = engine.clock.now()
         #: How many were there when it was last seen, this one too.
         self._there = 1
         #: How many generations had passed when this one was last seen in the queue, not among
@@ -79,9 +81,15 @@ class Participant:
         withdrawn.
         """
         engine, name = self._engine, self._rendezvous.name
-        started = engine.clock.now()
+        self._started = started = engine.clock.now()
         announcement = Announcement(self._rendezvous.published)
-        ticket = yield from acquisition(engine, {name: Mode.NL}, seconds, announcement=announcement)
+        ticket = yield from acquisition(
+            engine,
+            {name: Mode.NL},
+            seconds,
+            announcement=announcement,
+            kind=self._rendezvous.kind,
+        )
         self._ticket = ticket
         try:
             left = None if seconds is None else seconds - (engine.clock.now() - started)
@@ -92,7 +100,7 @@ class Participant:
                 self._generation = yield from self._withdrawn(ticket)
                 if not self._generation:
                     waited = engine.clock.now() - started
-                    raise self._in_vain(waited, "had {}", self._there) from None
+                    raise self._in_vain(waited, "was reached by", self._there) from None
             except (SessionLost, Evicted):
                 self._generation = yield from self._withdrawn(ticket)
                 if not self._generation:
@@ -119,7 +127,7 @@ class Participant:
         except DeadlineReached as late:
             raise engine.silent(late) from late.__cause__
         if not was_there:
-            raise Evicted(name)
+            raise Evicted(name, kind=self._rendezvous.kind)
 
         def still(snapshot: Snapshot) -> int:
             return sum(one.id in self._generation for one in snapshot.contenders)
@@ -129,13 +137,20 @@ class Participant:
             lambda news: self._service.follow(Queue(name), news),
             lambda snapshot: not still(snapshot),
             seconds,
-            lambda last, waited: self._in_vain(waited, "was not left by {}", still(last)),
+            lambda last, waited: self._in_vain(waited, "was not left by", still(last)),
+            self._rendezvous.kind,
+            name,
         )
 
     def _in_vain(self, waited: float, problem: str, there: int) -> BarrierTimeout:
         barrier = self._rendezvous
-        problem = f"{barrier} {problem.format(there)} of {barrier.parties} parties"
-        return BarrierTimeout(barrier.name, waited, problem, there, barrier.parties)
+        return BarrierTimeout(
+            barrier.name, waited, there, barrier.parties, kind=barrier.kind, problem=problem
+        )
+
+    def _unavailable(self, service: str, reason: str) -> WaitUnavailable:
+        barrier, waited = self._rendezvous, self._engine.clock.now() - self._started
+        return WaitUnavailable(service, reason, barrier.name, waited, kind=barrier.kind)
 
     def _passing(self, ticket: Ticket, *, once: bool) -> Steps[frozenset[str]]:
         """Wait until this one has passed; with whom. Raises what ends the wait."""
@@ -214,11 +229,11 @@ class Participant:
         except DeadlineReached as late:
             silent = engine.silent(late)
             reason = f"{silent.reason}; {self._rendezvous} may have been passed, or may be yet"
-            raise BackendUnavailable(silent.service, reason) from late.__cause__
+            raise self._unavailable(silent.service, reason) from late.__cause__
         generation = generations.of(me)
         if generation is None and generations.whole_from > (self._seen or 0) + 1:
             reason = "was passed so often meanwhile that it is unknown whether this party was in"
-            raise BackendUnavailable(str(engine.settings), f"{self._rendezvous} {reason}")
+            raise self._unavailable(str(engine.settings), f"{self._rendezvous} {reason}")
         return generation or frozenset()
 
 

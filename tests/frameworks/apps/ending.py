@@ -34,7 +34,7 @@ def wsgi(
         with client.lock("q"):
             wait()
         status = "200 OK"
-    except coordlock.AcquireCancelled:
+    except coordlock.WaitCancelled:
         status = "503 Service Unavailable"
     start_response(status, [("Content-Type", "text/plain")])
     return [b"done"]

@@ -5,9 +5,9 @@ from coordlock_memory import Fault
 
 from coordlock.errors import (
     AcquireTimeout,
-    AcquireUnavailable,
     BackendUnavailable,
     NameConflict,
+    WaitUnavailable,
 )
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Claim, Mode, Permit
@@ -204,7 +204,7 @@ def test_a_timeout_without_any_answer_says_so(world: World, party: Party) -> Non
     party.cut_off()
     call = party.acquire(timeout=3)
     world.advance(3)
-    assert isinstance(call.error, AcquireUnavailable)
+    assert isinstance(call.error, WaitUnavailable)
     assert call.error.position is None
     assert isinstance(call.error.__cause__, BackendUnavailable)
 
@@ -423,8 +423,8 @@ def test_a_timeout_comes_at_its_deadline_though_the_service_names_nobody_in_time
     world.advance(0.06)
     delay(party, seconds=60.0)  # what is asked from now on is answered too late
     world.advance(timeout - 0.06)
-    assert type(call.error) is (AcquireUnavailable if timeout == 3.0 else AcquireTimeout)
-    assert isinstance(call.error, AcquireTimeout | AcquireUnavailable)
+    assert type(call.error) is (WaitUnavailable if timeout == 3.0 else AcquireTimeout)
+    assert isinstance(call.error, AcquireTimeout | WaitUnavailable)
     assert call.error.position == 1
     assert call.error.waited == pytest.approx(timeout)
     assert world.time.now() == pytest.approx(started + timeout)
