@@ -24,7 +24,7 @@ export COORDLOCK_TEST_JARS := $(CURDIR)/build/servers/$(RELEASE)/usr/share/java
 endif
 
 .PHONY: help demo peers test test-fast test-faults test-pythons check fmt docs setup servers \
-	test-install bench cluster soak test-compose clean
+	test-install release bench cluster soak test-compose clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -78,6 +78,9 @@ servers: ## Install the servers that the tests start (Debian, as root); RELEASE=
 test-install: setup ## Build the packages and try every extra in an environment of its own
 	@COORDLOCK_TEST_ETCD_URL= COORDLOCK_TEST_REDIS_URL= COORDLOCK_TEST_ZOOKEEPER_URL= scripts/servers
 	$(python) scripts/install_matrix.py $(ARGS)
+
+release: setup ## Build what is published into dist/, and check it; publishes nothing. RELEASING.md
+	@$(python) scripts/release.py $(ARGS)
 
 cluster: setup ## Run three nodes each of etcd and ZooKeeper until Ctrl-C; ARGS=--json
 	@COORDLOCK_TEST_ETCD_URL= COORDLOCK_TEST_REDIS_URL= COORDLOCK_TEST_ZOOKEEPER_URL= scripts/servers

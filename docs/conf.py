@@ -56,7 +56,7 @@ NAVIGATION: Final = {
             "architecture",
         ],
         "Reference": ["reference/*", "command-line", "backends/*"],
-        "Project": ["decisions/README", "/C*", "/SECURITY", "/compose/README"],
+        "Project": ["decisions/README", "/C*", "/RELEASING", "/SECURITY", "/compose/README"],
     },
     "docs/reference/api": {"Modules": ["modules/*"]},
     "docs/decisions/README": {"Decisions": ["0*"]},

@@ -1,0 +1,121 @@
+"""What `make release` refuses, and the README on an index page."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from scripts.release import (
+    missing_in_changelog,
+    missing_in_project,
+    wrong_in_sdist,
+    wrong_in_wheel,
+)
+
+ROOT = Path(__file__).parents[2]
+URLS = {
+    name: f"https://forge.example/coordlock/{name}"
+    for name in ("Source", "Documentation", "Changelog", "Issues")
+}
+READY: dict[str, Any] = {
+    "version": "1.0.0rc1",
+    "maintainers": [{"name": "Somebody"}],
+    "urls": URLS,
+    "classifiers": ["Development Status :: 4 - Beta"],
+}
+
+
+def test_a_project_with_urls_and_maintainers_can_be_released() -> None:
+    assert list(missing_in_project(READY)) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"maintainers": []}, "has no `maintainers`"),
+        ({"urls": {**URLS, "Source": ""}}, "has no Source"),
+        ({"urls": {}}, "has no Source"),
+        ({"version": "1.0.0"}, "does not fit 1.0.0"),
+    ],
+)
+def test_a_project_that_lacks_something_is_refused(changed: dict[str, Any], problem: str) -> None:
+    assert problem in next(missing_in_project(READY | changed))
+
+
+@pytest.mark.parametrize(
+    ("changelog", "problem"),
+    [
+        ("## [1.0.0rc2] - 2027-01-31\n", "no section [1.0.0rc1]"),
+        ("## [1.0.0rc1] - unreleased\n", "gives [1.0.0rc1] no date"),
+    ],
+)
+def test_a_changelog_that_is_not_signed_off_is_refused(changelog: str, problem: str) -> None:
+    assert problem in next(missing_in_changelog(changelog, "1.0.0rc1"))
+
+
+def test_a_changelog_with_the_date_of_the_version_is_taken() -> None:
+    assert list(missing_in_changelog("## [1.0.0rc1] - 2027-01-31\n", "1.0.0rc1")) == []
+
+
+def test_archives_without_a_license_or_with_tests_are_refused() -> None:
+    info = "coordlock-1.dist-info"
+    good = {f"{info}/licenses/LICENSE", "coordlock/py.typed", "coordlock_etcd/py.typed"}
+    assert list(wrong_in_wheel(good, "1")) == []
+    assert list(wrong_in_wheel({"coordlock/py.typed", "tests/a.py"}, "1")) == [
+        f"the wheel lacks {info}/licenses/LICENSE",
+        "the wheel has tests at its top",
+    ]
+    pages = {"LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "pyproject.toml"}
+    assert list(wrong_in_sdist(pages, 1)) == []
+    assert list(wrong_in_sdist(pages | {"tests/a.py"}, 1)) == ["the sdist has tests"]
+    assert "bytes" in next(wrong_in_sdist(pages, 2_000_000))
+
+
+@pytest.fixture
+def absolute(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], str]:
+    """The function of the hook, whose base only a build has."""
+    for name in ("hatchling", "hatchling.metadata", "hatchling.metadata.plugin"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    interface = ModuleType("hatchling.metadata.plugin.interface")
+    interface.MetadataHookInterface = object  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, interface.__name__, interface)
+    monkeypatch.delitem(sys.modules, "scripts.readme_links", raising=False)
+    from scripts.readme_links import absolute
+
+    return absolute
+
+
+def test_on_an_index_page_all_links_of_the_readme_are_absolute(
+    absolute: Callable[[str, str, str], str],
+) -> None:
+    text = absolute((ROOT / "README.md").read_text(), "https://forge.example/coordlock", "1.0")
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert "https://forge.example/coordlock/blob/v1.0/docs/fencing.md" in targets
+    assert [one for one in targets if not one.startswith(("https://", "#"))] == []
+
+
+def test_pictures_and_links_with_a_place_become_absolute_too(
+    absolute: Callable[[str, str, str], str],
+) -> None:
+    text = '![a](docs/a.svg) [b](docs/b.md#c) [d](#d) <img src="docs/e.svg">'
+    assert absolute(text, "https://forge.example/x/", "1") == (
+        "![a](https://forge.example/x/raw/v1/docs/a.svg) "
+        "[b](https://forge.example/x/blob/v1/docs/b.md#c) [d](#d) "
+        '<img src="https://forge.example/x/raw/v1/docs/e.svg">'
+    )
+
+
+def test_the_workflow_tests_the_pythons_that_are_claimed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    claimed = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
+    tested = re.search(r"python: \[(.*)\]", workflow)
+    assert tested is not None
+    assert tested[1].replace('"', "").split(", ") == claimed
