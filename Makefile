@@ -5,7 +5,7 @@ VENV := .venv
 export VENV
 python := $(VENV)/bin/python
 # Tests wait more than they work, so there are more workers than cores of a small machine.
-WORKERS ?= 4
+WORKERS ?= 6
 MINUTES ?= 10
 URL ?= $(COORDLOCK_URL)
 export URL

@@ -180,7 +180,7 @@ def try_out(compose: Sequence[str], stack: Stack, images: Mapping[str, str]) -> 
                 [
                     *(sys.executable, "-m", "pytest", "tests/contract"),
                     *("-m", f"{stack.service} and not {other}"),
-                    *("-n", os.environ.get("WORKERS", "4")),
+                    *("-n", os.environ.get("WORKERS", "6")),
                 ],
                 os.environ | {f"COORDLOCK_TEST_{stack.service.upper()}_URL": url},
             )

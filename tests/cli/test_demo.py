@@ -33,6 +33,7 @@ def anywhere(request: pytest.FixtureRequest, cli: Cli, root: str) -> Cli:
     return Cli(service.url_for(root), cli.directory)
 
 
+@pytest.mark.long_on("zookeeper")
 def test_the_demo_shows_waiting_a_crash_a_freeze_and_a_refused_token(anywhere: Cli) -> None:
     done = anywhere.run("demo", "--json", "--ttl", "6s")
     assert done.returncode == 0, done

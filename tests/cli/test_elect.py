@@ -23,7 +23,9 @@ Server = EtcdServer | ZooKeeperServer
 @pytest.fixture(
     params=[
         pytest.param(EtcdServer, marks=pytest.mark.etcd, id="etcd"),
-        pytest.param(ZooKeeperServer, marks=pytest.mark.zookeeper, id="zookeeper"),
+        pytest.param(
+            ZooKeeperServer, marks=[pytest.mark.zookeeper, pytest.mark.long], id="zookeeper"
+        ),
     ]
 )
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:

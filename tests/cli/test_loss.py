@@ -15,7 +15,8 @@ from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
 from tests.cli.beating import Beating
 from tests.cli.command import Cli
 
-pytestmark = pytest.mark.faults
+#: The command line doesn't know which service is behind its client.
+pytestmark = [pytest.mark.faults, pytest.mark.long_on("zookeeper")]
 
 TTL = 6.0
 
@@ -25,7 +26,9 @@ Server = EtcdServer | ZooKeeperServer
 @pytest.fixture(
     params=[
         pytest.param(EtcdServer, marks=pytest.mark.etcd, id="etcd"),
-        pytest.param(ZooKeeperServer, marks=pytest.mark.zookeeper, id="zookeeper"),
+        pytest.param(
+            ZooKeeperServer, marks=[pytest.mark.zookeeper, pytest.mark.long], id="zookeeper"
+        ),
     ]
 )
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:

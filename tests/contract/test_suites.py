@@ -23,9 +23,9 @@ from tests.conftest import IS_INSTALLED
 from tests.contract.disturbing import DISTURBED
 
 #: No backend knows which client uses it. So async clients take locks and write data on all of them
-#: in ``make test``, and use all else on these.
+#: in ``make test``, and use all else in memory.
 ON_BOTH: Final = (LockContract, TransactionContract)
-ASYNC: Final = ("etcd", "memory")
+ASYNC: Final = ("memory",)
 
 
 @pytest.fixture

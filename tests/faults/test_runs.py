@@ -28,11 +28,8 @@ SECONDS: Final = 20.0
 GIVEN: Final = 0.5
 #: ZooKeeper 3.8.0 did it in 5 of some 160 runs on a busy machine: see `server_defects`.
 ATTEMPTS: Final = 3
-#: In ``make test``: processes, links and clocks are broken, and an operator strikes.
-ALWAYS: Final = {
-    ("etcd", "register"),
-    ("zookeeper", "crowd"),
-}
+#: In ``make test``: processes, links and clocks are broken.
+ALWAYS: Final = {("etcd", "register")}
 RUNS: Final = [
     pytest.param(
         *(service, number, workload),

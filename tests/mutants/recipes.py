@@ -139,7 +139,7 @@ def writes_one_key_after_the_other() -> Changes:
     return [(value, "send", send_each)]
 
 
-@mutant("A write without an answer is sent again.", simulated=(Valuing,))
+@mutant("A write without an answer is sent again.", simulated=(Valuing,), rare=True)
 def writes_again_what_was_not_answered() -> Changes:
     send = value.send
 
@@ -185,7 +185,7 @@ def claims_again_with_an_old_token() -> Changes:
     return [(Workers, "get", worker)]
 
 
-@mutant("A claim that no caller got counts as a failure.", simulated=(Working,))
+@mutant("A claim that no caller got counts as a failure.", simulated=(Working,), rare=True)
 def blames_an_item_that_nobody_got() -> Changes:
     again = Claimed.again
 

@@ -114,6 +114,7 @@ def test_no_fault_parts_those_who_pass_together() -> None:
     run_state_machine_as_test(Meeting, settings=settings(stateful_step_count=40))
 
 
+@pytest.mark.long
 def test_the_same_bad_days_part_them_where_nobody_checks_that_they_are_there() -> None:
     """The proof that the test above can fail."""
     with pytest.raises(Apart):

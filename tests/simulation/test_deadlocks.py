@@ -218,10 +218,13 @@ WRONG = {
     "who can go on counts as stuck": ("coordlock.model.waits._Graph._free", _nothing),
     "one holder of a semaphore is enough": ("coordlock.model.waits.obstacles", _any_of_them),
     "who waits is in nobody's way": ("coordlock.model.waits.obstacles", _holders_alone),
-    "the conversion does not end": ("coordlock.kernel.conversion.Conversions._give_up", _nothing),
 }
+#: It is found after a hundred days.
+RARE = "the conversion does not end"
+WRONG[RARE] = ("coordlock.kernel.conversion.Conversions._give_up", _nothing)
 
 
+@pytest.mark.long_on(RARE)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_kernel_that_is_wrong_is_found_out(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*WRONG[wrong])

@@ -37,7 +37,7 @@ _CALLS: Final = 300
     "service",
     [
         pytest.param("etcd", marks=[pytest.mark.etcd, pytest.mark.long]),
-        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+        pytest.param("zookeeper", marks=[pytest.mark.zookeeper, pytest.mark.long]),
     ],
 )
 def test_a_run_fails_whose_clients_miss_some_departures(service: str, tmp_path: Path) -> None:
@@ -50,6 +50,7 @@ def test_a_run_fails_whose_clients_miss_some_departures(service: str, tmp_path: 
         run(system, plan, tmp_path / "run", BOUNDED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mutant", "workload", "violation"),
     [pytest.param(*one, id=one[0].name) for one in WORKED],

@@ -175,6 +175,7 @@ CALM_RUNS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("workload", "backend"), CALM_RUNS)
 def test_a_calm_run_is_right_and_means_something(
     workload: str, backend: str, subject_of: Callable[[str], Subject], tmp_path: Path
