@@ -1,0 +1,142 @@
+"""The overview of the API, docs/reference/api.md, made of the first lines of docstrings.
+
+After a change, write it anew with ``python -m tests.docs.api_page``.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import re
+from typing import Any, Final
+
+import coordlock
+from tests.docs.pages import REPOSITORY
+from tests.unit.test_api import FOR_APPLICATIONS
+
+__all__ = ["PAGE", "text"]
+
+PAGE: Final = REPOSITORY / "docs/reference/api.md"
+#: The packages whose names are in one table: its title, and where the guides are.
+TABLES: Final = {
+    "Clients": (
+        "client",
+        "[Choose a backend](../how-to/choose-a-backend.md), [clients of modules]"
+        "(../how-to/module-level-clients.md), [operate](../how-to/operate.md).",
+    ),
+    "Locks and grants": (
+        "locks",
+        "[Which recipe do I need?](../which-recipe.md), [concepts](../concepts.md).",
+    ),
+    "Recipes": (
+        "recipes",
+        "[Elections](../how-to/elect-a-leader.md), [groups](../how-to/discover-services.md), "
+        "[values](../how-to/share-configuration.md), [counters and latches](../how-to/count.md), "
+        "[gates and barriers](../how-to/wait-for-each-other.md).",
+    ),
+    "Work queues": ("work", "[Share work](../how-to/share-work.md)."),
+}
+REST: Final = "What they take and give"
+#: What has no docstring of its own.
+CONSTANTS: Final = {
+    "Claim": "What a lock asks for: the type of a `Mode` or a `Permit`.",
+    "DEFAULT": "As a timeout: the client's option `timeout`.",
+    "FENCE_TABLE": "The table that is used when none is given.",
+    "HEADER": "The name of the header: `Fencing-Token`.",
+    "MAX_TOKEN": "The greatest token: 2⁶³ - 1.",
+    "Presented": "What fences take for a token: a grant, a `FencingToken`, or a number.",
+    "TOKEN_KEY": "Where an application finds the token of its request.",
+}
+HEAD: Final = """# API
+
+Import what is named here from `coordlock`, and fences from the module that is named. This page is
+made of docstrings, by `python -m tests.docs.api_page`. `help(coordlock.Lock.acquire)` and the site
+that `make docs` builds have parameters, units, ranges and errors in full.
+
+Two names in one row do the same, for threads and for asyncio. Clients make locks, recipes and work
+queues. Names that are not here are not part of the API, except for what the guides say about
+`coordlock.backend`, `coordlock.testing` and `coordlock_memory`.
+"""
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+def _title(value: object) -> str:
+    package = str(getattr(value, "__module__", "")).split(".")[1:2]
+    return next((title for title, (one, _) in TABLES.items() if [one] == package), REST)
+
+
+def _about(name: str, value: object) -> str:
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    first = (inspect.getdoc(value) or "").partition("\n")[0]
+    return re.sub(r"``([^`]*)``", r"`\1`", first).replace("|", r"\|")
+
+
+def _members(value: Any, public: set[object]) -> list[str]:
+    """What a class has that no public base of it has."""
+    if not isinstance(value, type):
+        return []
+    if issubclass(value, enum.Enum):
+        return [member.name for member in value]
+    inherited = {
+        name
+        for base in (object, tuple, *value.__mro__[1:])
+        if base in public or base in (object, tuple)
+        for name in dir(base)
+    }
+    fields = getattr(value, "__annotations__", {}) if hasattr(value, "__dataclass_fields__") else {}
+    return [
+        name
+        for name in dict.fromkeys([*fields, *dir(value)])
+        if name[0] != "_" and name not in inherited
+    ]
+
+
+def _row(name: str, value: object, every: dict[str, Any]) -> str:
+    twin = f"Async{name}"
+    names = f"`{name}`, `{twin}`" if twin in every else f"`{name}`"
+    about = re.sub(r",? Made by `Client`[^.]*\.", "", _about(name, value))
+    members = ", ".join(
+        f"`{one}`" for one in _members(value, set(filter(callable, every.values())))
+    )
+    return f"| {names} | {about} | {members} |\n"
+
+
+def _table(named: dict[str, Any], every: dict[str, Any]) -> str:
+    rows = [
+        _row(name, value, every)
+        for name, value in sorted(named.items(), key=lambda one: one[0].casefold())
+        if not (name.startswith("Async") and name[5:] in every)
+    ]
+    return "".join(["| name | what it is | methods and fields |\n| --- | --- | --- |\n", *rows])
+
+
+def text() -> str:
+    """The page."""
+    parts = [HEAD]
+    every = {name: getattr(coordlock, name) for name in coordlock.__all__}
+    named = {name: value for name, value in every.items() if not _is_error(value)}
+    for title in (*TABLES, REST):
+        guides = f"{TABLES[title][1]}\n\n" if title in TABLES else ""
+        here = {name: value for name, value in named.items() if _title(value) == title}
+        parts.append(f"## {title}\n\n{guides}{_table(here, every)}")
+    for module in FOR_APPLICATIONS[1:]:
+        found = importlib.import_module(module)
+        there = {name: getattr(found, name) for name in found.__all__}
+        guides = (
+            "[Fencing](../fencing.md) says which to use.\n\n"
+            if module == "coordlock.fencing"
+            else ""
+        )
+        parts.append(f"## {module}\n\n{guides}{_table(there, there)}")
+    parts.append("## Errors\n\n[Errors](errors.md) has the tree of them, with their fields.\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text(), "utf-8")
+    print(PAGE)
