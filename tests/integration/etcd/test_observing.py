@@ -19,7 +19,6 @@ from coordlock.backend import Delete, Expect, Listing, Observation, Put, Queue
 from coordlock.backend.config import configure
 from coordlock.errors import TooLarge, VersionMismatch
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
-from coordlock.runtime.log import flush
 from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
@@ -318,23 +317,6 @@ def test_two_thousand_changes_for_a_slow_observer_are_one_reading_and_one_state(
     assert is_fresh(observed)
 
 
-def test_all_observations_of_a_place_are_one_for_the_server(
-    observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
-) -> None:
-    put(other, a="1")(folder)
-    first = follow(observer, folder)
-    with proxy.counting() as sent:
-        more = [observer.follow(folder, lambda: None) for _ in range(50)]
-        assert all(is_fresh(one) and values(one) == {"a": b"1"} for one in more)
-        put(other, a="2")(folder)
-        eventually(lambda: all(values(one) == {"a": b"2"} for one in (first, *more)))
-        for one in (first, *more[1:]):
-            one.cancel()
-        put(other, a="3")(folder)
-        eventually(lambda: values(more[0]) == {"a": b"3"})
-    assert requests(sent, "Range") + requests(sent, "Watch") <= 2, "a look, no more"
-
-
 def test_a_change_is_told_without_a_request(
     observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
 ) -> None:
@@ -347,58 +329,7 @@ def test_a_change_is_told_without_a_request(
     assert sent.replies["Watch"] >= 20
 
 
-def test_after_the_last_observation_nothing_is_asked(
-    quick: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
-) -> None:
-    observed = follow(quick, folder)
-    before = proxy.counts()
-    eventually(lambda: requests(proxy.counts() - before, "Range") >= 2, "looks")
-    observed.cancel()
-    put(other, a="1")(folder)
-    eventually(lambda: not observations_of(quick)._is_ticking)
-    with proxy.counting() as sent:
-        put(other, a="2")(folder)
-        threading.Event().wait(2.5)
-    assert requests(sent, "Range") == requests(sent, "Watch") == sent.replies["Watch"] == 0
-    again = follow(quick, folder)
-    assert values(again) == {"a": b"2"}
-
-
 # Staleness
-
-
-def test_nothing_is_in_doubt_while_nothing_changes(
-    quick: EtcdBackend, proxy: FaultProxy, folder: str
-) -> None:
-    news = []
-    observed: Observation[Listing] = quick.follow(
-        folder, lambda: news.append(observed.view.stale_since)
-    )
-    eventually(lambda: is_fresh(observed))
-    before = proxy.counts()
-    eventually(lambda: requests(proxy.counts() - before, "Range") >= 5, "five looks")
-    assert observations_of(quick)._probes.delivered_until > 0
-    assert len(news) == 1
-    assert is_fresh(observed)
-
-
-def test_a_silent_connection_is_in_doubt_since_before_it_fell_silent(
-    quick: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
-) -> None:
-    put(other, a="1")(folder)
-    observed = follow(quick, folder)
-    eventually(lambda: observations_of(quick)._probes.delivered_until > 0, "a look is done")
-    followed, cut = SYSTEM_CLOCK.now() - 30, SYSTEM_CLOCK.now()
-    proxy.black_hole()
-    put(other, a="2")(folder)
-    eventually(lambda: is_stale(observed))
-    since = observed.view.stale_since
-    assert since is not None
-    assert followed < since <= cut
-    assert values(observed) == {"a": b"1"}
-    proxy.heal()
-    eventually(lambda: is_fresh(observed))
-    assert values(observed) == {"a": b"2"}
 
 
 def test_a_stream_that_is_silent_though_calls_are_answered_is_in_doubt(
@@ -452,29 +383,6 @@ def test_an_answer_that_is_older_than_what_was_seen_is_not_shown(
 
 
 # Servers
-
-
-def test_observations_outlive_a_server_that_is_killed(
-    server: EtcdServer, join: Join, root: str, folder: str
-) -> None:
-    one, two = (backend_of(join(server.url_for(root, ttl="60s"))) for _ in range(2))
-    put(two, a="1")(folder)
-    observed = follow(one, folder)
-    queue = one.follow(Queue("q"), lambda: None)
-    before = SYSTEM_CLOCK.now()
-    server.kill()
-    eventually(lambda: is_stale(observed) and is_stale(queue))
-    assert observed.view.stale_since is not None
-    assert observed.view.stale_since <= before
-    server.start()
-    eventually(lambda: is_fresh(observed) and is_fresh(queue), within=60)
-    assert values(observed) == {"a": b"1"}
-
-    def is_written() -> bool:
-        return two.write([Put(folder + "a", b"2")]).exception(BOUND) is None
-
-    eventually(is_written)
-    eventually(lambda: values(observed) == {"a": b"2"})
 
 
 @pytest.fixture(scope="module")
@@ -630,17 +538,3 @@ def test_a_given_clients_channel_carries_observations_and_is_not_closed(
         eventually(lambda: values(observed) == {"a": b"%d" % number})  # noqa: B023
         backend.close().result(BOUND)
     client.channel.close()
-
-
-def test_a_callback_that_raises_disturbs_no_other(
-    observer: EtcdBackend, other: EtcdBackend, folder: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail() -> None:
-        raise RuntimeError("a bug in a callback")
-
-    observer.follow(folder, fail)
-    observed = follow(observer, folder)
-    put(other, a="1")(folder)
-    eventually(lambda: values(observed) == {"a": b"1"})
-    assert flush(30)
-    assert "a bug in a callback" in caplog.text

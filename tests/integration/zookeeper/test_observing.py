@@ -17,7 +17,6 @@ from coordlock.backend import Delete, Expect, Listing, Observation, Put, Queue, 
 from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, VersionMismatch
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
-from coordlock.runtime.log import flush
 from coordlock.testing.connection import Connection
 from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
@@ -153,40 +152,6 @@ def test_however_much_changes_while_a_round_is_under_way_one_more_follows(
     assert sent.requests["getChildren2"] == 0
 
 
-def test_all_observations_of_a_place_are_one_for_the_server(
-    observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
-) -> None:
-    put(other, folder, a="1")
-    first = follow(observer, folder)
-    with proxy.counting() as sent:
-        more = [observer.follow(folder, lambda: None) for _ in range(50)]
-        eventually(lambda: all(is_fresh(one) and values(one) == {"a": b"1"} for one in more))
-        put(other, folder, a="2")
-        eventually(lambda: all(values(one) == {"a": b"2"} for one in (first, *more)))
-        for one in (first, *more[1:]):
-            one.cancel()
-        put(other, folder, a="3")
-        eventually(lambda: values(more[0]) == {"a": b"3"})
-    assert sent.requests["getData"] == 2
-    assert sent.requests["getChildren2"] == 0
-
-
-def test_after_the_last_observation_nothing_is_asked(
-    quick: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
-) -> None:
-    observed = follow(quick, folder)
-    before = proxy.counts()
-    eventually(lambda: (proxy.counts() - before).requests["multi"] >= 2, "probes")
-    observed.cancel()
-    eventually(lambda: not quick._observations._is_ticking)
-    with proxy.counting() as sent:
-        put(other, folder, a="1")
-        put(other, folder, b="2")
-        threading.Event().wait(2.5)
-    assert not {"multi", "getData", "getChildren2", "exists"} & sent.requests.keys()
-    assert values(follow(quick, folder)) == {"a": b"1", "b": b"2"}
-
-
 def test_reading_writes_nothing(
     observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
 ) -> None:
@@ -200,38 +165,6 @@ def test_reading_writes_nothing(
 
 
 # Staleness
-
-
-def test_nothing_is_in_doubt_while_nothing_changes(
-    quick: ZookeeperBackend, proxy: FaultProxy, folder: str
-) -> None:
-    news = []
-    observed = quick.follow(folder, lambda: news.append(observed.view.stale_since))
-    eventually(lambda: is_fresh(observed))
-    before = proxy.counts()
-    eventually(lambda: (proxy.counts() - before).requests["multi"] >= 5, "five probes")
-    assert set(news) == {None}
-    assert is_fresh(observed)
-
-
-def test_a_silent_connection_is_in_doubt_since_before_it_fell_silent(
-    quick: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
-) -> None:
-    put(other, folder, a="1")
-    began = SYSTEM_CLOCK.now()
-    observed = follow(quick, folder)
-    cut = SYSTEM_CLOCK.now()
-    proxy.black_hole()
-    put(other, folder, a="2")
-    eventually(lambda: is_stale(observed))
-    found, since = SYSTEM_CLOCK.now(), observed.view.stale_since
-    assert since is not None
-    assert began < since <= cut
-    assert found - since < 3.0 * 2 / 3 + 0.5, "a session would be in doubt after two thirds"
-    assert values(observed) == {"a": b"1"}
-    proxy.heal()
-    eventually(lambda: is_fresh(observed))
-    assert values(observed) == {"a": b"2"}
 
 
 def test_a_look_that_is_answered_late_is_followed_by_another_reading(
@@ -484,45 +417,7 @@ def test_nodes_that_have_gone_are_not_remembered(
     assert set(client._data_watchers) <= {f"{folder}last", folder.rstrip("/")}
 
 
-def test_a_callback_that_raises_disturbs_no_other(
-    observer: ZookeeperBackend, other: ZookeeperBackend, folder: str
-) -> None:
-    def fail() -> None:
-        raise RuntimeError("a bug of the observer's")
-
-    broken = observer.follow(folder, fail)
-    observed = follow(observer, folder)
-    put(other, folder, a="1")
-    eventually(lambda: values(observed) == values(broken) == {"a": b"1"})
-    broken.cancel()
-    flush(1.0)
-
-
 # Servers
-
-
-def test_observations_outlive_a_server_that_is_killed(
-    server: ZooKeeperServer, join: Join, root: str, folder: str
-) -> None:
-    one, two = (join(server.url_for(root, ttl="60s")) for _ in range(2))
-    put(two, folder, a="1")
-    observed = follow(one, folder)
-    queue = one.follow(Queue("q"), lambda: None)
-    eventually(lambda: is_fresh(queue))
-    before = SYSTEM_CLOCK.now()
-    server.kill()
-    eventually(lambda: is_stale(observed) and is_stale(queue))
-    assert observed.view.stale_since is not None
-    assert observed.view.stale_since <= before
-    server.start()
-    eventually(lambda: is_fresh(observed) and is_fresh(queue), within=60)
-    assert values(observed) == {"a": b"1"}
-
-    def is_written() -> bool:
-        return two.write([Put(f"{folder}a", b"2")]).exception(BOUND) is None
-
-    eventually(is_written)
-    eventually(lambda: values(observed) == {"a": b"2"})
 
 
 @pytest.fixture(scope="module")
