@@ -286,7 +286,7 @@ class WorkQueueContended(WaitTimeout):
     def __str__(self) -> str:
         return (
             f"{self.kind} {self.name!r} gave no item within {self.waited:.3g} s, though some were "
-            f"ready: other consumers were faster {self.refused} times"
+            f"ready: {self.refused} claims came too late, because the queue had changed"
         )
 
 

@@ -1,6 +1,6 @@
 """Where a work queue keeps what: the keys of its records and items, and nothing of their meaning.
 
-``@work/<name>`` is there when the queue is. The rest lies below ``@work-items/<name>/``::
+``@work/<name>`` is there when the queue is. The rest lies below ``@items/<name>/``::
 
     state/tail                  the numbers of the next items, and what producers put last
     state/lane-0 .. lane-23     the next number of each lane
@@ -156,7 +156,7 @@ class Layout:
     """The keys, and the names of the internal queues, of the work queue ``name``."""
 
     def __init__(self, data_root: str, name: str) -> None:
-        base = f"{data_root}/{FOLDER}-items/{escape(name)}"
+        base = f"{data_root}/@items/{escape(name)}"  # no queue's: those begin with take- and work-
         self.name: Final = name
         #: There from the first put on.
         self.mark: Final = f"{data_root}/{FOLDER}/{escape(name)}"

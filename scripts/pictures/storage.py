@@ -15,7 +15,7 @@ BELOW_THE_ROOT: Final = (
     ("@waits/...", "who waits for whom, to find deadlocks", "a"),
     ("@counters/  @latches/  @gates/  @barriers/", "one record for each", "b"),
     ("@values/<name>  @asked/<name>", "the value of a lock, requests to release it", "b"),
-    ("@work/<name>  @work-items/<name>/...", "the items of a work queue", "b"),
+    ("@work/<name>  @items/<name>/...", "the items of a work queue", "b"),
 )
 ELSEWHERE: Final = (
     ("/shop/limit", "in the service, outside of the root: your values", "c"),

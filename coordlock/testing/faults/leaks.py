@@ -8,7 +8,7 @@ from itertools import islice
 
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
 from coordlock.testing.faults.events import FOREVER, Counted
-from coordlock.testing.faults.history import History
+from coordlock.testing.faults.history import WORKERS, History
 from coordlock.testing.faults.violation import Violation, together
 
 __all__ = ["Leaked", "Missing", "leaks"]
@@ -30,7 +30,7 @@ def leaks(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
     * By the ground truth, the service's contenders are exactly those of the grants that were held
       when it was surveyed: neither released nor lost, of a process that lives. Those that had been
       lost for less than ``bounds.signal`` may be there: a holder is told 0.2 s before they
-      are withdrawn.
+      are withdrawn. Workers of a work queue that have no item may be there, too.
     * Of everything that was counted there is no more than there was at the baseline, by the same
       process. What was counted only once is a violation, too, unless that process was killed.
     """
@@ -54,6 +54,8 @@ def _contenders(history: History, bounds: Bounds) -> Iterator[Violation]:
     known = {(one.lock, one.token): one for one in history.attempts.values()}
     for life in history.truth.lives:
         place = life.appeared.lock, life.appeared.token
+        if life.appeared.lock.startswith(WORKERS) and place not in held:
+            continue  # it waits for its client's next item, for some seconds
         if life.gone == FOREVER and held.pop(place, None) is None and place not in leaving:
             what = f"{life.appeared.key} (token {life.appeared.token}) is left in the queue"
             yield Leaked(what, together(known.get(place), life.appeared))

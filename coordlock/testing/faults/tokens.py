@@ -9,14 +9,11 @@ from itertools import islice
 from coordlock.testing.faults.attempt import Attempt
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
 from coordlock.testing.faults.events import FOREVER
-from coordlock.testing.faults.history import History
+from coordlock.testing.faults.history import WORKERS, History
 from coordlock.testing.faults.truth import Life
 from coordlock.testing.faults.violation import Violation, together
 
 __all__ = ["DisorderedTokens", "ForeignToken", "RepeatedToken", "tokens"]
-
-#: How the names of the queues of workers begin.
-_WORKERS = "@work-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ def tokens(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]
         violation
         for lock, attempts in history.locks.items()
         for check in (
-            (_foreign,) if lock.startswith(_WORKERS) else (_repeated, _disordered, _foreign)
+            (_foreign,) if lock.startswith(WORKERS) else (_repeated, _disordered, _foreign)
         )
         for violation in check(history, attempts)
     )

@@ -1,0 +1,215 @@
+"""What a work queue costs on the wire, and that no distance and no backlog changes its promises."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coordlock
+from coordlock import WorkQueueEmpty
+from coordlock.errors import BackendUnavailable, WorkQueueContended
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from testbed.servers.etcd import Etcd
+from testbed.servers.zookeeper import ZooKeeper
+from tests.integration.work import worker
+from tests.integration.work.history import History
+from tests.integration.work.test_kills import BOUND, ended, started
+
+#: Sent at intervals, whatever the queue does.
+KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive", "MemberList", "Status"}
+#: How many items are taken and acknowledged while requests are counted.
+COUNTED = 40
+
+
+@dataclass
+class Wire:
+    """A service behind a proxy, which counts requests."""
+
+    proxy: FaultProxy
+    url: str
+    direct: str
+
+    def cost(self, queue: coordlock.WorkQueue) -> float:
+        """Requests for each item that is taken and acknowledged."""
+        queue.take(BOUND).ack()
+        with self.proxy.counting() as sent:
+            for _ in range(COUNTED):
+                queue.take(BOUND).ack()
+        requests = {kind: n for kind, n in sent.requests.items() if kind not in KEEPING_ALIVE}
+        return sum(requests.values()) / COUNTED
+
+
+@pytest.fixture(params=["etcd", "zookeeper"])
+def wire(request: pytest.FixtureRequest, root: str) -> Iterator[Wire]:
+    server: Etcd | ZooKeeper = request.getfixturevalue(request.param)
+    framer = GrpcFrames if request.param == "etcd" else ZooKeeperFrames
+    with FaultProxy(server.host, server.port, framer) as proxy:
+        url = f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s"
+        yield Wire(proxy, url, f"{server.url_for(root)}?ttl=60s")
+
+
+def fill(queue: coordlock.WorkQueue, items: int, **options: Any) -> None:
+    """Put so many at once."""
+    with ThreadPoolExecutor(24) as pool:
+        for _ in pool.map(lambda _: queue.put(b"item", **options), range(items)):
+            pass
+
+
+def test_takes_that_give_up_before_a_slow_service_answers_blame_no_item(wire: Wire) -> None:
+    with coordlock.connect(wire.direct) as near, coordlock.connect(wire.url) as far:
+        near.work_queue("q").put(b"one")
+        wire.proxy.delay(0.025)
+        for max_wait in (0.01, 0.06, 0.12, 0.2):
+            try:
+                item = far.work_queue("q", max_attempts=1).take(max_wait)
+            except (WorkQueueEmpty, WorkQueueContended, BackendUnavailable):
+                continue
+            item.release()
+        wire.proxy.heal()
+        item = near.work_queue("q", max_attempts=1).take(BOUND)
+        assert (item.data, item.failures) == (b"one", 0)
+        item.ack()
+        assert near.work_queue("q").stats().dead == 0
+
+
+def test_at_a_round_trip_of_50_ms_takes_of_250_ms_get_items(wire: Wire) -> None:
+    with coordlock.connect(wire.direct) as near, coordlock.connect(wire.url) as far:
+        fill(near.work_queue("q"), 6)
+        wire.proxy.delay(0.025)
+        queue = far.work_queue("q")
+        handed = 0
+        for _ in range(60):
+            try:
+                queue.take(0.25).ack()
+                handed += 1
+            except (WorkQueueEmpty, WorkQueueContended, BackendUnavailable):
+                continue
+            if handed == 6:
+                break
+        wire.proxy.heal()
+        assert handed == 6
+        assert near.work_queue("q").stats().dead == 0
+
+
+def test_a_far_consumer_gets_its_share_and_hears_of_an_empty_queue_only_at_its_end(
+    wire: Wire,
+) -> None:
+    items = 300
+    with ExitStack() as stack:
+        near = stack.enter_context(coordlock.connect(wire.direct)).work_queue("q")
+        far = stack.enter_context(coordlock.connect(wire.url)).work_queue("q")
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        fill(near, items)
+        wire.proxy.delay(0.0025)
+
+        def work(queue: coordlock.WorkQueue) -> int:
+            done = 0
+            while True:
+                try:
+                    queue.take(1.0).ack()
+                except WorkQueueEmpty:
+                    assert not near.depth(), "items wait"
+                    return done
+                done += 1
+
+        shares = list(pool.map(work, (near, far)))
+        wire.proxy.heal()
+    assert sum(shares) == items
+    assert min(shares) >= items / 20, shares
+
+
+def test_requests_for_an_item_are_few_and_the_same_in_any_queue(wire: Wire) -> None:
+    with coordlock.connect(wire.direct) as other, coordlock.connect(wire.url) as client:
+        costs = {}
+        for name, backlog, delayed, at_work in (
+            ("short", 60, 0, 0),
+            ("long", 1500, 0, 0),
+            ("delayed", 60, 1000, 0),
+            ("at work", 200, 0, 100),
+        ):
+            queue = other.work_queue(name)
+            fill(queue, backlog)
+            fill(queue, delayed, delay=3600)
+            taken = [queue.take(BOUND) for _ in range(at_work)]
+            costs[name] = wire.cost(client.work_queue(name))
+            for item in taken:
+                item.release()
+    # A claim, a reading and an end; the looks at the state and the first worker are shared.
+    assert min(costs.values()) >= 2, costs
+    assert max(costs.values()) <= 5, costs
+    assert max(costs.values()) <= min(costs.values()) + 1.5, costs
+
+
+def test_what_is_kept_is_told_without_reading_an_item(wire: Wire) -> None:
+    with coordlock.connect(wire.direct) as other, coordlock.connect(wire.url) as client:
+        queue = other.work_queue("q")
+        with ThreadPoolExecutor(24) as pool:
+            list(pool.map(lambda _: queue.put(b"x" * 50_000), range(40)))
+        before = wire.proxy.counts()
+        assert [one.name for one in client.records()] == ["q"]
+        assert client.work_queue("q").stats().waiting == 40
+        spent = wire.proxy.counts() - before
+    assert spent.received < 50_000, spent
+
+
+@pytest.mark.faults
+def test_an_item_of_a_dead_worker_counts_as_waiting_and_names_its_worker_before(
+    wire: Wire, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    url = wire.direct.replace("ttl=60s", "ttl=2s")
+    holder = started(url, log, "hold", stdin=subprocess.PIPE)
+    with ended([holder]), coordlock.connect(url) as client:
+        queue = client.work_queue(worker.QUEUE)
+        queue.put(b"one")
+        eventually(lambda: log.exists() and History(log).items("begins"), within=BOUND)
+        [seen] = queue.items()
+        assert (seen.state, str(holder.pid) in seen.worker) == ("taken", True)
+        assert seen.since is not None
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        assert holder.stdin is not None
+        holder.stdin.close()
+        # Nobody takes anything meanwhile.
+        eventually(lambda: queue.stats().waiting == 1, within=BOUND)
+        [seen] = queue.items()
+        assert (seen.state, seen.failures) == ("waiting", 1)
+
+
+def test_takes_that_find_nothing_leave_no_timers_behind(wire: Wire) -> None:
+    with coordlock.connect(wire.direct) as client:
+        queue = client.work_queue("q")
+        timers: Any = client._access.engine.timers
+
+        def find_nothing(_: int) -> None:
+            with pytest.raises(WorkQueueEmpty):
+                queue.take(0.3)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(find_nothing, range(24)))
+        # Cancelled ones stay in its heap for a while, but are not armed again.
+        eventually(
+            lambda: sum(one.action is not None for *_, one in timers._heap) < 12, within=BOUND
+        )
+
+
+def test_a_queue_may_be_named_as_the_folder_of_the_items(wire: Wire) -> None:
+    with coordlock.connect(wire.direct) as client:
+        for name in ("items", "q"):
+            queue = client.work_queue(name)
+            queue.put(b"one")
+            with queue.take(BOUND) as item:
+                assert queue.stats().taken == 1
+                assert item.data == b"one"
+            assert queue.stats().taken == 0
