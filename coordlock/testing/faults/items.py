@@ -14,7 +14,7 @@ from coordlock.testing.faults.violation import Violation, together
 
 __all__ = ["DoneTwice", "ForeignItem", "LateDone", "LostItem", "Miscounted", "Overtaking", "items"]
 
-#: An error that says that the job was not the worker's any more, at the latest when it came.
+#: An error that says that the item was not the worker's any more, at the latest when it came.
 _REFUSED = "LockLost"
 
 #: Several consumers may begin an item before one whose number is up to this much smaller.
@@ -43,7 +43,7 @@ class ForeignItem(Violation):
 
 @dataclass(frozen=True, slots=True)
 class Miscounted(Violation):
-    """Of two attempts at an item, the later one has no greater number, or no greater token."""
+    """Of two deliveries of an item, the later one has no greater number, or no greater token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class _Taken:
     since: int
     at: int
     id: int
-    attempt: int
+    delivery: int
     mark: int
 
 
@@ -71,9 +71,9 @@ def items(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
     * No item is accepted as done twice, none is taken that was done, and no word of a worker is
       accepted when another one had taken the item before that was said.
     * What is taken was put, under the id that the put has returned; and once.
-    * Attempts at an item have numbers that grow, and tokens that grow with them.
+    * Deliveries of an item have numbers that grow, and tokens that grow with them.
     * Of two items that were put one after the other, without a delay, and some thousands apart, the
-      first attempt at the second does not come before that at the first.
+      first delivery of the second does not come before that of the first.
     """
     queues = sorted({one.of for one in history.called(Act.PUT)})
     found = (violation for of in queues for violation in _in_queue(history, of))
@@ -86,26 +86,26 @@ def _in_queue(history: History, of: str) -> Iterator[Violation]:
     taken: dict[int, list[_Taken]] = {}
     for call in calls:
         if call.act is Act.TAKE and call.returned is not None:
-            id, attempt, mark = call.returned.values
-            one = _Taken(call, call.called.at, call.returned.at, id, attempt, mark)
+            id, delivery, mark = call.returned.values
+            one = _Taken(call, call.called.at, call.returned.at, id, delivery, mark)
             taken.setdefault(id, []).append(one)
     ends: dict[int, list[Call]] = {}
     for call in calls:
         if call.act in (Act.DONE, Act.NACK):
             ends.setdefault(call.passed[0], []).append(call)
     yield from _foreign(puts, taken)
-    for id, attempts in taken.items():
-        attempts.sort(key=lambda one: one.attempt)
-        yield from _counted(history, attempts)
-        yield from _accepted(attempts, ends.get(id, []))
+    for id, deliveries in taken.items():
+        deliveries.sort(key=lambda one: one.delivery)
+        yield from _counted(history, deliveries)
+        yield from _accepted(deliveries, ends.get(id, []))
     yield from _lost(history, of, puts, taken, ends)
     yield from _order(puts, taken)
 
 
 def _foreign(puts: dict[int, Call], taken: dict[int, list[_Taken]]) -> Iterator[Violation]:
     ids: dict[int, _Taken] = {}
-    for attempts in taken.values():
-        for one in attempts:
+    for deliveries in taken.values():
+        for one in deliveries:
             put = puts.get(one.mark)
             if put is None or put.called.at > one.at:
                 what = f"{one.mark} was taken as item {one.id}, and nobody had put it"
@@ -118,34 +118,34 @@ def _foreign(puts: dict[int, Call], taken: dict[int, list[_Taken]]) -> Iterator[
                 yield ForeignItem(what, together(put, first.call, one.call))
 
 
-def _counted(history: History, attempts: list[_Taken]) -> Iterator[Violation]:
-    for before, after in pairwise(attempts):
+def _counted(history: History, deliveries: list[_Taken]) -> Iterator[Violation]:
+    for before, after in pairwise(deliveries):
         tokens = [
             history.attempts[one.call.called.attempt].token or 0
             for one in (before, after)
             if one.call.called.attempt
         ]
-        if before.attempt == after.attempt or after.at < before.since or tokens != sorted(tokens):
+        if before.delivery == after.delivery or after.at < before.since or tokens != sorted(tokens):
             what = (
-                f"item {after.id} was taken as attempt {before.attempt} and as attempt "
-                f"{after.attempt}, with the tokens {tokens}"
+                f"item {after.id} was taken as delivery {before.delivery} and as delivery "
+                f"{after.delivery}, with the tokens {tokens}"
             )
             yield Miscounted(what, together(before.call, after.call))
 
 
-def _accepted(attempts: list[_Taken], ends: list[Call]) -> Iterator[Violation]:
-    by_name = {one.call.called.attempt: one for one in attempts if one.call.called.attempt}
+def _accepted(deliveries: list[_Taken], ends: list[Call]) -> Iterator[Violation]:
+    by_name = {one.call.called.attempt: one for one in deliveries if one.call.called.attempt}
     done = [one for one in ends if one.act is Act.DONE and one.returned]
     if len(done) > 1:
-        yield DoneTwice(f"item {attempts[0].id} was done {len(done)} times", together(*done))
+        yield DoneTwice(f"item {deliveries[0].id} was done {len(done)} times", together(*done))
     for end in (one for one in ends if one.returned):
         mine = by_name.get(end.called.attempt)
-        late = [one for one in attempts if mine and _takes_over(one, mine, end)]
+        late = [one for one in deliveries if mine and _takes_over(one, mine, end)]
         if late:
             what = f"item {late[0].id} was {end.act.value} by {end.process}, and another had it"
             yield LateDone(what, together(end, late[0].call))
     for end in done:
-        after = [one for one in attempts if end.returned and one.since > end.returned.at]
+        after = [one for one in deliveries if end.returned and one.since > end.returned.at]
         if after:
             what = f"item {after[0].id} was taken when it was done"
             yield DoneTwice(what, together(end, after[0].call))
@@ -153,7 +153,7 @@ def _accepted(attempts: list[_Taken], ends: list[Call]) -> Iterator[Violation]:
 
 def _takes_over(other: _Taken, mine: _Taken, end: Call) -> bool:
     """Whether ``other`` had the item already when ``end`` was said by who had taken ``mine``."""
-    return other.attempt > mine.attempt and other.at < end.called.at
+    return other.delivery > mine.delivery and other.at < end.called.at
 
 
 def _lost(
@@ -167,26 +167,26 @@ def _lost(
     for mark, put in puts.items():
         if put.returned is None or mark in left:
             continue
-        attempts = taken.get(put.returned.values[0], [])
-        if not any(_may_be_done(end, attempts) for end in ends.get(put.returned.values[0], [])):
+        deliveries = taken.get(put.returned.values[0], [])
+        if not any(_may_be_done(end, deliveries) for end in ends.get(put.returned.values[0], [])):
             what = f"{mark} was put into {of}, and is neither done nor there"
-            yield LostItem(what, together(put, *(one.call for one in attempts)))
+            yield LostItem(what, together(put, *(one.call for one in deliveries)))
 
 
-def _may_be_done(end: Call, attempts: list[_Taken]) -> bool:
+def _may_be_done(end: Call, deliveries: list[_Taken]) -> bool:
     if end.act is not Act.DONE:
         return False
     refused = isinstance(end.answer, Raised) and end.answer.error == _REFUSED
-    mine = [one for one in attempts if one.call.called.attempt == end.called.attempt]
-    return not (refused and any(_takes_over(one, it, end) for it in mine for one in attempts))
+    mine = [one for one in deliveries if one.call.called.attempt == end.called.attempt]
+    return not (refused and any(_takes_over(one, it, end) for it in mine for one in deliveries))
 
 
 def _order(puts: dict[int, Call], taken: dict[int, list[_Taken]]) -> Iterator[Violation]:
     firsts = [
         (one, puts[one.mark])
-        for attempts in taken.values()
-        for one in attempts
-        if one.attempt == 1 and one.mark in puts and not puts[one.mark].passed[1]
+        for deliveries in taken.values()
+        for one in deliveries
+        if one.delivery == 1 and one.mark in puts and not puts[one.mark].passed[1]
     ]
     # In the order in which they were asked for: of all that had been taken by then, the one that
     # was put last.
