@@ -27,15 +27,16 @@ COMMANDS: Final = {
     "run": "Hold the lock NAME while COMMAND runs.",
     "hold": "Hold the lock NAME until stdin closes or a signal comes.",
     "ls": "List the locks that are in use.",
-    "show": "Show the queue of the lock NAME: its holders and its waiters.",
-    "break": "Evict the holder of the lock NAME from its queue.",
+    "show": "Show who holds the lock NAME, and who waits for it.",
+    "break": "Evict the holder of the lock NAME.",
     "elect": "Campaign in the election NAME, and run COMMAND while leading.",
-    "watch": "Follow who leads in the election NAME, or who is in the group NAME.",
+    "leader": "Show who leads in the election NAME.",
+    "group": "Join groups, and see who is in them.",
     "queue": "Put and take items of work queues.",
     "value": "Read, change and follow values, such as a configuration.",
     "deadlocks": "Show clients that wait for each other in a circle.",
     "doctor": "Check the configuration, the service, a lock and data.",
-    "demo": "Watch processes share a ledger: some wait, one crashes, one freezes.",
+    "demo": "Watch processes share a ledger: one crashes, one freezes.",
 }
 
 

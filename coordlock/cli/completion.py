@@ -16,13 +16,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SHELLS",
+    "Completer",
     "asked",
     "complete",
+    "complete_election",
+    "complete_group",
+    "complete_kept",
     "complete_mode",
     "complete_name",
+    "complete_url",
     "complete_work_queue",
     "completed_by",
     "is_asked",
+    "one_word_of",
     "script",
 ]
 
@@ -60,13 +66,62 @@ def complete_name(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> lis
     return [name for name in names if name.startswith(prefix)]
 
 
-def complete_work_queue(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The work queues whose names start with ``prefix``."""
-    kept = asked(
+def complete_election(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """The elections whose names start with ``prefix``; see `_of_kind`."""
+    return _of_kind("election", prefix, parsed_args)
+
+
+def complete_group(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """The groups whose names start with ``prefix``; see `_of_kind`."""
+    return _of_kind("group", prefix, parsed_args)
+
+
+def _of_kind(kind: str, prefix: str, parsed_args: argparse.Namespace) -> list[str]:
+    """The names in use that start with ``prefix``, but for those of another kind.
+
+    Names whose kind nobody can tell are offered: on ZooKeeper, elections look like locks of kazoo.
+    """
+    from coordlock.cli.queues import kind_of
+
+    return asked(
         parsed_args,
-        lambda client: [one.name for one in client.records() if one.kind == "work queue"],
+        lambda client: [
+            name
+            for name in client.names()
+            if name.startswith(prefix)
+            and kind_of(client.contenders(name), client.settings.scheme) in (kind, None)
+        ],
     )
-    return [name for name in kept if name.startswith(prefix)]
+
+
+def complete_kept(*kinds: str) -> Completer:
+    """Offers the names under which something of one of ``kinds`` is kept; of all without any."""
+
+    def offered(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+        def names(client: Client) -> list[str]:
+            found = (one.name for one in client.records() if not kinds or one.kind in kinds)
+            return [name for name in dict.fromkeys(found) if name.startswith(prefix)]
+
+        return asked(parsed_args, names)
+
+    return offered
+
+
+def complete_url(prefix: str, **_: Any) -> list[str]:
+    """The beginnings of URLs that start with ``prefix``: those of services that commands share."""
+    from coordlock.backend.registry import schemes
+
+    urls = [f"{scheme}://" for scheme in schemes() if scheme != "memory"]
+    return [url for url in urls if url.startswith(prefix)]
+
+
+def one_word_of(words: Iterable[str]) -> Completer:
+    """Offers those of ``words`` that start with what is there."""
+    return lambda prefix, **_: [word for word in words if word.startswith(prefix)]
+
+
+#: Offers the work queues.
+complete_work_queue: Final = complete_kept("work queue")
 
 
 def complete_mode(prefix: str, **_: Any) -> list[str]:
@@ -83,7 +138,12 @@ def complete(group: Group) -> None:
     """Tell the shell what to complete; does not return."""
     import argcomplete
 
-    argcomplete.autocomplete(_tree(group), always_complete_options=False)
+    # Files are offered for COMMAND alone.
+    argcomplete.autocomplete(
+        _tree(group),
+        always_complete_options=False,
+        default_completer=argcomplete.completers.SuppressCompleter(),
+    )
 
 
 def script(shell: str) -> str:
@@ -97,6 +157,8 @@ def script(shell: str) -> str:
 
 def _tree(group: Group) -> argparse.ArgumentParser:
     """``group`` with all that is below it, as argparse has it: one parser for the whole line."""
+    import argcomplete.completers
+
     from coordlock.cli.parser import Group
 
     tree = argparse.ArgumentParser(group.prog, parents=[_quiet(group)], add_help=False)
@@ -106,7 +168,8 @@ def _tree(group: Group) -> argparse.ArgumentParser:
         parent = _tree(parser) if isinstance(parser, Group) else _quiet(parser)
         branch = commands.add_parser(name, parents=[parent], add_help=False)
         if parser.has_rest:
-            branch.add_argument("rest", nargs="*")
+            rest = branch.add_argument("rest", nargs="*")
+            completed_by(rest, argcomplete.completers.FilesCompleter())
     return tree
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 import signal
 
-from coordlock.cli.completion import complete_mode, complete_name, completed_by
+from coordlock.cli.completion import (
+    Completer,
+    complete_mode,
+    complete_name,
+    complete_url,
+    completed_by,
+    one_word_of,
+)
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit
 from coordlock.cli.parser import Parser, one_of, whole
@@ -14,16 +21,20 @@ from coordlock.settings import REACHES, duration
 
 __all__ = [
     "acquire_options",
+    "follow_option",
     "grace_option",
     "grant_options",
     "json_option",
+    "label_option",
+    "look_options",
     "name_argument",
     "name_arguments",
     "on_ask_option",
     "seconds",
     "service_options",
+    "timeout_option",
+    "ttl_option",
     "waiting_options",
-    "watch_options",
 ]
 
 
@@ -38,9 +49,10 @@ def seconds(text: str) -> float:
 
 def service_options(parser: Parser) -> None:
     """Which service, and how long to try; both may also stand before the command."""
-    parser.option(
+    url = parser.option(
         "--url", metavar="URL", help="The service. Default: COORDLOCK_URL, a file, this machine."
     )
+    completed_by(url, complete_url)
     parser.option(
         "--connect-timeout",
         type=seconds,
@@ -50,16 +62,21 @@ def service_options(parser: Parser) -> None:
     parser.combine("service", Service, "url", "connect_timeout")
 
 
-def watch_options(parser: Parser) -> None:
-    """Which service to look at, again and again or once, and how to show it."""
+def look_options(parser: Parser) -> None:
+    """Which service to look at, once or again and again, and how to show it."""
     service_options(parser)
-    parser.flag("--watch", dest="is_watch", help="Look every second, until Ctrl-C.")
+    follow_option(parser, "Look again every second, until Ctrl-C.")
     json_option(parser)
 
 
-def name_argument(parser: Parser) -> None:
-    """The name of a lock."""
-    completed_by(parser.argument("name", metavar="NAME"), complete_name)
+def follow_option(parser: Parser, help: str) -> None:
+    """To go on after what is there now."""
+    parser.flag("-f", "--follow", help=help)
+
+
+def name_argument(parser: Parser, completer: Completer = complete_name) -> None:
+    """The name of a lock, or of what ``completer`` offers."""
+    completed_by(parser.argument("name", metavar="NAME"), completer)
 
 
 def name_arguments(parser: Parser) -> None:
@@ -107,40 +124,53 @@ def acquire_options(parser: Parser) -> None:
         metavar="N",
         help=f"A semaphore: up to N, 1 to {MAX_PERMITS}, hold it at once.",
     )
-    parser.option("--label", metavar="TEXT", help="What queue views show beside host and pid.")
+    label_option(parser)
     grant_options(parser)
 
 
-def waiting_options(parser: Parser) -> None:
-    """The service, and how long to wait for a turn."""
+def label_option(parser: Parser) -> None:
+    """What others see of this process."""
+    parser.option("--label", metavar="TEXT", help="What ls and show print beside host and pid.")
+
+
+def waiting_options(parser: Parser, busy: str = "the lock is busy") -> None:
+    """The service, and how long to wait while it is ``busy``."""
     service_options(parser)
-    parser.flag("-n", "--nonblock", help="Fail at once when the lock is busy.")
-    parser.option(
-        *("-w", "--timeout", "--wait"),
-        type=seconds,
-        metavar="DURATION",
-        help="Fail after this long.",
-    )
+    parser.flag("-n", "--nonblock", help=f"Fail at once when {busy}.")
+    timeout_option(parser, "Fail after this long, connecting included.")
 
 
-def grant_options(parser: Parser) -> None:
+def timeout_option(parser: Parser, help: str) -> None:
+    """How long to wait."""
+    parser.option("--timeout", type=seconds, metavar="DURATION", help=help)
+
+
+def grant_options(parser: Parser, granted: str = "the lock was acquired") -> None:
     """What is asked of a grant, and what is told of it."""
-    parser.option("--ttl", metavar="DURATION", help="How long the lease outlives its heartbeats.")
-    parser.option(
+    ttl_option(parser)
+    reach = parser.option(
         "--reach",
         type=one_of(REACHES[1:]),
         metavar="REACH",
-        help="machine or cluster: refuse locks that reach less far.",
+        help="machine or cluster: refuse a service that reaches less far.",
     )
+    completed_by(reach, one_word_of(REACHES[1:]))
     parser.option(
         *("-E", "--conflict-exit-code"),
         type=whole(0, 255),
         metavar="N",
         default=int(Exit.NOT_ACQUIRED),
-        help="The exit status when the lock was not acquired, 0 to 255. Default: 75.",
+        help=f"The exit status unless {granted}, 0 to 255. Default: 75.",
     )
-    parser.flag("-q", "--quiet", help="Don't say that the lock is busy or lost.")
-    parser.flag("-v", "--verbose", help="Say what happens.")
+    parser.flag("-q", "--quiet", help="Print no message when it is busy or lost: the status tells.")
+    parser.flag("-v", "--verbose", help="Say what it waits for, and what it holds.")
+
+
+def ttl_option(parser: Parser) -> None:
+    """The time-to-live."""
+    parser.option(
+        "--ttl", metavar="DURATION", help="How long the lease outlives its last heartbeat."
+    )
 
 
 def grace_option(parser: Parser) -> None:
@@ -150,7 +180,7 @@ def grace_option(parser: Parser) -> None:
         type=seconds,
         metavar="DURATION",
         default=5.0,
-        help="From SIGTERM to SIGKILL when the lock is lost. Default: 5s.",
+        help="The time from SIGTERM to SIGKILL after a loss. Default: 5s.",
     )
 
 
@@ -160,7 +190,7 @@ def on_ask_option(parser: Parser) -> None:
         "--on-ask",
         type=_signal,
         metavar="SIGNAL",
-        help="COMMAND gets it when somebody asks for the lock.",
+        help="Send it to COMMAND when somebody asks for the lock.",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NoReturn, Self
 
 from coordlock.cli.exits import Exit
-from coordlock.cli.text import terminal_width
+from coordlock.cli.text import folded, terminal_width
 
 __all__ = ["Aborted", "Group", "Lost", "Parser", "Refused", "UsageError", "one_of", "whole"]
 
@@ -15,6 +15,9 @@ __all__ = ["Aborted", "Group", "Lost", "Parser", "Refused", "UsageError", "one_o
 _WIDEST: Final = 78
 #: Where the help of an option begins, in columns, if the option is no longer.
 _MARGIN: Final = 34
+
+#: The names that flock(1) and watch(1) have taught people, with ours.
+_FLOCKS: Final = {"-w": "--timeout", "--wait": "--timeout", "--watch": "--follow"}
 
 #: What a command does: it takes its arguments by name, and gives its exit status, or None for 0.
 Action = Callable[..., int | None]
@@ -156,6 +159,8 @@ class Parser(argparse.ArgumentParser):
 
     def refuse(self, word: str) -> NoReturn:
         """Raise `UsageError` for a word that has no place here."""
+        if (ours := _FLOCKS.get(word[:2] if word[1:2] != "-" else word)) in self._options:
+            self.error(f"no such option: {word}; write {ours}")
         kind = "option" if word.startswith("-") else "argument"
         self.error(f"no such {kind}: {word}")
 
@@ -261,7 +266,9 @@ class Group(Parser):
         yield "Commands:"
         width = max(map(len, self.commands))
         for name, summary in self.commands.items():
-            yield f"  {name:<{width}}  {summary}"
+            first, *rest = folded(summary, _Formatter.width, taken=width + 4, indent=width + 4)
+            yield f"  {name:<{width}}  {first}"
+            yield from (" " * (width + 4) + line for line in rest)
         yield ""
 
 

@@ -62,6 +62,7 @@ class Supervision:
         self,
         child: Child,
         grant: Grant,
+        what: str,
         grace: float,
         terminal: Terminal | None,
         warn: Callable[[str], None],
@@ -69,6 +70,8 @@ class Supervision:
     ) -> None:
         self._child = child
         self._grant = grant
+        #: What is held, in messages.
+        self._what = what
         # The clock first, here and below: a pause in between must not move a deadline back.
         now = SYSTEM_CLOCK.now()
         self._lease = grant.remaining()
@@ -106,7 +109,7 @@ class Supervision:
                 self._end_the_rest(self._kill_at)
             if child.guard.dismiss() and not self.lost:
                 self.lost = True
-                self._warn(f"lock {self._grant.name!r} ran out while coordlock did not run")
+                self._warn(f"{self._what} ran out while coordlock did not run")
         finally:
             if terminal is not None:
                 terminal.take_back(child.group, repair=status is None or status > 128)
@@ -155,10 +158,10 @@ class Supervision:
         self.lost = True
         self._inbox.ending.discard(signal.SIGHUP)  # the command has gone on: it was to reload
         if grant.state is GrantState.LOST:
-            self._warn(f"lock {grant.name!r} is lost: {grant.lost.reason}; ending the command")
+            self._warn(f"{self._what} is lost: {grant.lost.reason}; ending the command")
         else:
             self._warn(
-                f"lock {grant.name!r} runs out in {remaining:.1f} s and heartbeats are not "
+                f"{self._what} runs out in {remaining:.1f} s and heartbeats are not "
                 "answered; ending the command"
             )
         self._child.send(signal.SIGTERM)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from coordlock.cli.text import echo, folded, printable
@@ -11,21 +12,27 @@ from coordlock.errors import MissingExtra
 
 __all__ = ["print_table"]
 
-#: Free text is broken into lines, but not to fewer columns than these.
+#: Data may be broken anywhere, but not to fewer columns than these.
 _LEAST: Final = 12
+#: Columns between two columns of a table.
+_GAP: Final = 3
+#: A word, with what may end a line: names are broken after these, and never in a word.
+_PIECE: Final = re.compile(r"[^\s/_.:@,=-]*[\s/_.:@,=-]*")
 
 
 def print_table(
     columns: Sequence[str],
     rows: Sequence[Sequence[object]],
     *,
-    texts: Collection[str],
+    texts: Collection[str] = (),
+    data: Collection[str] = (),
     bold: int = 0,
 ) -> None:
     """Print ``rows`` under ``columns``; the column with the index ``bold`` stands out.
 
-    On a terminal the columns ``texts`` may be broken into lines, and no others: half a token would
-    pass for another one. Where it is too narrow for that, each row gets a line for each column.
+    On a terminal the columns ``texts`` may be broken between words, and ``data`` anywhere, but no
+    others: half a token would pass for another one. Where the terminal is too narrow for that, each
+    row gets a line for each column.
     """
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     if not sys.stdout.isatty():
@@ -45,21 +52,54 @@ def print_table(
 
     console = Console()
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
-    least = [
-        min(width, _LEAST) if column in texts else width
-        for column, width in zip(columns, widths, strict=True)
-    ]
-    if sum(least) + 3 * len(columns) - 1 > console.width:
+    least = []
+    for column, width, below in zip(columns, widths, zip(*cells, strict=True), strict=True):
+        if column in texts or column in data:
+            words = [piece for text in (column, *below) for piece in _PIECE.findall(text)]
+            width = max(cell_len(word.rstrip()) for word in words)
+        least.append(min(width, _LEAST) if column in data else width)
+    if not _fit(widths, least, console.width):
         _print_records(columns, cells, console.width)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
-        style = "bold" if index == bold else None
-        table.add_column(column, style=style, overflow="fold", no_wrap=column not in texts)
+        table.add_column(column, style="bold" if index == bold else None, no_wrap=True)
     for row in cells:
+        broken = (
+            "\n".join(_broken(cell, width, cell_len))
+            for cell, width in zip(row, widths, strict=True)
+        )
         # As Text: a label may look like markup.
-        table.add_row(*map(Text, row))
+        table.add_row(*map(Text, broken))
     console.print(table)
+
+
+def _fit(widths: list[int], least: Sequence[int], width: int) -> bool:
+    """Take from the widest columns until all fit into ``width``; whether they do."""
+    excess = sum(widths) + _GAP * len(widths) - 1 - width
+    while excess > 0:
+        can = [index for index, least in enumerate(least) if widths[index] > least]
+        if not can:
+            return False
+        widths[max(can, key=lambda index: widths[index])] -= 1
+        excess -= 1
+    return True
+
+
+def _broken(text: str, width: int, cell_len: Callable[[str], int]) -> Iterator[str]:
+    """``text`` in lines of ``width`` columns, broken between words where that is possible."""
+    line = ""
+    for piece in _PIECE.findall(text):
+        if cell_len((line + piece).rstrip()) <= width:
+            line += piece
+            continue
+        if line:
+            yield line.rstrip()
+        while cell_len(piece.rstrip()) > width:
+            yield piece[:width]
+            piece = piece[width:]
+        line = piece
+    yield line.rstrip()
 
 
 def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> None:
@@ -67,6 +107,6 @@ def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]], width:
     for row in rows:
         echo()
         for column, cell in zip(columns, row, strict=True):
-            for line in folded(cell, width, taken=margin, indent=margin):
+            for line in folded(cell, width, taken=margin, indent=margin, breaks_words=False):
                 echo(f"{column:<{margin}}{line}")
                 column = ""

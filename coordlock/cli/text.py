@@ -73,10 +73,13 @@ def terminal_width(elsewhere: int = _UNBOUNDED, file: TextIO | None = None) -> i
     return shutil.get_terminal_size((elsewhere, 24)).columns
 
 
-def folded(text: str, width: int, *, taken: int = 0, indent: int = 0) -> list[str]:
+def folded(
+    text: str, width: int, *, taken: int = 0, indent: int = 0, breaks_words: bool = True
+) -> list[str]:
     """``text`` in lines for a terminal of ``width`` columns, without what stands before them.
 
-    That is ``taken`` columns of the first line, and ``indent`` of the others.
+    That is ``taken`` columns of the first line, and ``indent`` of the others. Unless it
+    ``breaks_words``, the terminal wraps a word that is too long: it can be copied as a whole.
     """
     import textwrap  # for commands that show text of some length
 
@@ -84,7 +87,11 @@ def folded(text: str, width: int, *, taken: int = 0, indent: int = 0) -> list[st
     # A narrower text is not readable, and textwrap would put each letter on a line of its own.
     width = max(width, max(taken, indent) + 10)
     wrapper = textwrap.TextWrapper(
-        width, initial_indent=heads[0], subsequent_indent=heads[1], break_on_hyphens=False
+        width,
+        initial_indent=heads[0],
+        subsequent_indent=heads[1],
+        break_on_hyphens=False,
+        break_long_words=breaks_words,
     )
     return [line[len(heads[number > 0]) :] for number, line in enumerate(wrapper.wrap(text))]
 

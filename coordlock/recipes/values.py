@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from coordlock.backend import Listing, Stored
+from coordlock.errors import InvalidKey
 from coordlock.kernel.access import Access
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.recipes.value import BaseData
@@ -51,6 +52,8 @@ class _BaseValues(BaseData, shown="Values"):
     """What sync and async folders of values share."""
 
     def __init__(self, access: Access, folder: str) -> None:
+        if folder == "/":
+            raise InvalidKey(folder, "is the top, and no folder: name one, such as '/app/config'")
         super().__init__(access, folder[:-1] if str(folder).endswith("/") else folder)
         self._where = f"{self._path}/"
         #: An absolute path that ends with a slash.

@@ -22,12 +22,13 @@ from coordlock.cli.supervision import Limits
 from coordlock.cli.text import age, folded, printable
 from tests.cli.command import Cli
 
-COMMANDS = ["run", "hold", "ls", "show", "break", "deadlocks", "doctor", "demo"]
+#: That of the formatter: wider lines would break on a terminal of 80 columns.
+WIDTH = 78
 
 
 def test_help_names_every_command_and_each_has_an_example(cli: Cli) -> None:
     text = cli.run("--help").stdout
-    for command in COMMANDS:
+    for command in app.COMMANDS:
         assert f"\n  {command} " in text
         done = cli.run(command, "--help")
         assert done.returncode == 0
@@ -47,6 +48,26 @@ def parsers(group: Group) -> Iterator[tuple[str, Parser]]:
 def test_the_list_of_commands_has_the_first_lines_of_their_helps() -> None:
     for summary, parser in parsers(app.parser()):
         assert f"\n\n{summary}\n\n" in parser.format_help()
+
+
+def test_no_line_of_a_help_is_wider_than_a_terminal() -> None:
+    for _, parser in [("", app.parser()), *parsers(app.parser())]:
+        for line in parser.format_help().splitlines():
+            assert len(line) <= WIDTH, f"{parser.prog}: {line}"
+
+
+def test_following_and_waiting_have_one_name_each() -> None:
+    for _, parser in parsers(app.parser()):
+        names = [name for option in parser.options() for name in option.option_strings]
+        assert not {"-w", "--wait", "--watch", "--once"}.intersection(names), parser.prog
+        assert ("-f" in names) == ("--follow" in names), parser.prog
+
+
+def test_the_word_queue_is_for_work_queues() -> None:
+    for _, parser in [("", app.parser()), *parsers(app.parser())]:
+        if not parser.prog.startswith("coordlock queue"):
+            text = re.sub(r"work\s+queues?|queue +Put and take.*", "", parser.format_help())
+            assert not re.search(r"\bqueues?\b", text), parser.prog
 
 
 def test_every_option_and_every_status_is_documented() -> None:
@@ -76,7 +97,7 @@ def test_the_options_of_the_command_are_never_taken_for_ours(cli: Cli) -> None:
     for line, output in (
         (["-n", "--", "echo", "-n", "x", "--"], "x --"),
         (["echo", "-n", "x"], "x"),
-        (["-n", "-w1", "echo", "-n", "x"], None),  # both are ours, and exclude each other
+        (["-n", "--timeout=1", "echo", "-n", "x"], None),  # both are ours, and exclude each other
         (["--label", "echo", "-qE3", "echo", "--", "-x"], "-- -x\n"),
         (["-qE", "3", "echo", "--url", "--help"], "--url --help\n"),
     ):
@@ -124,9 +145,16 @@ def test_whoever_knows_flock_is_told_how_to_run_a_shell(cli: Cli, option: str) -
         assert f"run has no {option}: for a shell, write -- sh -c 'COMMAND'" in done.stderr
 
 
-def test_whoever_knows_flock_may_write_wait(cli: Cli) -> None:
-    with cli.holding("x"):
-        assert cli.run("run", "--wait", "100ms", "x", "--", "true").returncode == 75
+def test_whoever_knows_flock_or_watch_is_told_our_name(cli: Cli) -> None:
+    for words, name in (
+        (["run", "-w", "1", "x", "--", "true"], "--timeout"),
+        (["run", "--wait", "1", "x", "--", "true"], "--timeout"),
+        (["hold", "-w1", "x"], "--timeout"),
+        (["ls", "--watch"], "--follow"),
+    ):
+        done = cli.run(*words)
+        assert done.returncode == 64
+        assert f"write {name}; see `coordlock" in done.stderr
 
 
 def test_a_mode_is_named_in_the_capitals_of_the_help(cli: Cli) -> None:
@@ -192,10 +220,10 @@ def test_what_is_to_be_done_at_the_exit_is_done(cli: Cli) -> None:
         ["run"],
         ["run", "x"],
         ["run", "x", "--no-such-option", "--", "true"],
-        ["run", "-w", "soon", "x", "--", "true"],
-        ["run", "-w", "-1", "x", "--", "true"],
+        ["run", "--timeout", "soon", "x", "--", "true"],
+        ["run", "--timeout", "-1", "x", "--", "true"],
         ["run", "-s", "--slots", "2", "x", "--", "true"],
-        ["run", "-n", "-w", "1", "x", "--", "true"],
+        ["run", "-n", "--timeout", "1", "x", "--", "true"],
         ["run", "--slots", "0", "x", "--", "true"],
         ["run", "--mode", "XX", "x", "--", "true"],
         ["run", "-E", "256", "x", "--", "true"],
@@ -237,7 +265,9 @@ def test_a_bad_configuration_gives_78_and_names_what_is_accepted(
 @pytest.mark.etcd
 def test_a_server_that_is_not_there_gives_69_within_the_timeout(cli: Cli) -> None:
     """The fault: connection refused."""
-    done = cli.run("run", "-w", "1s", "--url", "etcd://127.0.0.1:1", "x", "--", "echo", "ran")
+    done = cli.run(
+        "run", "--timeout", "1s", "--url", "etcd://127.0.0.1:1", "x", "--", "echo", "ran"
+    )
     assert (done.returncode, done.stdout) == (69, "")
     assert len(done.stderr.splitlines()) == 1
     assert "doctor" in done.stderr

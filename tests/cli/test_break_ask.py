@@ -26,7 +26,7 @@ def test_a_command_gets_the_signal_and_its_end_is_waited_for(cli: Cli) -> None:
     with cli.started("run", "x", "--on-ask", "usr1", "--", "sh", "-c", script) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "up\n"
-        done = cli.run("break", "x", "--ask", "--wait", "60s")
+        done = cli.run("break", "x", "--ask", "--timeout", "60s")
         assert done.returncode == 0
         assert holder.wait(60) == 3
         assert holder.stdout.read() == "asked\n"
@@ -34,7 +34,7 @@ def test_a_command_gets_the_signal_and_its_end_is_waited_for(cli: Cli) -> None:
 
 def test_who_keeps_the_lock_is_named_after_the_wait(cli: Cli) -> None:
     with cli.holding("x"):
-        done = cli.run("break", "x", "--ask", "--wait", "50ms")
+        done = cli.run("break", "x", "--ask", "--timeout", "50ms")
         assert done.returncode == 1
         assert "'x' is still held by" in done.stderr
 
@@ -46,7 +46,7 @@ def test_who_answers_by_converting_still_holds_the_lock(cli: Cli) -> None:
         client.convertible_lock("x", mode=mode) as grant,
     ):
         grant.on_release_requested(lambda one: one.upgrade())
-        done = cli.run("break", "x", "--ask", "--wait", "2s")
+        done = cli.run("break", "x", "--ask", "--timeout", "2s")
         assert done.returncode == 1
         assert "'x' is still held by" in done.stderr
         assert grant.claim is coordlock.Mode.EX
@@ -63,7 +63,7 @@ def test_where_nobody_holds_there_is_nobody_to_ask(cli: Cli) -> None:
 
 
 def test_what_goes_without_asking_is_refused(cli: Cli) -> None:
-    for words in (("--reason", "r"), ("--wait", "1s")):
+    for words in (("--reason", "r"), ("--timeout", "1s")):
         done = cli.run("break", "x", "--yes", *words)
         assert done.returncode == 64
         assert "are for --ask" in done.stderr

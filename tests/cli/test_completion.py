@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import coordlock
 from tests.cli.command import Cli
 
 
@@ -36,6 +37,26 @@ def test_names_of_locks_in_use_are_completed(cli: Cli, command: str) -> None:
         there = f"--url {cli.url}"
         assert completed(cli, f"coordlock {there} {command} w") == ["weekly"]
         assert completed(cli, f"coordlock {command} {there} w") == ["weekly"]
+
+
+def test_only_elections_are_completed_for_leader_and_groups_for_group(cli: Cli) -> None:
+    with coordlock.connect(cli.url) as client:
+        client.election("one-e", b"10.0.0.5").campaign()
+        client.group("one-g").join(b"10.0.0.5")
+        client.lock("one-l").acquire()
+        assert completed(cli, "coordlock leader one") == ["one-e"]
+        assert completed(cli, "coordlock group members one") == ["one-g"]
+        assert completed(cli, "coordlock group join one") == ["one-g"]
+        assert completed(cli, "coordlock elect one") == ["one-e"]
+
+
+def test_files_are_offered_for_commands_alone(cli: Cli) -> None:
+    (cli.directory / "local.txt").touch()
+    assert completed(cli, "coordlock ls --url lo") == ["local://"]
+    assert "memory://" not in completed(cli, "coordlock ls --url ")
+    for before in ("run x --timeout", "hold --label", "run -E", "value set /k", "queue put q"):
+        assert completed(cli, f"coordlock {before} lo") == []
+    assert completed(cli, "coordlock run --reach ") == ["machine", "cluster"]
 
 
 @pytest.mark.etcd

@@ -1,4 +1,4 @@
-"""``coordlock elect`` and ``coordlock watch``: elections and groups from the shell."""
+"""``coordlock elect`` and ``coordlock leader``: elections from the shell."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def leading(cli: Cli, value: str = "me") -> Iterator[subprocess.Popen[str]]:
 
 
 def leader(cli: Cli) -> dict[str, object] | None:
-    done = cli.run("watch", "sched", "--once", "--json")
-    assert done.returncode == 0
+    done = cli.run("leader", "sched", "--json")
     shown: dict[str, dict[str, object] | None] = json.loads(done.stdout)
+    assert done.returncode == (shown["leader"] is None)
     return shown["leader"]
 
 
@@ -85,7 +85,7 @@ def test_who_is_not_elected_says_who_leads(cli: Cli) -> None:
         busy = cli.run("elect", "sched", "-n", "--", "true")
         assert busy.returncode == 75
         assert "election 'sched' is busy: held by 10.0.0.5:80 (token" in busy.stderr
-        late = cli.run("elect", "sched", "-w", "1s", "--", "true")
+        late = cli.run("elect", "sched", "--timeout", "1s", "--", "true")
         assert late.returncode == 75
         assert "election 'sched' was not won within" in late.stderr
         assert "10.0.0.5:80" in late.stderr
@@ -231,8 +231,8 @@ def test_json_says_what_is_held(cli: Cli) -> None:
     assert "without COMMAND" in done.stderr
 
 
-def test_a_watcher_prints_each_leader(cli: Cli) -> None:
-    with cli.started("watch", "sched") as watcher:
+def test_each_leader_is_followed(cli: Cli) -> None:
+    with cli.started("leader", "sched", "--follow") as watcher:
         assert watcher.stdout is not None
         assert watcher.stdout.readline() == "nobody leads\n"
         with leading(cli, "one") as first:
@@ -245,33 +245,19 @@ def test_a_watcher_prints_each_leader(cli: Cli) -> None:
         assert watcher.stderr.read() == ""
 
 
-def test_a_watcher_prints_who_comes_changes_and_goes(cli: Cli) -> None:
-    with (
-        coordlock.connect(cli.url, label="web") as client,
-        cli.started("watch", "workers", "--members") as watcher,
-        cli.started("watch", "workers", "--members", "--json") as program,
-    ):
-        assert watcher.stdout is not None
-        assert program.stdout is not None
-        assert watcher.stdout.readline() == "nobody is there\n"
-        assert json.loads(program.stdout.readline())["members"] == []
-        with client.group("workers").join(b"one") as membership:
-            assert watcher.stdout.readline().startswith("joined  one  (")
-            (member,) = json.loads(program.stdout.readline())["members"]
-            assert (member["value"], member["token"]) == ("one", membership.token)
-            assert "web" in member["owner"]
-            membership.publish(b"two\x1b[31m")
-            assert watcher.stdout.readline().startswith("changed two")
-        eventually(lambda: client.group("workers").members() == ())
-        lines = [watcher.stdout.readline(), watcher.stdout.readline()]
-        assert lines[0] == "nobody is there\n"
-        assert lines[1].startswith("left    two")
-        for process in (watcher, program):
-            process.send_signal(signal.SIGINT)
+def test_the_leader_is_shown_and_nobody_is_told_by_the_status(cli: Cli) -> None:
+    with leading(cli, "10.0.0.5:80") as process:
+        done = cli.run("leader", "sched")
+        assert done.returncode == 0
+        assert done.stdout.split()[1:] == ["10.0.0.5:80"]
+        process.communicate(timeout=60)
+    done = cli.run("leader", "sched")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "coordlock: nobody leads in the election 'sched'\n"
 
 
 def test_a_name_that_cannot_be_is_refused_at_once(cli: Cli) -> None:
-    for command in ("elect", "watch"):
+    for command in ("elect", "leader"):
         done = cli.run(command, "")
         assert done.returncode == 64
         assert "is empty" in done.stderr

@@ -203,7 +203,7 @@ def test_changes_of_what_is_kept_are_followed(cli: Cli) -> None:
     with coordlock.connect(cli.url) as client:
         for command, of in ((["ls", "--kept"], list), (["show", "n"], dict)):
             client.counter("n").add()
-            with cli.started(*command, "--watch", "--json") as process:
+            with cli.started(*command, "--follow", "--json") as process:
                 assert process.stdout is not None
                 first = json.loads(process.stdout.readline())
                 assert isinstance(first, of)

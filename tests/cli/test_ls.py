@@ -11,6 +11,7 @@ from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
 from tests.cli.command import Cli
+from tests.cli.terminals import plain, screen
 
 
 def test_ls_lists_the_names_in_use(cli: Cli) -> None:
@@ -61,6 +62,19 @@ def test_queues_of_other_programs_are_shown(etcd: Etcd, root: str, cli: Cli) -> 
             assert cli.run("break", "x", "--yes").returncode == 0
             assert other.wait(60) == 0
     eventually(lambda: cli.show("x") == [])
+
+
+def test_names_are_broken_between_words_alone(cli: Cli) -> None:
+    name = "payments/customer-4711/invoices-of-november/migration"
+    with cli.holding(name, "--label", "the nightly migration of all invoices"):
+        lines = [plain(line) for line in screen(cli, 80, "ls")]
+        assert all(len(line) <= 80 for line in lines)
+        assert lines[1].split() == ["NAME", "KIND", "HOLDERS", "WAITERS", "TOKEN", "HOLDER"]
+        pieces = [line.split("  ")[0].strip() for line in lines[3:] if line.strip()]
+        assert "".join(pieces) == name
+        assert all(piece[-1] in "/-" for piece in pieces if piece and not name.endswith(piece))
+        # Where no table fits, a name is whole: the terminal wraps it, and it can be copied.
+        assert f"NAME     {name}" in [plain(line) for line in screen(cli, 40, "ls")]
 
 
 @pytest.mark.zookeeper

@@ -22,7 +22,7 @@ def silent() -> Iterator[str]:
 
 
 def test_each_change_of_a_watched_queue_is_one_document(cli: Cli) -> None:
-    with cli.started("show", "x", "--watch", "--json") as watching:
+    with cli.started("show", "x", "--follow", "--json") as watching:
         assert watching.stdout is not None
 
         def contenders() -> int:
@@ -39,7 +39,7 @@ def test_each_change_of_a_watched_queue_is_one_document(cli: Cli) -> None:
 
 
 def test_a_watched_list_is_printed_at_each_change_where_no_terminal_is(cli: Cli) -> None:
-    with cli.holding("nightly-1"), cli.started("ls", "night*", "--watch") as watching:
+    with cli.holding("nightly-1"), cli.started("ls", "night*", "--follow") as watching:
         assert watching.stdout is not None
         assert watching.stdout.readline().split()[0] == "NAME"
         assert watching.stdout.readline().split()[0] == "nightly-1"
@@ -51,7 +51,7 @@ def test_a_watched_list_is_printed_at_each_change_where_no_terminal_is(cli: Cli)
 
 def test_a_terminal_is_drawn_anew_and_ctrl_c_ends_quietly(cli: Cli, tmp_path: Path) -> None:
     with cli.holding("x", "--label", "first"), Terminal(cli.environment, tmp_path) as terminal:
-        program = " ".join(cli.command("show", "x", "--watch"))
+        program = " ".join(cli.command("show", "x", "--follow"))
         terminal.write(f"TERM=xterm {program}; echo status $?\n")
         for _ in range(2):
             terminal.expect("\x1b\\[2J")

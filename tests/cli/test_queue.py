@@ -97,7 +97,7 @@ def test_all_dead_items_are_put_again(cli: Cli) -> None:
 def test_a_queue_without_items_is_told_by_the_status(cli: Cli) -> None:
     done = cli.run("queue", "take", "q", "-n", "--", "true")
     assert (done.returncode, done.stderr) == (75, "coordlock: work queue 'q' has nothing to take\n")
-    done = cli.run("queue", "take", "q", "-w", "2", "-E", "9", "--", "true")
+    done = cli.run("queue", "take", "q", "--timeout", "2", "-E", "9", "--", "true")
     assert done.returncode == 9
     assert "work queue 'q' had nothing to take within" in done.stderr
 
@@ -211,7 +211,18 @@ def test_items_are_worked_on_several_at_a_time(cli: Cli, tmp_path: Path) -> None
         f' case $data in one|two) until [ -e "{tmp_path}/one" ] && [ -e "{tmp_path}/two" ];'
         " do sleep 0.05; done;; bad) exit 3;; esac"
     )
-    work = ("queue", "work", "q", "--concurrency", "2", "--max-attempts", "1", "-w", "1", "--")
+    work = (
+        "queue",
+        "work",
+        "q",
+        "--concurrency",
+        "2",
+        "--max-attempts",
+        "1",
+        "--timeout",
+        "1",
+        "--",
+    )
     done = cli.run(*work, "sh", "-c", script)
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == ["1 one", "2 two", "3 three", "4 bad"]
@@ -239,7 +250,7 @@ def test_the_command_for_an_item_that_is_lost_is_ended(cli: Cli, tmp_path: Path)
     put(cli, "one")
     pid = tmp_path / "pid"
     command = ("sh", "-c", f"[ -e {pid} ] && exit; echo $$ > {pid}; sleep 600 & wait")
-    with cli.started("queue", "work", "q", "-w", "1", "--", *command) as process:
+    with cli.started("queue", "work", "q", "--timeout", "1", "--", *command) as process:
         eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))
         with coordlock.connect(cli.url) as client:
             assert client.work_queue("q").evict("1") is True

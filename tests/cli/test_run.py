@@ -113,7 +113,7 @@ def test_a_busy_lock_gives_75_and_names_the_holder(cli: Cli) -> None:
 
 def test_a_timeout_gives_75_and_leaves_the_queue(cli: Cli) -> None:
     with cli.holding("x"):
-        done = cli.run("run", "-w", "200ms", "x", "--", "echo", "ran")
+        done = cli.run("run", "--timeout", "200ms", "x", "--", "echo", "ran")
         assert (done.returncode, done.stdout) == (75, "")
         assert len(cli.show("x")) == 1
 
@@ -127,7 +127,7 @@ def test_the_conflict_status_can_be_chosen_and_the_message_left_out(cli: Cli) ->
 def test_a_waiting_command_runs_when_the_lock_is_free(cli: Cli) -> None:
     with (
         cli.holding("x") as holder,
-        cli.started("run", "x", "-w", "60s", "--", "echo", "ran") as waiter,
+        cli.started("run", "x", "--timeout", "60s", "--", "echo", "ran") as waiter,
     ):
         cli.wait_for_queue("x", 2)
         assert waiter.poll() is None
@@ -188,7 +188,7 @@ def test_verbose_says_what_happens_and_no_zombie_is_left(cli: Cli) -> None:
 
 def test_verbose_names_the_holder_that_is_waited_for(cli: Cli) -> None:
     with cli.holding("x", "--label", "first"):
-        done = cli.run("run", "-v", "-w", "200ms", "x", "--", "true")
+        done = cli.run("run", "-v", "--timeout", "200ms", "x", "--", "true")
         assert re.search(r"waiting for lock 'x': held by \S+ first \(token \d+\)\n", done.stderr)
     with cli.holding("y", "--shared", "--label", "reader"):
         done = cli.run("run", "-v", "--shared", "y", "--", "true")
@@ -200,7 +200,7 @@ def test_a_semaphore_is_called_one(cli: Cli) -> None:
         busy = cli.run("run", "-n", "--slots", "2", "x", "--", "true")
         assert "semaphore 'x' is busy: 2 of 2 permits held by " in busy.stderr
         assert " a (token " in busy.stderr
-        late = cli.run("run", "-w", "100ms", "--slots", "2", "x", "--", "true")
+        late = cli.run("run", "--timeout", "100ms", "--slots", "2", "x", "--", "true")
         assert "semaphore 'x' was not granted" in late.stderr
         with cli.started("run", "--slots", "2", "x", "--", "true") as waiting:
             cli.wait_for_queue("x", 3)

@@ -72,7 +72,7 @@ def test_data_go_in_and_out_byte_by_byte(cli: Cli) -> None:
 def test_data_cannot_steer_the_terminal(cli: Cli) -> None:
     with coordlock.connect(cli.url) as client:
         client.value("/f/raw").set(RAW)
-    for command in (["get", "/f/raw"], ["ls", "/f", "--data"], ["watch", "/f/raw", "--once"]):
+    for command in (["get", "/f/raw"], ["ls", "/f", "--data"], ["ls", "/f", "--data"]):
         shown = "\n".join(screen(cli, 80, "value", *command))
         assert r"\xff\x00\x1b[2J\n" in shown
         assert "\x1b[2J" not in shown
@@ -92,7 +92,7 @@ def test_a_folder_is_listed_without_what_is_kept_unless_that_is_asked_for(cli: C
             ["/shop/limit", "2", "100"],
             ["/shop/password", "1", "6"],
         ]
-    for command in (["ls", "/shop"], ["ls", "/shop", "--json"], ["watch", "/shop/", "--once"]):
+    for command in (["ls", "/shop"], ["ls", "/shop", "--json"], ["ls", "/shop/"]):
         assert "s3cret" not in cli.run("value", *command).stdout
     lines = cli.run("value", "ls", "/shop", "--data").stdout.splitlines()
     assert lines[1].split() == ["/shop/limit", "2", "100", "x" * 39 + "…"]
@@ -110,7 +110,7 @@ def test_a_folder_is_listed_without_what_is_kept_unless_that_is_asked_for(cli: C
 def test_a_key_is_followed(cli: Cli) -> None:
     with (
         coordlock.connect(cli.url) as client,
-        cli.started("value", "watch", "/shop/limit") as process,
+        cli.started("value", "get", "/shop/limit", "--follow") as process,
     ):
         assert process.stdout is not None
         assert process.stdout.readline() == "nothing is kept\n"
@@ -127,8 +127,8 @@ def test_a_key_is_followed(cli: Cli) -> None:
 def test_a_folder_is_followed(cli: Cli) -> None:
     with (
         coordlock.connect(cli.url) as client,
-        cli.started("value", "watch", "/shop/", "--data") as process,
-        cli.started("value", "watch", "/shop/", "--json") as documents,
+        cli.started("value", "ls", "/shop", "--follow", "--data") as process,
+        cli.started("value", "ls", "/shop", "-f", "--json") as documents,
     ):
         assert process.stdout is not None
         assert documents.stdout is not None
@@ -151,7 +151,7 @@ def test_a_folder_is_followed(cli: Cli) -> None:
         ("get", "no-path"),
         ("set", "/a//b", "x"),
         ("ls", "no-path"),
-        ("watch", "/"),
+        ("get", "/shop/"),
         ("set", "/k", "x", "--if-version", "-1"),
         ("sing",),
     ],
@@ -160,6 +160,14 @@ def test_what_cannot_be_is_a_usage_error(cli: Cli, arguments: tuple[str, ...]) -
     done = cli.run("value", *arguments)
     assert (done.returncode, done.stdout) == (64, "")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_top_is_no_folder(cli: Cli) -> None:
+    done = cli.run("value", "ls", "/")
+    assert done.returncode == 64
+    assert done.stderr == (
+        "coordlock: key '/' is the top, and no folder: name one, such as '/app/config'\n"
+    )
 
 
 def test_a_wrong_key_is_told_before_stdin_is_read(cli: Cli) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from coordlock.cli.confirm import check_terminal, confirm
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import name_argument, seconds, service_options
+from coordlock.cli.options import name_argument, service_options, timeout_option
 from coordlock.cli.parser import Parser, UsageError, whole
 from coordlock.cli.queues import mode_of
 from coordlock.cli.text import age, dashed, echo, listed, printable
@@ -35,18 +35,15 @@ def parser() -> Parser:
         "--token",
         type=whole(1, 2**63 - 1),
         metavar="N",
-        help="Evict the contender with this token, holding or not.",
+        help="The holder or waiter with this token.",
     )
-    parser.flag("--all", dest="everybody", help="Evict all, from the end: no waiter is granted.")
+    parser.flag(
+        "--all", dest="everybody", help="Evict the waiters, the last one first, then the holders."
+    )
     parser.flag("--yes", help="Don't ask.")
     parser.flag("--ask", help="Evict nobody: ask the holder to release the lock.")
     parser.option("--reason", metavar="TEXT", help="With --ask: what the holder is told.")
-    parser.option(
-        "--wait",
-        type=seconds,
-        metavar="DURATION",
-        help="With --ask: for how long to wait until it has. Default: not at all.",
-    )
+    timeout_option(parser, "With --ask: how long to wait for the release. Default: 0s.")
     service_options(parser)
     return parser.finished()
 
@@ -59,18 +56,19 @@ def break_(
     yes: bool,
     ask: bool,
     reason: str | None,
-    wait: float | None,
+    timeout: float | None,
     service: Service,
 ) -> int:
-    """Evict the holder of the lock NAME from its queue.
+    """Evict the holder of the lock NAME.
 
-    It is told that it lost the lock, but nothing stops it: make sure that it is no longer at
-    work, or that what it works on refuses its token. The exit status is 1 if there was nobody to
+    The holder learns that it lost the lock, but nothing stops it: make sure that it no longer
+    works, or that what it works on refuses its token. The exit status is 1 if there was nobody to
     evict.
 
-    With --ask, all holders are asked to release it, or the one with --token, and keep it as long as
-    they want. Programs hear of that by grant.release_requested, and commands by the --on-ask of
-    `coordlock run`. The exit status is 1 if nobody holds it, or if one still holds it after --wait.
+    With --ask, the command evicts nobody. It asks all holders, or the one with --token, to release
+    the lock. They may keep it. Programs that use grant.release_requested learn of the request, and so does
+    `coordlock run --on-ask`. The exit status is 1 if nobody holds the lock, or if one that was
+    asked still holds it after --timeout.
     """
     check_name(name)
     if token is not None and everybody:
@@ -80,9 +78,9 @@ def break_(
     if ask:
         _check_reason(reason or "")
         with service.connected() as client:
-            return _ask(client, name, token, reason or "", wait)
-    if reason is not None or wait is not None:
-        raise UsageError("--reason and --wait are for --ask")
+            return _ask(client, name, token, reason or "", timeout)
+    if reason is not None or timeout is not None:
+        raise UsageError("--reason and --timeout are for --ask")
     if not yes:
         check_terminal()
     with service.connected() as client:
@@ -119,7 +117,7 @@ def _check_reason(reason: str) -> None:
         raise UsageError(str(error)) from None
 
 
-def _ask(client: Client, name: str, token: int | None, reason: str, wait: float | None) -> int:
+def _ask(client: Client, name: str, token: int | None, reason: str, timeout: float | None) -> int:
     """Ask the holders of ``name``, and wait for them; the exit status."""
     chosen: QueueEntry | None = None
     if token is not None:
@@ -134,9 +132,9 @@ def _ask(client: Client, name: str, token: int | None, reason: str, wait: float 
         return Exit.FAILED
     for one in asked:
         echo(f"asked: {_describe(one)}")
-    if wait is None:
+    if timeout is None:
         return Exit.OK
-    keys, end = {one.contender.key for one in asked}, time.monotonic() + wait
+    keys, end = {one.contender.key for one in asked}, time.monotonic() + timeout
     while there := [one.contender for one in client.contenders(name) if one.contender.key in keys]:
         if time.monotonic() >= end:
             complain(f"{name!r} is still held by {listed(list(map(str, there)))}")
@@ -167,7 +165,7 @@ def _nobody(name: str, queue_view: tuple[QueueEntry, ...], token: int | None) ->
     waiting = [str(one.contender) for one in queue_view if not one.holding]
     held = f"held by {listed(holders)}" if holders else "nobody holds it"
     waited = f"; waiting: {listed(waiting)}" if waiting else ""
-    return f"nobody in the queue of {name!r} has the token {token}: {held}{waited}"
+    return f"nobody who holds or waits for {name!r} has the token {token}: {held}{waited}"
 
 
 def _describe(one: QueueEntry) -> str:

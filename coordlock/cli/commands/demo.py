@@ -72,7 +72,7 @@ def demo(
     ttl: str,
     as_json: bool,
 ) -> int:
-    """Watch processes share a ledger: some wait, one crashes, one freezes.
+    """Watch processes share a ledger: one crashes, one freezes.
 
     Each worker raises the balance of a shared file, under one lock. One is killed while it holds
     the lock. Another is frozen until somebody else has the lock, wakes up, and writes: the ledger

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 
 from coordlock.cli.commands.hold import hold_for
 from coordlock.cli.commands.run import run_under
+from coordlock.cli.completion import complete_election
 from coordlock.cli.data import given
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import (
@@ -99,19 +100,19 @@ def parser() -> Parser:
         example="coordlock elect scheduler --value 10.0.0.5:8080 -- ./scheduler",
     )
     parser.has_rest = True
-    name_argument(parser)
+    name_argument(parser, complete_election)
     parser.option(
         "--value",
         metavar="TEXT",
         help="What others know the leader by. Default: host and process id.",
     )
-    waiting_options(parser)
-    grant_options(parser)
+    waiting_options(parser, "another one leads")
+    grant_options(parser, "it was elected")
     grace_option(parser)
     on_ask_option(parser)
     parser.flag(
         "--exit-on-loss",
-        help="End when the lead or the place in the queue is lost, and don't campaign again.",
+        help="End when the lead or the place in line is lost, and don't campaign again.",
     )
     json_option(parser)
     return parser.finished()

@@ -17,7 +17,7 @@ from coordlock.cli.text import echo
 from coordlock.locks.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
-__all__ = ["hold", "hold_for", "parser"]
+__all__ = ["check_stdin", "hold", "hold_for", "parser", "wait_for_end"]
 
 #: How often to look, in seconds, whether the terminal listens to this process again.
 _LOOK: Final = 0.5
@@ -59,24 +59,27 @@ def hold_for(request: LockRequest, duration: float | None, as_json: bool) -> int
 
     Raises `Lost` when the lock was lost.
     """
-    if duration is None and os.path.samestat(os.fstat(0), os.stat(os.devnull)):
-        # What a script starts with & has this stdin, and would go on without the lock.
-        raise UsageError(
-            "stdin is empty, so the lock would be released at once: add --for, or keep a pipe open"
-        )
+    if duration is None:
+        check_stdin("the lock would be released", "add --for, or ")
     settings = request.settings()
     with request.acquired(settings) as grant:
         inbox = Inbox(ENDING)
         line = {**request.description(grant), "backend": settings.scheme}
         echo(json.dumps(line) if as_json else request.token(grant))
-        number = _wait(grant, inbox, duration)
+        number = wait_for_end(grant, inbox, duration)
         if not grant.release():
             request.warn(f"{request.what} is lost: {grant.lost.reason}")
             raise Lost
         return killed_by(number) if number else Exit.OK
 
 
-def _wait(grant: Grant, inbox: Inbox, duration: float | None) -> int:
+def check_stdin(at_its_end: str, instead: str = "") -> None:
+    """Raise `UsageError` where stdin ends at once: what a script starts with & has /dev/null."""
+    if os.path.samestat(os.fstat(0), os.stat(os.devnull)):
+        raise UsageError(f"stdin is empty, so {at_its_end} at once: {instead}keep a pipe open")
+
+
+def wait_for_end(grant: Grant, inbox: Inbox, duration: float | None) -> int:
     """Hold until the end, one way or another; the signal that ended it, or 0."""
     grant.on_lost(inbox.ring)
     end = None if duration is None else SYSTEM_CLOCK.now() + duration

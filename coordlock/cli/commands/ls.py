@@ -11,7 +11,7 @@ from coordlock.cli.completion import complete_name, completed_by
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.exits import complain
 from coordlock.cli.kept import document_of, filled, print_kept
-from coordlock.cli.options import watch_options
+from coordlock.cli.options import look_options
 from coordlock.cli.parser import Parser, UsageError
 from coordlock.cli.polling import poll
 from coordlock.cli.queues import Queues, kind_of
@@ -40,7 +40,7 @@ def parser() -> Parser:
         dest="is_kept",
         help="List what is kept: work queues, counters, latches, gates and barriers.",
     )
-    watch_options(parser)
+    look_options(parser)
     return parser.finished()
 
 
@@ -50,24 +50,25 @@ def ls(
     is_tree: bool,
     is_kept: bool,
     service: Service,
-    is_watch: bool,
+    follow: bool,
     as_json: bool,
 ) -> None:
     """List the locks that are in use.
 
-    Elections, groups and barriers are such queues, too: the kind tells, where it is known.
+    Elections, groups and barriers are listed, too. The column KIND tells which is what, where that
+    is known.
 
-    With PATTERNs, only names that match one of them: * stands for anything, ? for any character,
-    [ab] for a or b. Quote them, or the shell takes them for files.
+    With PATTERNs, the list has only names that match one of them: * stands for anything, ? for any
+    character, [ab] for a or b. Quote them, or the shell takes them for files.
 
-    With --kept, what the service keeps under names in their place, whether anybody uses it or not.
+    With --kept, the list has what the service keeps under names, whether or not anybody uses it.
     """
     if is_tree and is_kept:
         raise UsageError("--tree and --kept exclude each other")
     settings = service.settings()
     if is_kept:
         with connected(settings) as client:
-            _ls_kept(client, patterns, is_watch=is_watch, as_json=as_json)
+            _ls_kept(client, patterns, follow=follow, as_json=as_json)
         return
     refused: dict[str, AuthenticationFailed] = {}
 
@@ -84,7 +85,7 @@ def ls(
         _print_lines(lines_of(queues), patterns, as_json=as_json, is_tree=is_tree)
 
     with connected(settings) as client:
-        if is_watch:
+        if follow:
             poll(look, display, essence=lines_of, redraw=not as_json)
         found = look()
     if refused and not found:
@@ -96,7 +97,7 @@ def ls(
         complain(f"{name!r} could not be read{others}: {error}")
 
 
-def _ls_kept(client: Client, patterns: list[str], *, is_watch: bool, as_json: bool) -> None:
+def _ls_kept(client: Client, patterns: list[str], *, follow: bool, as_json: bool) -> None:
     def look() -> list[Record]:
         return filled(client, [one for one in client.records() if _matches(one.name, patterns)])
 
@@ -110,7 +111,7 @@ def _ls_kept(client: Client, patterns: list[str], *, is_watch: bool, as_json: bo
         else:
             complain("nothing is kept")
 
-    if is_watch:
+    if follow:
         poll(look, display, essence=lambda found: found, redraw=not as_json)
     display(look())
 

@@ -104,8 +104,8 @@ def parser() -> Parser:
         help="End after N items. Default: go on until a signal comes.",
     )
     parser.limits()
-    waiting_options(parser)
-    grant_options(parser)
+    waiting_options(parser, "no item is ready")
+    grant_options(parser, "an item was taken")
     grace_option(parser)
     return parser.finished()
 
@@ -176,7 +176,8 @@ class _Task:
     def _supervise(
         self, request: _Request, item: Item, child: Child, settings: Settings, report: int
     ) -> int:
-        supervision = Supervision(child, item, self.grace, Terminal.open(), request.warn)
+        what = f"item {item.id} of {request.what}"
+        supervision = Supervision(child, item, what, self.grace, Terminal.open(), request.warn)
         try:
             status = supervision.run(request.environment(item, settings))
         except CommandFailed as error:

@@ -46,7 +46,7 @@ def parser() -> Parser:
         help="How many items to work on at the same time. Default: 1.",
     )
     parser.option(
-        *("-w", "--timeout", "--wait"),
+        "--timeout",
         type=seconds,
         metavar="DURATION",
         help="End when no item was ready for this long. Default: go on until a signal comes.",

@@ -39,6 +39,8 @@ class _Run(Parser):
         """An option that is not ours."""
         if word in ("-c", "--command"):  # those of flock(1)
             self.error(f"run has no {word}: for a shell, write -- sh -c 'COMMAND'")
+        if word[:2] == "-w" or word == "--wait":
+            self.error(f"run has no {word[:2] if word[1] != '-' else word}: write --timeout")
         self.error(f"run has no {word}: write -- before a COMMAND that begins with a dash")
 
 
@@ -49,7 +51,7 @@ def parser() -> Parser:
         run,
         usage="NAME [OPTIONS] [--] COMMAND...\n"
         "       coordlock run -l NAME -l NAME... [OPTIONS] [--] COMMAND...",
-        example="coordlock run nightly -w 10m -- ./migrate.sh --fast",
+        example="coordlock run nightly --timeout 10m -- ./migrate.sh --fast",
     )
     parser.has_rest = True
     name_arguments(parser)
@@ -94,7 +96,9 @@ def run_under(
         settings = request.settings(label=os.path.basename(command[0]))
         # Closed twice, so that the command has ended before the lock is released.
         with request.acquired(settings) as grant, contextlib.closing(child):
-            supervision = Supervision(child, grant, grace, Terminal.open(), request.warn, on_ask)
+            supervision = Supervision(
+                child, grant, request.what, grace, Terminal.open(), request.warn, on_ask
+            )
             try:
                 status = supervision.run(request.environment(grant, settings))
             except CommandFailed as error:

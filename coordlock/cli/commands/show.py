@@ -1,4 +1,4 @@
-"""``coordlock show``: the queue of a lock, or of all in a tree."""
+"""``coordlock show``: who holds a lock, and who waits for it; or those of a tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.exits import complain
 from coordlock.cli.kept import filled, state_of
-from coordlock.cli.options import name_argument, watch_options
+from coordlock.cli.options import look_options, name_argument
 from coordlock.cli.parser import Parser
 from coordlock.cli.polling import poll
 from coordlock.cli.queues import Queues, kind_of, mode_of
@@ -38,11 +38,11 @@ def parser() -> Parser:
         "coordlock show",
         show,
         usage="[OPTIONS] NAME",
-        example="coordlock show nightly --watch",
+        example="coordlock show nightly --follow",
     )
     name_argument(parser)
-    parser.flag("--tree", dest="is_tree", help="Show all queues above and below NAME, too.")
-    watch_options(parser)
+    parser.flag("--tree", dest="is_tree", help="Show the locks above and below NAME, too.")
+    look_options(parser)
     return parser.finished()
 
 
@@ -51,14 +51,14 @@ def show(
     name: str,
     is_tree: bool,
     service: Service,
-    is_watch: bool,
+    follow: bool,
     as_json: bool,
 ) -> None:
-    """Show the queue of the lock NAME: its holders and its waiters.
+    """Show who holds the lock NAME, and who waits for it.
 
-    Likewise of an election, with its candidates, a group, with its members, and a barrier. And what
-    is kept under NAME: a work queue, a counter, a latch, a gate, a barrier. With --tree, NAME is a
-    path in a tree of locks.
+    NAME may also be an election with its candidates, a group with its members, or a barrier. What
+    the service keeps under NAME, such as a counter or a work queue, is shown below. With --tree,
+    NAME is a path in a tree of locks.
     """
     check_name(name)
     settings = service.settings()
@@ -83,7 +83,7 @@ def show(
         return members, seen.kept
 
     with connected(settings) as client:
-        if is_watch:
+        if follow:
             poll(look, display, essence=essence, redraw=not as_json)
         found = look()
     display(found)
@@ -147,7 +147,8 @@ def _print_queue(
                 ]
                 for one in queue_view
             ],
-            texts=("OWNER", "VALUE"),
+            texts=("OWNER",),
+            data=("VALUE",),
             bold=1,
         )
     elif not kept:
@@ -167,7 +168,7 @@ def _print_tree(path: str, queues: Queues, *, as_json: bool) -> None:
             {"name": name, "contenders": [_document(one) for one in queue_view]}
             for name, queue_view in queues
         ]
-        echo(json.dumps({"path": path, "queues": documents}))
+        echo(json.dumps({"path": path, "locks": documents}))
     elif queues:
         print_table(
             ("NAME", "STATE", "MODE", "TOKEN", "AGE", "OWNER"),

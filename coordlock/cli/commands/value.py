@@ -13,7 +13,7 @@ from coordlock.cli.completion import asked, completed_by
 from coordlock.cli.connection import Service
 from coordlock.cli.data import given, in_json, shortened, text_of
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import json_option, service_options
+from coordlock.cli.options import follow_option, json_option, service_options
 from coordlock.cli.parser import Group, Parser, whole
 from coordlock.cli.table import print_table
 from coordlock.cli.text import echo, printable
@@ -28,7 +28,6 @@ _COMMANDS: Final = {
     "set": "Keep DATA under KEY.",
     "delete": "Keep nothing under KEY any more.",
     "ls": "List the keys in FOLDER.",
-    "watch": "Follow what is kept under KEY, or in FOLDER.",
 }
 
 
@@ -52,7 +51,6 @@ def _load(name: str) -> Parser:
         "set": _set_parser,
         "delete": _delete_parser,
         "ls": _ls_parser,
-        "watch": _watch_parser,
     }
     return parsers[name]()
 
@@ -60,8 +58,8 @@ def _load(name: str) -> Parser:
 def _value(*, service: Service) -> int:
     """Read, change and follow values, such as a configuration.
 
-    Values are small data under keys. A KEY is an absolute path, outside of the root of the locks.
-    Data are shown where a command is given their KEY, and otherwise only with --data.
+    Values are small data under keys. A KEY is an absolute path outside of the root of the locks.
+    Lists of keys show the data only with --data.
     """
     echo(parser().format_help(), end="", err=True)
     return Exit.USAGE
@@ -86,18 +84,25 @@ def _get_parser() -> Parser:
         example="coordlock value get /shop/limit",
     )
     _key_argument(parser)
+    follow_option(parser, "Print each new version, too, until Ctrl-C.")
     service_options(parser)
     json_option(parser)
     return parser.finished()
 
 
-def _get(*, key: str, service: Service, as_json: bool) -> int:
+def _get(*, key: str, follow: bool, service: Service, as_json: bool) -> int:
     """Print what is kept under KEY.
 
-    A terminal shows a line, in which control characters and what is no UTF-8 are escaped. Elsewhere
-    the data come byte by byte. The exit status is 1 if nothing is kept.
+    A terminal shows a line, in which control characters and bytes that are no UTF-8 are escaped.
+    Elsewhere the data come byte by byte. The exit status is 1 if nothing is kept.
+
+    With --follow, the command prints a line for each version, escaped likewise. It may leave out a
+    version that lasted for a moment.
     """
     with service.connected() as client:
+        if follow:
+            for line in _of_key(client, key, as_json=as_json):
+                echo(line)
         stored = client.value(key).get()
     if as_json:
         echo(json.dumps(_document(key, stored)))
@@ -184,7 +189,7 @@ def _written(write: Callable[[], None]) -> int:
 
 
 def _data_flag(parser: Parser) -> None:
-    parser.flag("--data", dest="with_data", help="Show what is kept, too.")
+    parser.flag("--data", dest="with_data", help="Show the data, too.")
 
 
 def _ls_parser() -> Parser:
@@ -196,18 +201,25 @@ def _ls_parser() -> Parser:
     )
     _key_argument(parser, "FOLDER")
     _data_flag(parser)
+    follow_option(parser, "Print each change, too, until Ctrl-C.")
     service_options(parser)
     json_option(parser)
     return parser.finished()
 
 
-def _ls(*, key: str, with_data: bool, service: Service, as_json: bool) -> None:
+def _ls(*, key: str, with_data: bool, follow: bool, service: Service, as_json: bool) -> None:
     """List the keys in FOLDER.
 
-    Those directly in it, as they were at one moment: /shop/limit is in /shop, and /shop/db/host is
-    in /shop/db.
+    Lists the keys directly in FOLDER, all at one moment: /shop/limit is in /shop, and /shop/db/host
+    is in /shop/db.
+
+    With --follow, the command prints a line for each key that is added, changed or removed. It may
+    leave out a state that lasted for a moment. With --json, each line is a document with all keys.
     """
     with service.connected() as client:
+        if follow:
+            for line in _of_folder(client, key, with_data=with_data, as_json=as_json):
+                echo(line)
         found = client.values(key).get()
     if as_json:
         echo(json.dumps(_listed(found, with_data=with_data)))
@@ -217,51 +229,9 @@ def _ls(*, key: str, with_data: bool, service: Service, as_json: bool) -> None:
             (one, stored.version, len(stored.data), *[shortened(stored.data)] * with_data)
             for one, stored in found.items()
         ]
-        print_table(columns, rows, texts=("KEY", "DATA"))
+        print_table(columns, rows, texts=("KEY",), data=("DATA",))
     else:
         complain(f"nothing is kept in {key!r}")
-
-
-def _watch_parser() -> Parser:
-    parser = Parser(
-        "coordlock value watch",
-        _watch,
-        usage="[OPTIONS] KEY|FOLDER/",
-        example="coordlock value watch /shop/limit",
-    )
-    _key_argument(parser)
-    _data_flag(parser)
-    parser.flag("--once", help="Show the state of now, and end.")
-    service_options(parser)
-    json_option(parser)
-    return parser.finished()
-
-
-def _watch(
-    *,
-    key: str,
-    with_data: bool,
-    once: bool,
-    service: Service,
-    as_json: bool,
-) -> None:
-    """Follow what is kept under KEY, or in FOLDER.
-
-    A KEY that ends with a slash is a FOLDER. Prints a line for each new version of a KEY, with what
-    is kept. Of a FOLDER it prints one for each key that is added, changed or removed, with its
-    version, and with --data with what is kept. A state that came and went between two lines may be
-    left out; none comes late. With --json each line is a document with the whole state. Ends with
-    Ctrl-C.
-    """
-    with service.connected() as client:
-        if key.endswith("/"):
-            lines = _of_folder(client, key, with_data=with_data, as_json=as_json)
-        else:
-            lines = _of_key(client, key, as_json=as_json)
-        for line in lines:
-            echo(line)
-            if once:
-                return
 
 
 def _of_key(client: Client, key: str, *, as_json: bool) -> Iterator[str]:
@@ -276,11 +246,12 @@ def _of_key(client: Client, key: str, *, as_json: bool) -> Iterator[str]:
 
 
 def _of_folder(client: Client, folder: str, *, with_data: bool, as_json: bool) -> Iterator[str]:
-    with client.values(folder).observe() as views:
+    values_of = client.values(folder)
+    with values_of.observe() as views:
         for view in views:
             if as_json:
                 values = _listed(view.values, with_data=with_data)
-                yield json.dumps({"folder": folder, "values": values})
+                yield json.dumps({"folder": values_of.folder, "values": values})
             else:
                 yield "\n".join(_changes(view, with_data=with_data))
 

@@ -1,0 +1,128 @@
+"""``coordlock group join``: a command that is a member of a group."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, cast
+
+from coordlock.cli.child import Child, CommandFailed
+from coordlock.cli.commands.hold import check_stdin, wait_for_end
+from coordlock.cli.completion import complete_group
+from coordlock.cli.connection import Service, connected
+from coordlock.cli.data import given
+from coordlock.cli.exits import Exit, complain, killed_by
+from coordlock.cli.options import label_option, name_argument, service_options, ttl_option
+from coordlock.cli.parser import Parser, UsageError
+from coordlock.cli.signals import ENDING, Inbox
+from coordlock.cli.supervision import Supervision
+from coordlock.cli.terminal import Terminal
+from coordlock.locks.grant import Grant, GrantState
+from coordlock.model.names import check_name
+
+__all__ = ["parser"]
+
+
+class _Staying:
+    """A membership as a supervisor sees it: its loss ends no command, because it begins again."""
+
+    state = GrantState.HELD
+
+    def check(self) -> None:
+        """Nothing: it is never lost."""
+
+    def on_lost(self, callback: Callable[..., None]) -> None:
+        """Never calls it."""
+
+    def remaining(self) -> float:
+        """For ever."""
+        return math.inf
+
+
+_STAYING: Final = cast("Grant", _Staying())
+
+
+class _Join(Parser):
+    def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
+        """Keep what belongs to COMMAND from being taken for an option of ours."""
+        own, command = self.split(words, 1)
+        return self.act({**vars(self.parsed(own)), "command": tuple(command)}, inherited)
+
+
+def parser() -> Parser:
+    """Its parser."""
+    parser = _Join(
+        "coordlock group join",
+        _join,
+        usage="NAME [OPTIONS] [[--] COMMAND...]",
+        example="coordlock group join web --value 10.0.0.5:8080 -- ./serve",
+    )
+    parser.has_rest = True
+    name_argument(parser, complete_group)
+    parser.option(
+        "--value", metavar="TEXT", help="What it publishes. Default: host and process id."
+    )
+    service_options(parser)
+    label_option(parser)
+    ttl_option(parser)
+    return parser.finished()
+
+
+def _join(
+    *,
+    name: str,
+    command: tuple[str, ...],
+    value: str | None,
+    label: str | None,
+    ttl: str | None,
+    service: Service,
+) -> int:
+    """Be a member of the group NAME while COMMAND runs.
+
+    COMMAND finds COORDLOCK_NAME and COORDLOCK_BACKEND in its environment. After an outage that ends
+    the membership, coordlock joins again, and COMMAND goes on. The exit status is COMMAND's. When
+    coordlock itself is killed, COMMAND is ended, so that no server runs that nobody can find.
+
+    Without COMMAND, it is a member until stdin closes or a signal comes.
+    """
+    check_name(name)
+    published = _published(value)
+    if not command:
+        check_stdin("the group would be left")
+        settings = service.settings(ttl=ttl, label=label)
+        with connected(settings) as client, client.group(name).keep_joined(published):
+            number = wait_for_end(_STAYING, Inbox(ENDING), None)
+        return killed_by(number) if number else Exit.OK
+    # Before connecting, because that starts threads, and after that no fork is safe.
+    child = Child(command)
+    with contextlib.closing(child):
+        settings = service.settings(ttl=ttl, label=label or os.path.basename(command[0]))
+        variables = {"COORDLOCK_NAME": name, "COORDLOCK_BACKEND": settings.scheme}
+        with (
+            connected(settings) as client,
+            client.group(name).keep_joined(published),
+            contextlib.closing(child),
+        ):
+            supervision = Supervision(
+                child, _STAYING, f"group {name!r}", 0.0, Terminal.open(), complain
+            )
+            try:
+                return supervision.run(variables)
+            except CommandFailed as error:
+                complain(error)
+                return error.status
+
+
+def _published(value: str | None) -> bytes:
+    """The bytes to publish. Raises `UsageError` for too many."""
+    from coordlock.recipes.shared.publishing_grant import check_value
+
+    try:
+        return check_value(
+            f"{socket.gethostname()}:{os.getpid()}".encode() if value is None else given(value)
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
