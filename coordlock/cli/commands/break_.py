@@ -66,9 +66,9 @@ def break_(
     evict.
 
     With --ask, the command evicts nobody. It asks all holders, or the one with --token, to release
-    the lock. They may keep it. Programs that use grant.release_requested learn of the request, and so does
-    `coordlock run --on-ask`. The exit status is 1 if nobody holds the lock, or if one that was
-    asked still holds it after --timeout.
+    the lock. They may keep it. Programs that use grant.release_requested learn of the request, and
+    so does `coordlock run --on-ask`. The exit status is 1 if nobody holds the lock, or if one that
+    was asked still holds it after --timeout.
     """
     check_name(name)
     if token is not None and everybody:

@@ -35,7 +35,8 @@ def parser() -> Parser:
 def leader(*, name: str, service: Service, follow: bool, as_json: bool) -> int:
     """Show who leads in the election NAME.
 
-    Prints the leader's fencing token and the value that it campaigns with. The exit status is 1 if nobody leads.
+    Prints the leader's fencing token and the value that it campaigns with. The exit status is 1 if
+    nobody leads.
 
     With --follow, the command prints a line for each new leader, and `nobody leads` in between. It
     may leave out a leader that was followed by another one at once. With --json, each line is a
