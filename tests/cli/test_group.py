@@ -84,9 +84,13 @@ def test_without_a_command_it_is_a_member_until_stdin_closes(cli: Cli) -> None:
         process.communicate(timeout=60)
         assert process.returncode == 0
     assert members(cli) == []
-    done = cli.run("group", "join", "web", stdin=subprocess.DEVNULL)
-    assert (done.returncode, done.stdout) == (64, "")
-    assert "stdin is empty, so the group would be left at once: keep a pipe open" in done.stderr
+    with cli.started("group", "join", "web", stdin=subprocess.DEVNULL) as process:
+        assert process.wait(60) == 64
+        assert process.stderr is not None
+        assert (
+            "stdin is empty, so the group would be left at once: keep a pipe open"
+            in process.stderr.read()
+        )
 
 
 def test_a_command_ends_with_the_process_that_keeps_it_in_the_group(
