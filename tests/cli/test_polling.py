@@ -1,4 +1,4 @@
-"""``--watch``, and what is shown while a service keeps a person waiting."""
+"""``--follow``, and what is shown while a service keeps a person waiting."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_a_gate_holds_shells_back_until_it_is_opened(cli: Cli) -> None:
     assert cli.run("gate", "shut", "g").stdout == "shut: g\n"
     assert cli.run("gate", "shut", "g").stdout == "shut already: g\n"
     assert json.loads(cli.run("gate", "show", "g", "--json").stdout) == {"name": "g", "open": False}
-    for patience in (["-n"], ["--timeout", "50ms"]):
+    for patience in (["-n"], ["--timeout", "2s"]):
         done = cli.run("gate", "wait", "g", *patience)
         assert (done.returncode, done.stdout) == (75, "")
         assert "gate 'g'" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Final
 
 from coordlock.cli.completion import complete_kept
@@ -47,7 +48,12 @@ def _gate(*, service: Service) -> int:
 
 
 def _load(name: str) -> Parser:
-    actions = {"shut": _shut, "open": _open, "show": _show, "wait": _wait}
+    actions: dict[str, Callable[..., None]] = {
+        "shut": _shut,
+        "open": _open,
+        "show": _show,
+        "wait": _wait,
+    }
     usage, example = "[OPTIONS] NAME", f"coordlock gate {name} maintenance"
     parser = Parser(f"coordlock gate {name}", actions[name], usage=usage, example=example)
     name_argument(parser, complete_kept("gate"))

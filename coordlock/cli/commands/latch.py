@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Final
 
 from coordlock.cli.completion import complete_kept
@@ -46,7 +47,7 @@ def _latch(*, service: Service) -> int:
 
 
 def _load(name: str) -> Parser:
-    actions = {"down": _down, "show": _show, "wait": _wait}
+    actions: dict[str, Callable[..., None]] = {"down": _down, "show": _show, "wait": _wait}
     usage, example = "[OPTIONS] NAME COUNT", f"coordlock latch {name} imports 3"
     parser = Parser(f"coordlock latch {name}", actions[name], usage=usage, example=example)
     name_argument(parser, complete_kept("latch"))
