@@ -107,7 +107,7 @@ def test_a_tree_is_held_and_shown_as_one(cli: Cli) -> None:
             ["42", "holds", "EX"],
         ]
         document = json.loads(cli.run("show", "eu/orders", "--tree", "--json").stdout)
-        assert [one["name"] for one in document["queues"]] == ["eu", "eu/orders", "eu/orders/42"]
+        assert [one["name"] for one in document["locks"]] == ["eu", "eu/orders", "eu/orders/42"]
         assert cli.run("run", "-n", "--tree", "eu", "--shared", "--", "true").returncode == 75
         assert cli.run("run", "-n", "--tree", "eu/stock", "--", "true").returncode == 0
     eventually(lambda: names(cli) == [])
