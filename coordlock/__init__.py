@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         AcquireTimeout as AcquireTimeout,
         WaitTimeout as WaitTimeout,
         WaitUnavailable as WaitUnavailable,
+        AlreadyDone as AlreadyDone,
+        AlreadyRunning as AlreadyRunning,
         AuthenticationFailed as AuthenticationFailed,
         BackendError as BackendError,
         BackendUnavailable as BackendUnavailable,
@@ -49,11 +51,14 @@ if TYPE_CHECKING:
         DeadlockDetected as DeadlockDetected,
         Evicted as Evicted,
         ForkedClient as ForkedClient,
+        FutureSlot as FutureSlot,
         InvalidKey as InvalidKey,
         InvalidName as InvalidName,
         InvalidSequencer as InvalidSequencer,
         InvalidToken as InvalidToken,
         ItemEnded as ItemEnded,
+        JobBacklog as JobBacklog,
+        JobNotRun as JobNotRun,
         LockLost as LockLost,
         MissingExtra as MissingExtra,
         WaitError as WaitError,
@@ -68,6 +73,10 @@ if TYPE_CHECKING:
         WorkQueueEmpty as WorkQueueEmpty,
         WorkQueueFull as WorkQueueFull,
     )
+    from coordlock.jobs.job import AsyncJob as AsyncJob, Job as Job
+    from coordlock.jobs.run import AsyncJobRun as AsyncJobRun, JobRun as JobRun
+    from coordlock.jobs.schedule import Cron as Cron, Every as Every
+    from coordlock.jobs.view import JobInfo as JobInfo, SlotInfo as SlotInfo
     from coordlock.locks.convertible import (
         AsyncConvertibleGrant as AsyncConvertibleGrant,
         AsyncConvertibleLock as AsyncConvertibleLock,
@@ -180,8 +189,13 @@ else:
             "DeadlockDetected Evicted ForkedClient InvalidKey InvalidName InvalidSequencer "
             "InvalidToken ItemEnded LockLost MissingExtra WaitError NameConflict "
             "SessionLost StaleToken TooLarge Unfenceable Unsupported VersionMismatch "
-            "WaitTimeout WorkQueueContended WorkQueueEmpty WorkQueueFull"
+            "WaitTimeout WorkQueueContended WorkQueueEmpty WorkQueueFull "
+            "AlreadyDone AlreadyRunning FutureSlot JobBacklog JobNotRun"
         ),
+        "jobs.job": "AsyncJob Job",
+        "jobs.run": "AsyncJobRun JobRun",
+        "jobs.schedule": "Cron Every",
+        "jobs.view": "JobInfo SlotInfo",
         "locks.convertible": (
             "AsyncConvertibleGrant AsyncConvertibleLock ConvertibleGrant ConvertibleLock"
         ),

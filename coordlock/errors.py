@@ -26,6 +26,11 @@
     ├── Unfenceable (ValueError)             a grant whose kind has no order to fence by
     ├── WorkQueueFull (RuntimeError)         a work queue has as many items as it may have
     ├── ItemEnded (RuntimeError)             an item was acknowledged, or given back, before
+    ├── JobNotRun                            a call did not run the slot of a job
+    │   ├── AlreadyDone (RuntimeError)       the slot is done, passed or skipped, or was started
+    │   └── AlreadyRunning (RuntimeError)    the job is at work elsewhere
+    ├── FutureSlot (ValueError)              a slot that lies too far in the future
+    ├── JobBacklog (RuntimeError)            a job has too many unfinished slots
     ├── VersionMismatch (RuntimeError)       a key has another version than a write expected
     ├── InvalidKey (ValueError)              a key that no value can have
     ├── Unsupported (NotImplementedError)    something that the backend cannot do
@@ -49,6 +54,8 @@ from typing import Any, Self
 
 __all__ = [
     "AcquireTimeout",
+    "AlreadyDone",
+    "AlreadyRunning",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
@@ -62,11 +69,14 @@ __all__ = [
     "DeadlockDetected",
     "Evicted",
     "ForkedClient",
+    "FutureSlot",
     "InvalidKey",
     "InvalidName",
     "InvalidSequencer",
     "InvalidToken",
     "ItemEnded",
+    "JobBacklog",
+    "JobNotRun",
     "LockLost",
     "MissingExtra",
     "NameConflict",
@@ -494,6 +504,88 @@ class ItemEnded(CoordlockError, RuntimeError):
 
     def __str__(self) -> str:
         return f"item {self.id} of the work queue {self.name!r} was {self.how} already"
+
+
+class JobNotRun(CoordlockError):
+    """The base of the errors with which a call does not run a slot of a job, as is to be expected.
+
+    Where several hosts start each slot, all but one of them get one of these.
+    """
+
+
+@dataclass(eq=False, repr=False)
+class AlreadyDone(JobNotRun, RuntimeError):
+    """The slot is not run again, or not any more.
+
+    ``state`` says why: ``"done"``; ``"passed"``, when later slots have pushed it out of the job's
+    history; ``"skipped"``, when it was missed and is not made up for; and, for jobs whose policy is
+    ``"at-most-once"``, ``"started"`` and ``"failed"``. ``owner`` started it, as far as known.
+    """
+
+    name: str
+    slot: str
+    state: str
+    owner: str
+
+    def __str__(self) -> str:
+        by = f" by {self.owner}" if self.owner else ""
+        what = {
+            "passed": "has passed: later slots have pushed it out of the job's history",
+            "skipped": "was missed, and skipped",
+            "started": f"was started{by}, and a slot is started at most once",
+            "failed": f"has failed{by}, and a slot is started at most once",
+        }.get(self.state, f"was done{by}")
+        return f"job {self.name!r}: slot {self.slot} {what}"
+
+
+@dataclass(eq=False, repr=False)
+class AlreadyRunning(JobNotRun, RuntimeError):
+    """The job is at work, with this slot or another one. ``holder`` describes who has its lock."""
+
+    name: str
+    slot: str
+    holder: str
+
+    def __str__(self) -> str:
+        by = f" by {self.holder}" if self.holder else ""
+        return f"job {self.name!r} is at work{by}: slot {self.slot} is not run"
+
+
+@dataclass(eq=False, repr=False)
+class FutureSlot(CoordlockError, ValueError):
+    """The slot lies ``ahead`` seconds after the service's own time, and more than ``most``.
+
+    Nothing was recorded. The clock of this host may be fast.
+    """
+
+    name: str
+    slot: str
+    ahead: float
+    most: float
+
+    def __str__(self) -> str:
+        return (
+            f"job {self.name!r}: slot {self.slot} is {self.ahead:.0f} s ahead of the service's "
+            f"time, and {self.most:.0f} s are accepted: check the clock of this host"
+        )
+
+
+@dataclass(eq=False, repr=False)
+class JobBacklog(CoordlockError, RuntimeError):
+    """The slot was not run, because the job has as many records as it may have.
+
+    Records are dropped in the order of their slots, and never past ``oldest``, which is unfinished.
+    """
+
+    name: str
+    records: int
+    oldest: str
+
+    def __str__(self) -> str:
+        return (
+            f"job {self.name!r} keeps {self.records} slots, and takes no more: its oldest "
+            f"unfinished one is {self.oldest}. Run that, or forget all with `coordlock jobs reset`"
+        )
 
 
 @dataclass(eq=False, repr=False)

@@ -6,7 +6,7 @@ queues without values, and once more with them where it finds a convertible cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
@@ -92,6 +92,8 @@ class EtcdBackend(EtcdSession):
 
     def __init__(self, layout: Layout, connection: Connection, ttl: float, timers: Timers) -> None:
         super().__init__(layout, connection, ttl, timers)
+        #: Those of the URL, for what is asked beside gRPC.
+        self._options: Mapping[str, Any] = {}
         self._limiter: Limiter[Snapshots] = Limiter(_COMING)
         self._enqueues: Batches[Snapshots] = Batches(connection, TXN)
         self._withdrawals: Batches[bool] = Batches(connection, DELETE_RANGE)
@@ -105,7 +107,9 @@ class EtcdBackend(EtcdSession):
         """
         layout = Layout.below(settings.root, leading_slash=settings.options["leading_slash"])
         connection = Connection.configure(settings, layout.prefix, client)
-        return cls(layout, connection, settings.ttl, timers)
+        made = cls(layout, connection, settings.ttl, timers)
+        made._options = settings.options
+        return made
 
     def describe(self) -> Promise[ServiceInfo]:
         from coordlock_etcd.status import status
@@ -325,6 +329,15 @@ class EtcdBackend(EtcdSession):
         from coordlock_etcd import data
 
         return data.write(self._layout, self._connection, operations, guards)
+
+    def time(self) -> Promise[float | None]:
+        from coordlock_etcd.clock import time_of
+
+        connection = self._connection
+        current = connection.cluster.current
+        known = (current, *(one for one in connection.cluster.endpoints if one is not current))
+        hosts = [one.host for one in known if not one.is_given]
+        return time_of(hosts, self._options, connection.timeout)
 
     @overload
     def follow(self, place: Queue, news: Callable[[], None]) -> Observation[Snapshot]: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
@@ -203,6 +204,9 @@ class LocalBackend(Backend):
 
     def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
         return self._use(lambda data: data.read(where, guard))
+
+    def time(self) -> Promise[float | None]:
+        return resolved(time.time())
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()

@@ -173,6 +173,9 @@ class MemoryBackend(Backend):
     ) -> Promise[Written]:
         return self._ask("write", partial(self.service.write, operations, guards))
 
+    def time(self) -> Promise[float | None]:
+        return self._ask("time", lambda: self.service.time())
+
     @overload
     def follow(self, place: Queue, news: Callable[[], None]) -> Observation[Snapshot]: ...
     @overload

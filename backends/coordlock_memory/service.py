@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -68,6 +69,8 @@ class MemoryService:
         self._revisions = itertools.count(1)
         self._numbers = itertools.count(1)
         self._revision = 0
+        #: Tells the time of day.
+        self.time: Callable[[], float] = time.time
 
     def open(self, ttl: float, on_loss: Callable[[str], object]) -> str:
         """Start a session that lives ``ttl`` seconds from its last heartbeat; its id.

@@ -259,6 +259,10 @@ class ZookeeperBackend(Backend):
             lambda session: self._data(session).write(operations, guards)
         )
 
+    def time(self) -> Promise[float | None]:
+        key = f"{self._layout.root}/@time"
+        return self._data_session.submit(lambda session: self._data(session).time(key))
+
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
         if isinstance(place, Queue):
             return self._observations.observe(QueuePlace(place.name, self._layout), news)

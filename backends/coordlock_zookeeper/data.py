@@ -20,7 +20,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.serialization import Delete as DeleteNode
 
-from coordlock.backend import Listing, Operation, Stored, Written
+from coordlock.backend import Listing, Operation, Put, Stored, Written
 from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
@@ -122,6 +122,18 @@ class Data:
         raise BackendError(
             SERVICE, "others make and delete these keys all the time; nothing was written"
         )
+
+    def time(self, key: str) -> Steps[float | None]:
+        """See `Backend.time`. One round trip: it writes ``key``, and the answer says when.
+
+        The leader has set that time, by its own clock.
+        """
+        for _ in range(_ATTEMPTS):
+            stat, _ = yield self._ask(SetData, key, b"", -1)
+            if stat is not None:
+                return float(stat.mtime) / 1000
+            yield from self.write([Put(key, b"")], [])
+        return None
 
     def _send(self, multi: Sequence[NodeOperation]) -> Promise[Dated]:
         request = Transaction([self._request(one) for one in multi])

@@ -37,7 +37,7 @@ from coordlock.backend.capabilities import Capabilities, Capability, reason_for
 from coordlock.errors import Unsupported
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.clock import Timers
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.promise import Promise, resolved
 from coordlock.settings import Option, Settings
 
 if TYPE_CHECKING:  # most programs need neither
@@ -312,6 +312,14 @@ class Backend(ABC):
         that of one server, which may have lost its majority without knowing it.
         """
         raise self._without("data")
+
+    def time(self) -> Promise[float | None]:
+        """The service's own clock, in seconds since 1970; None where it can't be had.
+
+        As it was at a moment during this call, or up to a second before. It may write to the
+        service, so the caller has opened a session. Servers of one cluster may differ.
+        """
+        return resolved(None)
 
     # Capabilities "ordered" for a queue, "data" for a key or a folder
 

@@ -28,6 +28,7 @@ from coordlock.settings import Settings
 
 if TYPE_CHECKING:
     from coordlock.client.records import Record
+    from coordlock.jobs.view import JobInfo
     from coordlock.locks.queue_view import QueueEntry
     from coordlock.model.waits import Deadlock
     from coordlock.settings.keywords import Options
@@ -145,13 +146,22 @@ class _BaseClient(Resident, shown="Client"):
     def _records(self, name: str | None = None) -> Steps[tuple[Record, ...]]:
         """What is kept under names, in use now or not, or under ``name``; sorted. For operators.
 
-        That is counters, latches, gates and barriers that were ever changed, and work queues in
-        which something was ever put. Raises `Unsupported` where the backend keeps no data, and
+        That is counters, latches, gates, barriers and jobs that were ever changed, and work queues
+        in which something was ever put. Raises `Unsupported` where the backend keeps no data, and
         `BackendUnavailable`.
         """
         from coordlock.client.records import records
 
         return (yield from records(self._engine, None if name is None else check_name(name)))
+
+    def _jobs(self) -> Steps[tuple[JobInfo, ...]]:
+        """All jobs of which a slot was ever started, sorted by names. For operators.
+
+        Raises `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
+        """
+        from coordlock.jobs.view import jobs
+
+        return (yield from self._engine.bounded(jobs(self._engine)))
 
     def _evict(self, contender: QueueEntry | Contender) -> Steps[bool]:
         """Remove any client's contender from its queue; whether it was there. For operators.
@@ -240,6 +250,7 @@ class Client(EnteredByWith, _BaseClient, Locks, Recipes):
     names = blocking(_BaseClient._names)
     contenders = blocking(_BaseClient._contenders)
     records = blocking(_BaseClient._records)
+    jobs = blocking(_BaseClient._jobs)
     evict = blocking(_BaseClient._evict)
     evict_all = blocking(_BaseClient._evict_all)
     deadlocks = blocking(_BaseClient._deadlocks)
@@ -273,6 +284,7 @@ class AsyncClient(EnteredByAsyncWith, _BaseClient, AsyncLocks, AsyncRecipes):
     names = awaiting(_BaseClient._names)
     contenders = awaiting(_BaseClient._contenders)
     records = awaiting(_BaseClient._records)
+    jobs = awaiting(_BaseClient._jobs)
     evict = awaiting(_BaseClient._evict)
     evict_all = awaiting(_BaseClient._evict_all)
     deadlocks = awaiting(_BaseClient._deadlocks)

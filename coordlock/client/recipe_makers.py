@@ -10,6 +10,10 @@ from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
+    from typing import Literal
+
+    from coordlock.jobs.job import AsyncJob, Job
+    from coordlock.jobs.schedule import Schedule
     from coordlock.locks.transaction import AsyncTransaction, Transaction
     from coordlock.recipes.barrier import AsyncBarrier, Barrier
     from coordlock.recipes.counter import AsyncCounter, Counter
@@ -28,6 +32,7 @@ __all__ = ["AsyncRecipes", "Recipes"]
 ElectionT = TypeVar("ElectionT", "Election", "AsyncElection")
 GroupT = TypeVar("GroupT", "Group", "AsyncGroup")
 WorkQueueT = TypeVar("WorkQueueT", "WorkQueue", "AsyncWorkQueue")
+JobT = TypeVar("JobT", "Job", "AsyncJob")
 ValueT = TypeVar("ValueT", "Value", "AsyncValue")
 ValuesT = TypeVar("ValuesT", "Values", "AsyncValues")
 TransactionT = TypeVar("TransactionT", "Transaction", "AsyncTransaction")
@@ -44,6 +49,7 @@ class _Makers(
         ElectionT,
         GroupT,
         WorkQueueT,
+        JobT,
         ValueT,
         ValuesT,
         TransactionT,
@@ -139,6 +145,53 @@ class _Makers(
             max_deliveries=max_deliveries,
             retry_delay=retry_delay,
             max_retry_delay=max_retry_delay,
+            timeout=timeout,
+            max_hold=max_hold,
+            label=label,
+        )
+        return made
+
+    def job(
+        self,
+        name: str,
+        *,
+        policy: Literal["at-most-once", "at-least-once"] = "at-most-once",
+        overlap: Literal["skip", "queue"] = "skip",
+        schedule: Schedule | None = None,
+        catch_up: Literal["none", "latest", "all"] = "latest",
+        history: int = 100,
+        max_ahead: Duration | None = None,
+        timeout: Timeout = DEFAULT,
+        max_hold: Timeout = DEFAULT,
+        label: str | None = None,
+    ) -> JobT:
+        """The job ``name``: work that is done once for each slot. Nothing is sent yet.
+
+        A slot is what one run is for: the instant for which it is scheduled, or a number. With
+        ``"at-most-once"`` a slot is never started a second time; with ``"at-least-once"`` it is
+        started again until it is done. While the job is at work, ``overlap`` has other calls raise
+        `AlreadyRunning`, or queue for up to ``timeout`` seconds, None for ever. ``schedule``, an
+        `Every` or a `Cron`, tells `Job.due` the slots, and ``catch_up`` which of the missed ones to
+        make up for. The last ``history`` finished slots are kept, 1 to 500. An instant more than
+        ``max_ahead`` seconds after the service's own time is refused: by default an interval of the
+        schedule, or an hour where there is none. A run that takes longer than ``max_hold`` seconds
+        (0.1 s to 30 days, None for no limit) is lost, by default the client's; ``label`` is what
+        others see of its runs.
+
+        Locks and work queues of the same name have nothing to do with it. Raises `InvalidName`,
+        ValueError and TypeError, and `Unsupported` where the backend keeps no data or no order.
+        """
+        from coordlock.jobs.job import AsyncJob, Job
+
+        made: JobT = self._kind(Job, AsyncJob)(
+            self._access,
+            name,
+            policy=policy,
+            overlap=overlap,
+            schedule=schedule,
+            catch_up=catch_up,
+            history=history,
+            max_ahead=max_ahead,
             timeout=timeout,
             max_hold=max_hold,
             label=label,
@@ -247,6 +300,7 @@ class Recipes(
         "Election",
         "Group",
         "WorkQueue",
+        "Job",
         "Value",
         "Values",
         "Transaction",
@@ -266,6 +320,7 @@ class AsyncRecipes(
         "AsyncElection",
         "AsyncGroup",
         "AsyncWorkQueue",
+        "AsyncJob",
         "AsyncValue",
         "AsyncValues",
         "AsyncTransaction",

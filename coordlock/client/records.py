@@ -1,7 +1,7 @@
 """What the service keeps under names, whether anybody uses them now or not.
 
 Contenders leave with their sessions, and the service forgets them. What is here stays: the records
-of counters, latches, gates and barriers, and work queues.
+of counters, latches, gates, barriers and jobs, and work queues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from coordlock.work import layout
 
 __all__ = ["Kind", "Record", "records"]
 
-Kind = Literal["barrier", "counter", "gate", "latch", "work queue"]
+Kind = Literal["barrier", "counter", "gate", "job", "latch", "work queue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,13 @@ class Record:
 
     Attributes:
         name: as the client makes it.
-        kind: ``"barrier"``, which double barriers are, too, ``"counter"``, ``"gate"``, ``"latch"``
-            or ``"work queue"``.
+        kind: ``"barrier"``, which double barriers are, too, ``"counter"``, ``"gate"``, ``"job"``,
+            ``"latch"`` or ``"work queue"``.
         state: of a barrier how many ``generations`` have passed, of a counter its ``number``, of a
             gate whether it is ``open``, of a latch how many are ``remaining`` of its ``count``.
-            Of a work queue nothing: `WorkQueue.stats` tells. None where another program wrote the
-            record, or a newer release in a format that this one does not know.
+            Of a job and a work queue nothing: `Job.info` and `WorkQueue.stats` tell. None where
+            another program wrote the record, or a newer release in a format that this one does not
+            know.
     """
 
     name: str
@@ -58,6 +59,7 @@ _KINDS: Final[
     "barrier": (Folder.BARRIERS, lambda fields: {"generations": Generations.parse(fields).last}),
     "counter": (Folder.COUNTERS, lambda fields: {"number": int(value_of(fields))}),
     "gate": (Folder.GATES, lambda fields: {"open": not value_of(fields)}),
+    "job": (Folder.JOBS, None),
     "latch": (Folder.LATCHES, _latch),
     "work queue": (layout.FOLDER, None),
 }

@@ -47,6 +47,7 @@ class Folder(StrEnum):
     BARRIERS = "@barriers"
     COUNTERS = "@counters"
     GATES = "@gates"
+    JOBS = "@jobs"
     LATCHES = "@latches"
     VALUES = "@values"
 
@@ -109,23 +110,32 @@ class StoredRecord(Generic[T]):
         self._fields, state = self._understood(found)
         return state
 
-    def write(self, fields: Mapping[str, object], guards: Sequence[Contender] = ()) -> Steps[bool]:
+    def write(
+        self,
+        fields: Mapping[str, object],
+        guards: Sequence[Contender] = (),
+        also: Sequence[Operation] = (),
+    ) -> Steps[bool]:
         """Write ``fields`` over what was read last, while all of ``guards`` are in their queues.
 
-        False means that it was not made, or that this is unknown: read again, and decide anew.
-        Writing at another version than before says that the attempt before was not made. Raises
-        `Evicted` for a guard, and `BackendError`: then nothing was written.
+        And do ``also``, which is of other keys, in the same transaction. False means that it was
+        not made, or that this is unknown: read again, and decide anew. Writing at another version
+        than before says that the attempt before was not made. Raises `Evicted` for a guard,
+        `VersionMismatch` for a key in ``also``, and `BackendError`: then nothing was written.
         """
         before = self._unanswered if self.moved == 0 else None
         expected = self._unanswered = self._version
         operations: list[Operation] = [
             Expect(self.key, expected),
             Put(self.key, encode(fields, self._fields)),
+            *also,
         ]
         try:
             yield self._service.write(operations, guards if self._guard is None else [self._guard])
-        except VersionMismatch:
+        except VersionMismatch as mismatch:
             self._unanswered = before
+            if mismatch.key != self.key:
+                raise
             return False
         except BackendUnavailable:
             yield sleep(self._engine.timers, _PAUSE)

@@ -20,7 +20,7 @@ TESTBED: Final = CORE.parent / "testbed"
 
 #: The rooms of the library, the lowest first: each imports only from those before it.
 ROOMS: Final = (
-    *("errors", "runtime", "settings", "model", "backend", "kernel", "locks", "recipes", "work"),
+    *("errors", "runtime", "settings", "model", "backend", "kernel", "locks", "recipes", "work", "jobs"),
     "client",
 )
 #: What stands beside them: which rooms each imports, besides itself.

@@ -1,0 +1,67 @@
+"""The cluster's own time: etcd's requests tell none, but its answers over HTTP have a date."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import threading
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from coordlock.runtime.promise import Promise
+
+__all__ = ["time_of"]
+
+
+def time_of(
+    hosts: Sequence[str], options: Mapping[str, Any], timeout: float
+) -> Promise[float | None]:
+    """The time of the first of ``hosts`` that tells one, in seconds since 1970; None if none does.
+
+    It is that of ``GET /version``, which needs no login. ``options`` are those of the URL.
+    """
+    promise: Promise[float | None] = Promise()
+
+    def ask() -> None:
+        try:
+            promise.resolve(_first(hosts, options, timeout / max(1, len(hosts))))
+        except Exception as error:
+            promise.fail(error)
+
+    try:
+        threading.Thread(target=ask, name="coordlock-etcd-time", daemon=True).start()
+    except RuntimeError:  # the interpreter is exiting
+        promise.resolve(None)
+    return promise
+
+
+def _first(hosts: Sequence[str], options: Mapping[str, Any], timeout: float) -> float | None:
+    context = _context(options) if options.get("tls") else None
+    for host in hosts:
+        try:
+            return _time(host, context, timeout)
+        except (OSError, http.client.HTTPException, ValueError, TypeError):
+            continue  # it serves no HTTP there, or is down
+    return None
+
+
+def _time(host: str, context: ssl.SSLContext | None, timeout: float) -> float:
+    connection = (
+        http.client.HTTPConnection(host, timeout=timeout)
+        if context is None
+        else http.client.HTTPSConnection(host, timeout=timeout, context=context)
+    )
+    try:
+        connection.request("GET", "/version")
+        return parsedate_to_datetime(connection.getresponse().getheader("Date") or "").timestamp()
+    finally:
+        connection.close()
+
+
+def _context(options: Mapping[str, Any]) -> ssl.SSLContext:
+    """As gRPC's: `coordlock_etcd.transport.tls` has checked the files."""
+    context = ssl.create_default_context(cafile=options.get("ca"))
+    if options.get("cert") is not None:
+        context.load_cert_chain(options["cert"], options["key"], password="none")
+    return context

@@ -1,0 +1,250 @@
+"""What is known of a job's slots, and what follows from that. Pure: no I/O, no clock.
+
+A ledger has a record for each slot that was started, skipped or is to be tried again, and a floor.
+A slot without a record is passed if it is at or below the floor, and otherwise it was never
+started. So a ledger answers for every slot there can be, and stays small.
+
+Only trimming raises the floor, to the slot of a record that it drops. It drops the record of the
+lowest slot first, and stops at one that is unfinished or that lies after the service's own present.
+So no unfinished slot is forgotten. And the floor never lies in the future: what a host with a fast
+clock has started spends those slots alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from coordlock.jobs.slots import Kind, Slot, kind_of, loaded, stored
+
+__all__ = ["MOST", "Ledger", "Policy", "SlotRecord", "State"]
+
+#: How many records a ledger has at most. It takes that many only if unfinished slots are among
+#: them, because nothing trims past those.
+MOST: Final = 1000
+#: How much is kept of an error.
+_LONGEST_ERROR: Final = 200
+_KNOWN: Final = frozenset(
+    "slot state policy attempts owner token started finished error".split()  # noqa: SIM905
+)
+
+
+class Policy(StrEnum):
+    """What is promised of each slot."""
+
+    #: No second start: the record is written before the work.
+    AT_MOST_ONCE = "at-most-once"
+    #: Started again until it is done: the record that it is done is written after the work.
+    AT_LEAST_ONCE = "at-least-once"
+
+
+class State(StrEnum):
+    """How far a slot has come."""
+
+    STARTED = "started"  #: it is at work, or its holder has ended or lost the lock at work
+    DONE = "done"
+    FAILED = "failed"  #: the work has raised
+    SKIPPED = "skipped"  #: it was missed, and `catch_up` said not to make up for it
+    RETRY = "retry"  #: an operator lets it start again
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRecord:
+    """What is known of one slot. Times are in seconds since 1970."""
+
+    slot: Slot
+    state: State
+    policy: Policy
+    attempts: int = 0
+    owner: str = ""
+    token: int = 0
+    started: float | None = None
+    finished: float | None = None
+    error: str | None = None
+    #: What a newer release has added.
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it is to be started again."""
+        if self.state is State.RETRY:
+            return True
+        is_open = self.state in (State.STARTED, State.FAILED)
+        return is_open and self.policy is Policy.AT_LEAST_ONCE
+
+    def ended(self, state: State, at: float, error: str | None = None) -> Self:
+        """The record of this start when its work has ended."""
+        text = None if error is None else error[:_LONGEST_ERROR]
+        return replace(self, state=state, finished=at, error=text)
+
+    def encode(self) -> dict[str, Any]:
+        """The fields of the record."""
+        fields = {name: getattr(self, name) for name in self.__slots__ if name in _KNOWN}
+        return {**self.others, **fields, "slot": stored(self.slot)}
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Self:
+        """The record with these ``fields``. Raises what `MALFORMED` lists."""
+        started, finished = (
+            None if fields[name] is None else float(fields[name])
+            for name in ("started", "finished")
+        )
+        error = fields["error"]
+        return cls(
+            loaded(fields["slot"]),
+            State(fields["state"]),
+            Policy(fields["policy"]),
+            int(fields["attempts"]),
+            str(fields["owner"]),
+            int(fields["token"]),
+            started,
+            finished,
+            None if error is None else str(error),
+            {name: value for name, value in fields.items() if name not in _KNOWN},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The records of a job, by their slots in order, and the floor below them; None for none."""
+
+    floor: Slot | None = None
+    records: Mapping[Slot, SlotRecord] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Kind | None:
+        """Which kind of slots it has; None where it has none."""
+        for slot in self.records:
+            return kind_of(slot)
+        return None if self.floor is None else kind_of(self.floor)
+
+    def is_of(self, slot: Slot) -> bool:
+        """Whether it takes slots of that kind."""
+        return self.kind in (None, kind_of(slot))
+
+    def refusal(self, slot: Slot, policy: Policy) -> str | None:
+        """Why ``slot`` is not to be started: its state, or ``"passed"``; None where it is to be.
+
+        For one that holds the job's lock, or asks before it acquires it: no other start is at work.
+        A slot starts again only where both policies allow it, the recorded one and this one.
+        """
+        record = self.records.get(slot)
+        if record is None:
+            return "passed" if self._is_passed(slot) else None
+        if record.state is State.RETRY:
+            return None
+        if record.is_unfinished and policy is Policy.AT_LEAST_ONCE:
+            return None
+        return record.state.value
+
+    def _is_passed(self, slot: Slot) -> bool:
+        return self.floor is not None and not _is_after(slot, self.floor)
+
+    def started(
+        self, slot: Slot, policy: Policy, owner: str, token: int, at: float, history: int
+    ) -> Self:
+        """With a new start of ``slot``, by the holder of the job's lock with that ``token``."""
+        before = self.records.get(slot)
+        record = SlotRecord(
+            slot,
+            State.STARTED,
+            policy,
+            1 if before is None else before.attempts + 1,
+            owner,
+            token,
+            at,
+            others={} if before is None else before.others,
+        )
+        return self._with([record])._trimmed(history, at, keeps=slot)
+
+    def ended(self, record: SlotRecord, history: int) -> Self:
+        """With the end of a start, whose ``record`` tells when that was."""
+        at = record.finished or 0.0
+        return self._with([record])._trimmed(history, at, keeps=record.slot)
+
+    def skipped(self, slots: Iterable[Slot], policy: Policy, at: float, history: int) -> Self:
+        """With ``slots`` as skipped, as far as there is room. Others may be at work meanwhile."""
+        room = max(0, MOST - len(self.records))
+        records = [
+            SlotRecord(slot, State.SKIPPED, policy, finished=at)
+            for slot in slots
+            if slot not in self.records
+        ]
+        return self._with(records[:room])._trimmed(history, at, are_at_work=True)
+
+    def to_retry(self, slot: Slot) -> Self:
+        """With ``slot``, of which there is a record, to be started again."""
+        return self._with([replace(self.records[slot], state=State.RETRY)])
+
+    def unfinished(self, policy: Policy) -> list[Slot]:
+        """The recorded slots that are to be started again, in order."""
+        return [
+            slot
+            for slot, record in self.records.items()
+            if record.is_unfinished and self.refusal(slot, policy) is None
+        ]
+
+    @property
+    def lowest(self) -> Slot | None:
+        """The floor, or where there is none the lowest slot with a record; None for neither."""
+        return next(iter(self.records), None) if self.floor is None else self.floor
+
+    def _with(self, records: Iterable[SlotRecord]) -> Self:
+        changed = {**self.records, **{one.slot: one for one in records}}
+        return replace(self, records=_in_order(changed))
+
+    def _trimmed(
+        self, history: int, at: float, keeps: Slot | None = None, are_at_work: bool = False
+    ) -> Self:
+        """With ``history`` records, or more where unfinished ones, or later ones, are in the way.
+
+        ``at`` is the present by the service's own clock. The record of ``keeps`` stays, and where
+        others may be at work, theirs.
+        """
+        kept, floor = dict(self.records), self.floor
+        for slot, record in self.records.items():
+            if len(kept) <= history or _is_later(slot, at):
+                break
+            is_at_work = are_at_work and record.state is State.STARTED
+            if slot == keeps or record.is_unfinished or is_at_work:
+                if self._is_passed(slot):
+                    continue  # it was trimmed before, and is tried again
+                break
+            del kept[slot]
+            floor = slot if floor is None or _is_after(slot, floor) else floor
+        return replace(self, floor=floor, records=kept)
+
+    def encode(self) -> dict[str, Any]:
+        """The fields of the stored record."""
+        return {
+            "floor": None if self.floor is None else stored(self.floor),
+            "slots": [one.encode() for one in self.records.values()],
+        }
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Self:
+        """The ledger of a stored record with these ``fields``. Raises what `MALFORMED` lists."""
+        if not fields:
+            return cls()
+        floor = None if fields["floor"] is None else loaded(fields["floor"])
+        records = {one.slot: one for one in map(SlotRecord.parse, fields["slots"])}
+        if len({kind_of(slot) for slot in (*records, *([] if floor is None else [floor]))}) > 1:
+            raise ValueError("slots of both kinds")
+        return cls(floor, _in_order(records))
+
+
+def _in_order(records: Mapping[Slot, SlotRecord]) -> dict[Slot, SlotRecord]:
+    return {slot: records[slot] for slot in sorted(records)}
+
+
+def _is_after(one: Slot, other: Slot) -> bool:
+    """Whether ``one`` comes after ``other``, which is of the same kind."""
+    return one > other  # type: ignore[operator]
+
+
+def _is_later(slot: Slot, at: float) -> bool:
+    """Whether ``slot`` is an instant after ``at``."""
+    return isinstance(slot, datetime) and slot > datetime.fromtimestamp(at, UTC)

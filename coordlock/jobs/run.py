@@ -1,0 +1,291 @@
+"""One run of a job: the grant of its lock, from the record of the start to that of the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from coordlock.backend import Operation
+from coordlock.errors import (
+    AlreadyDone,
+    BackendError,
+    BackendUnavailable,
+    CoordlockError,
+    Evicted,
+    JobBacklog,
+    LockLost,
+    NameConflict,
+    Unsupported,
+    VersionMismatch,
+)
+from coordlock.jobs.ledger import MOST, Ledger, Policy, SlotRecord, State
+from coordlock.jobs.slots import Slot, kind_of, shown
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.stored_record import Folder, StoredRecord
+from coordlock.kernel.ticket import Ticket
+from coordlock.locks.base_grant import BaseGrant
+from coordlock.locks.grant import AsyncGrant, Grant
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.methods import awaiting, blocking
+
+if TYPE_CHECKING:
+    from coordlock.locks.transaction import AsyncTransaction, Transaction
+
+__all__ = ["AsyncJobRun", "JobRun", "Present", "check_kind", "refuse"]
+
+
+class Present:
+    """The service's own time, of which one answer is enough: this clock goes on from there."""
+
+    def __init__(self, engine: Engine, time: float) -> None:
+        self._clock = engine.clock
+        self._ahead = time - engine.clock.now()
+
+    def now(self) -> float:
+        """In seconds since 1970."""
+        return self._clock.now() + self._ahead
+
+
+def check_kind(name: str, ledger: Ledger, slot: Slot) -> None:
+    """Raise `NameConflict` unless the job has slots of that kind, or none yet."""
+    if not ledger.is_of(slot):
+        wanted, found = (f"a job whose slots are {kind}s" for kind in (kind_of(slot), ledger.kind))
+        raise NameConflict(name, wanted, found, "")
+
+
+def refuse(name: str, ledger: Ledger, slot: Slot, policy: Policy) -> None:
+    """Raise why ``slot`` is not to be started, if it is not."""
+    check_kind(name, ledger, slot)
+    state = ledger.refusal(slot, policy)
+    record = ledger.records.get(slot)
+    if state is not None:
+        owner = "" if record is None else record.owner
+        raise AlreadyDone(name, shown(slot), state, owner)
+    if record is None and len(ledger.records) >= MOST:
+        open_slots = ledger.unfinished(Policy.AT_LEAST_ONCE)
+        raise JobBacklog(name, len(ledger.records), shown(open_slots[0]) if open_slots else "")
+
+
+class _BaseJobRun(BaseGrant, shown="JobRun"):
+    """What sync and async runs share."""
+
+    _instead = "pass its slot and its token on"
+
+    def __init__(
+        self,
+        engine: Engine,
+        ticket: Ticket,
+        name: str,
+        slot: Slot,
+        policy: Policy,
+        history: int,
+        present: Present,
+    ) -> None:
+        super().__init__(engine, ticket)
+        #: The job's name.
+        self.name = name
+        #: What the run is for: an instant in UTC, or an integer.
+        self.slot: Final = slot
+        #: Which start of the slot this is: 1, and more after others that came to no end.
+        self.attempt = 0
+        self._policy = policy
+        self._history = history
+        self._present = present
+        self._record = StoredRecord(
+            engine, Folder.JOBS, name, Ledger.parse, guard=ticket.contenders[0]
+        )
+        self._ledger = Ledger()
+        #: How the work has ended: what the release is to record, unless that is done.
+        self._outcome: tuple[State, str | None] = State.FAILED, "it was released at work"
+        self._is_recorded = False
+
+    @property
+    def sequencer(self) -> str:
+        """None: raises `Unsupported`. A server finds out by the token, as by a fence."""
+        raise Unsupported("a run has no sequencer, which names a lock: send its slot and its token")
+
+    # Its start
+
+    def _start(self) -> Steps[None]:
+        """Record the start of the slot, if it is to be started: the last step of acquiring.
+
+        Raises `AlreadyDone` and `JobBacklog` where it is not, and what acquiring raises.
+        """
+        engine = self._engine
+        yield engine.deadline(engine.settings.request_timeout)
+        try:
+            yield from self._guarded(self._record_start())
+            yield None
+        except LockLost:  # no caller ever had it
+            lost = self._ticket.lost
+            raise (Evicted(self.name) if lost is None else copy(lost)) from None
+        except DeadlineReached as late:
+            silent = engine.silent(late)
+            reason = (
+                f"{silent.reason}; slot {shown(self.slot)} of job {self.name!r} is not begun here, "
+                "but may be recorded as started"
+            )
+            raise BackendUnavailable(silent.service, reason) from late.__cause__
+
+    def _record_start(self) -> Steps[None]:
+        owner = str(self._ticket.entries[0].owner)
+        while True:
+            self._ledger = yield from self._record.read()
+            if self._mine is not None:
+                break  # an attempt without an answer was made: nobody else writes this token
+            refuse(self.name, self._ledger, self.slot, self._policy)
+            started = self._ledger.started(
+                *(self.slot, self._policy, owner, self._first_token),
+                *(self._present.now(), self._history),
+            )
+            if (yield from self._record.write(started.encode())):
+                self._ledger = started
+                break
+        assert self._mine is not None
+        self.attempt = self._mine.attempts
+
+    @property
+    def _mine(self) -> SlotRecord | None:
+        """The record of this start, in the ledger as it was read last."""
+        record = self._ledger.records.get(self.slot)
+        return record if record is not None and record.token == self._first_token else None
+
+    # Its end
+
+    def _settle(self, state: State, error: str | None, also: Sequence[Operation]) -> Steps[None]:
+        """Record the end, and do ``also`` in the same transaction."""
+        while True:
+            mine = self._mine
+            if mine is None:
+                raise BackendError(
+                    str(self._engine.settings),
+                    f"the record of slot {shown(self.slot)} of job {self.name!r} was changed by "
+                    "another program, and stays as it is",
+                )
+            if mine.state is not State.STARTED:
+                return  # an attempt without an answer was made
+            record = mine.ended(state, self._present.now(), error)
+            ended = self._ledger.ended(record, self._history)
+            try:
+                if (yield from self._record.write(ended.encode(), also=also)):
+                    self._ledger = ended
+                    return
+            except VersionMismatch:  # of a key in ``also``, which an earlier attempt may have moved
+                self._ledger = yield from self._record.read()
+                if self._mine is None or self._mine.state is State.STARTED:
+                    raise
+                return
+            self._ledger = yield from self._record.read()
+
+    def _finish_with(self, also: Sequence[Operation]) -> Steps[None]:
+        """Record that the work is done, and do ``also`` in the same transaction."""
+        self.check()
+        if self._is_recorded:
+            raise RuntimeError(f"the end of slot {shown(self.slot)} is recorded already")
+        yield from self._guarded(self._recorded(State.DONE, None, also))
+
+    def _recorded(
+        self, state: State, error: str | None, also: Sequence[Operation] = ()
+    ) -> Steps[None]:
+        """Record the end, for as long as the lock is held; it goes on where the caller gives up."""
+        yield None  # no deadline: an outage that the lock outlives must not cost the record
+        settling = run_in_background(self._settle(state, error, also))
+        yield self._ticket.unless_lost(settling)
+        self._is_recorded = True
+
+    def _leave_queue(self, seconds: float) -> Steps[None]:
+        """Record how the work has ended before the lock is released; release it if that fails."""
+        was_recorded = False
+        try:
+            if not self._is_recorded and self._ticket.lost is None:
+                yield from self._guarded(self._recorded(*self._outcome))
+            was_recorded = True
+        except LockLost:
+            was_recorded = True  # the release tells of the loss
+        finally:
+            if not was_recorded:
+                self._released = True
+                self._ticket.withdraw()
+        if not self._ticket.is_leaving:
+            yield from super()._leave_queue(seconds)
+
+    def _leave(self, body: BaseException | None) -> Steps[None]:
+        """The work has ended, with ``body`` if it has raised that."""
+        self._outcome = (
+            (State.DONE, None)
+            if body is None
+            else (State.FAILED, f"{type(body).__name__}: {body}".rstrip(": "))
+        )
+        has_lost = False
+        try:
+            if not (self._engine.inherited or self._released):
+                has_lost = not (yield from self._release())
+        except CoordlockError as error:
+            from coordlock.locks.chaining import raise_or_chain
+
+            raise_or_chain(error, body)
+        finally:
+            self._abandon()
+        if has_lost:
+            self._chain(body)
+
+    def __repr__(self) -> str:
+        slot, state = shown(self.slot), self.state.value
+        return f"<{type(self).__name__} {slot} of {self.name!r} token={self._first_token} {state}>"
+
+
+class JobRun(_BaseJobRun, Grant):
+    """A run of a job, begun: a grant of the job's lock, with its token.
+
+    What leaves `Job.run` without an error records the slot as done, in one step with the look
+    whether the lock is held. A run that was lost is refused, and leaves the record as its successor
+    wrote it.
+    """
+
+    _left = blocking(_BaseJobRun._leave)
+
+    def finish(self) -> Transaction:
+        """A transaction that records the slot as done, together with what it writes.
+
+        As in::
+
+            run.finish().put("/app/report", data).commit()
+
+        The effect and the record are one step of the service. So of all starts of a slot, the
+        effect of one comes through. A commit without an answer is settled by the record. Its
+        ``commit`` raises what `Grant.transaction` tells.
+        """
+        from coordlock.locks.transaction import Transaction
+
+        return Transaction(*self._not_writable(), self._finish_with)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._left(body)
+
+
+class AsyncJobRun(_BaseJobRun, AsyncGrant):
+    """A run of a job, begun: a grant of the job's lock, with its token. See `JobRun`."""
+
+    _left = awaiting(_BaseJobRun._leave)
+
+    def finish(self) -> AsyncTransaction:
+        """A transaction that records the slot as done, too: see `JobRun.finish`."""
+        from coordlock.locks.transaction import AsyncTransaction
+
+        return AsyncTransaction(*self._not_writable(), self._finish_with)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        body: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._left(body)

@@ -1,0 +1,193 @@
+"""Schedules: which slots a job has, computed from a time. Pure, and the same on every host.
+
+A scheduled instant is known by itself, so hosts whose clocks differ name the same one. Each takes
+the last one before its own present and half a minute: a host whose clock is behind by less than
+that takes the instant that the others take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from coordlock.errors import MissingExtra
+from coordlock.jobs.ledger import Ledger, Policy
+from coordlock.jobs.slots import Slot
+from coordlock.settings import Duration, seconds_of
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    CatchUp = Literal["none", "latest", "all"]
+
+__all__ = ["Cron", "Every", "Schedule", "due", "latest"]
+
+#: By how much a host's clock may be behind.
+_LENIENCE: Final = timedelta(seconds=30)
+#: How late an instant may be started where none is made up for, in seconds; at most half of what
+#: lies between it and the next one.
+_PUNCTUAL: Final = timedelta(minutes=5)
+#: How many missed slots are looked at in one go. Those after them have their turn next time.
+_MOST: Final = 500
+_DAY: Final = 86_400
+#: By how much clocks are set forward or back at most. cronsim counts by the local time, which says
+#: less than that about the order of instants.
+_SHIFT: Final = timedelta(hours=3)
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """What tells the instants at which a job is due; `Every` and `Cron` do."""
+
+    def before(self, instant: datetime) -> datetime:
+        """The last scheduled instant at or before ``instant``, which is aware."""
+
+    def after(self, instant: datetime) -> Iterator[datetime]:
+        """The scheduled instants after ``instant``, which is aware, in order."""
+
+
+class Every:
+    """A schedule: each day at midnight in UTC, and after each ``interval`` from then on.
+
+    The interval divides the day, such as ``"15m"`` or ``"24h"``: otherwise the instants would
+    depend on a beginning that the hosts would have to agree on. Raises ValueError.
+    """
+
+    def __init__(self, interval: Duration) -> None:
+        try:
+            seconds = seconds_of(interval)
+        except ValueError as error:
+            raise ValueError(f"interval: {interval!r} is not {error}") from None
+        if not 1 <= seconds <= _DAY or seconds != int(seconds) or _DAY % int(seconds):
+            raise ValueError(
+                f"interval: {interval!r} does not divide the day: give whole seconds of which 24 "
+                "hours are a multiple, such as 15m, 1h or 24h"
+            )
+        #: In seconds.
+        self.interval: Final = int(seconds)
+
+    def before(self, instant: datetime) -> datetime:
+        """The last scheduled instant at or before ``instant``."""
+        seconds = math.floor(instant.timestamp())
+        return datetime.fromtimestamp(seconds - seconds % self.interval, UTC)
+
+    def after(self, instant: datetime) -> Iterator[datetime]:
+        """The scheduled instants after ``instant``."""
+        step, found = timedelta(seconds=self.interval), self.before(instant)
+        while True:
+            found += step
+            yield found
+
+    def __repr__(self) -> str:
+        return f"Every({self.interval})"
+
+
+class Cron:
+    """A schedule by a line of crontab's five fields, such as ``"0 3 * * *"``, in a time zone.
+
+    Where clocks are set forward, a fixed time that is left out comes right after the gap. Where
+    they are set back, a fixed time that comes twice counts once, the first time. Lines whose hour
+    or minute is ``*`` or has a step follow the clock that never stops: each hour that passes is
+    one. So Debian's cron does it. Needs the extra ``cron``. Raises ValueError, and `MissingExtra`.
+    """
+
+    def __init__(self, expression: str, zone: str = "UTC") -> None:
+        try:
+            from cronsim import CronSim, CronSimError  # an extra
+        except ImportError:
+            raise MissingExtra("schedules by cron expressions need cronsim", "cron") from None
+        try:
+            self._zone = ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(
+                f"{zone!r} is no time zone that this machine knows, such as Europe/Berlin"
+            ) from None
+        if len(expression.split()) != 5:
+            raise ValueError(
+                f"{expression!r} has not the five fields of crontab: minute, hour, day of the "
+                "month, month, day of the week"
+            )
+        self._sim = CronSim
+        #: The five fields.
+        self.expression: Final = expression
+        #: The name of the time zone.
+        self.zone: Final = zone
+        try:
+            next(self._sim(expression, datetime.now(self._zone)))
+        except CronSimError as error:
+            raise ValueError(f"{expression!r} is no cron expression: {error}") from None
+        except StopIteration:
+            raise ValueError(f"{expression!r} names no instant that ever comes") from None
+
+    def before(self, instant: datetime) -> datetime:
+        """The last scheduled instant at or before ``instant``."""
+        local = (instant + _SHIFT).astimezone(self._zone)
+        for found in self._sim(self.expression, local, reverse=True):
+            if (utc := found.astimezone(UTC)) <= instant:
+                return utc
+        raise ValueError(f"{self.expression!r} names no instant before {instant.isoformat()}")
+
+    def after(self, instant: datetime) -> Iterator[datetime]:
+        """The scheduled instants after ``instant``."""
+        last = instant
+        for found in self._sim(self.expression, (instant - _SHIFT).astimezone(self._zone)):
+            if (utc := found.astimezone(UTC)) > last:
+                yield utc
+                last = utc
+
+    def __repr__(self) -> str:
+        return f"Cron({self.expression!r}, {self.zone!r})"
+
+
+def latest(schedule: Schedule, now: float) -> datetime:
+    """The last scheduled instant before ``now``, in seconds since 1970, and half a minute."""
+    return schedule.before(datetime.fromtimestamp(now, UTC) + _LENIENCE).astimezone(UTC)
+
+
+def interval_after(schedule: Schedule, instant: datetime) -> timedelta:
+    """How long it is from one scheduled instant to the next, of the two after ``instant``."""
+    following = schedule.after(instant)
+    first = next(following)
+    return next(following) - first
+
+
+def due(
+    ledger: Ledger, schedule: Schedule, now: float, policy: Policy, catch_up: CatchUp
+) -> tuple[list[Slot], list[Slot]]:
+    """The slots that are to be started at ``now``, in order, and those that are to be skipped.
+
+    Slots that were begun and are unfinished are always to be started again. A slot is missed if it
+    lies between the floor, or the lowest record where there is none, and the latest slot, and has
+    no record. With ``"all"`` those are to be started, too; otherwise they are to be skipped, and
+    with ``"none"`` even the latest, once it is five minutes late.
+    """
+    newest = latest(schedule, now)
+    lowest = ledger.lowest
+    missed: list[Slot] = []
+    if isinstance(lowest, datetime):
+        for slot in islice(schedule.after(lowest), _MOST):
+            if slot >= newest:
+                break
+            if slot not in ledger.records:
+                missed.append(slot)
+    wanted: list[Slot] = [
+        slot for slot in ledger.unfinished(policy) if isinstance(slot, datetime) and slot < newest
+    ]
+    skipped: list[Slot] = []
+    if catch_up == "all":
+        wanted += missed
+    else:
+        skipped = missed
+    if ledger.refusal(newest, policy) is None:
+        late = datetime.fromtimestamp(now, UTC) - newest
+        may_be = min(_PUNCTUAL, interval_after(schedule, newest) / 2)
+        is_begun = newest in ledger.records
+        if catch_up == "none" and late > may_be and not is_begun:
+            skipped.append(newest)
+        else:
+            wanted.append(newest)
+    return sorted(wanted), skipped

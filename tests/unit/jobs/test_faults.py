@@ -1,0 +1,204 @@
+"""Each request of a run is lost, or its answer, or it comes late; and what else goes wrong."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from coordlock_memory import Fault
+
+import coordlock
+from coordlock import AlreadyDone, BackendUnavailable, JobNotRun, LockLost
+from coordlock.backend import Operation, Put
+from coordlock.jobs.view import queue_of
+from coordlock.model.contender import Contender
+from tests.unit.work.test_faults import Disturbance
+from tests.unit.work.test_races import backend_of, before_writing
+
+KINDS = ("read", "write", "enqueue", "time", "withdraw")
+FAR = "/app/effect"
+
+
+@pytest.fixture
+def client(root: str) -> Iterator[coordlock.Client]:
+    with coordlock.connect(f"memory://{root}") as client:
+        yield client
+
+
+@pytest.fixture
+def other(root: str) -> Iterator[coordlock.Client]:
+    with coordlock.connect(f"memory://{root}") as client:
+        yield client
+
+
+def run_once(client: coordlock.Client, starts: list[int], policy: Any) -> None:
+    with client.job("j", policy=policy).run(1) as run:
+        starts.append(run.attempt)
+
+
+def run_with_effect(client: coordlock.Client, starts: list[int], policy: Any) -> None:
+    with client.job("j", policy=policy).run(1) as run:
+        starts.append(run.attempt)
+        run.finish().put(FAR, b"%d" % run.attempt).expect(FAR, 0).commit()
+
+
+def run_and_fail(client: coordlock.Client, starts: list[int], policy: Any) -> None:
+    with suppress(ZeroDivisionError), client.job("j", policy=policy).run(1) as run:
+        starts.append(run.attempt)
+        raise ZeroDivisionError
+    if policy == "at-least-once":
+        with client.job("j", policy=policy).run(1) as run:
+            starts.append(run.attempt)
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("policy", ["at-most-once", "at-least-once"])
+@pytest.mark.parametrize("work", [run_once, run_with_effect, run_and_fail])
+def test_whatever_is_lost_a_slot_has_one_start_and_its_end_is_known(
+    root: str, fault: Fault, kind: str, policy: Any, work: Callable[..., None]
+) -> None:
+    for at in itertools.count():
+        url = f"memory://{root}-{at}"
+        with coordlock.connect(url) as client, coordlock.connect(url) as other:
+            starts: list[int] = []
+            disturbance = Disturbance(client, kind, at, fault)
+            work(client, starts, policy)
+            happened = disturbance.happened
+            disturbance.settle()
+            failing = work is run_and_fail and policy == "at-least-once"
+            assert starts == ([1, 2] if failing else [1])
+            [slot] = other.job("j").info().slots
+            has_failed = work is run_and_fail and policy == "at-most-once"
+            assert slot.state == ("failed" if has_failed else "done")
+            assert slot.attempts == len(starts)
+            with pytest.raises(AlreadyDone):
+                run_once(other, starts, policy)
+            if not happened:
+                break
+    assert at > 0, f"it asks for no {kind}"
+
+
+@pytest.mark.parametrize("policy", ["at-most-once", "at-least-once"])
+@pytest.mark.parametrize("what", ["start", "end"])
+def test_a_run_that_is_lost_before_it_writes_changes_nothing(
+    client: coordlock.Client, other: coordlock.Client, policy: Any, what: str
+) -> None:
+    """The other one runs in between, and its record stays."""
+    starts: list[str] = []
+
+    def overtake(guards: Sequence[Contender]) -> None:
+        backend_of(other).service.remove(guards[0])
+        with suppress(JobNotRun), other.job("j", policy=policy).run(1):
+            starts.append("other")
+
+    if what == "start":
+        before_writing(client, "@jobs/", overtake)
+    lost = pytest.raises((LockLost, coordlock.Evicted))
+    with lost, client.job("j", policy=policy).run(1):
+        starts.append("client")
+        before_writing(client, "@jobs/", overtake)
+    wanted = {
+        ("start", "at-most-once"): ["other"],
+        ("start", "at-least-once"): ["other"],
+        ("end", "at-most-once"): ["client"],
+        ("end", "at-least-once"): ["client", "other"],
+    }
+    assert starts == wanted[what, policy]
+    [slot] = other.job("j").info().slots
+    assert slot.state == ("interrupted" if starts == ["client"] else "done")
+
+
+def test_the_record_of_a_start_that_came_late_counts(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    """Its session ended before the answer: the slot is spent, and nobody has run it."""
+    backend = backend_of(client)
+    write = backend.write
+
+    def lose_after(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        made = write(operations, guards)
+        if any(isinstance(one, Put) and "@jobs/" in one.key for one in operations):
+            del backend.write
+            backend_of(other).service.remove(guards[0])
+        return made
+
+    backend.write = lose_after  # type: ignore[method-assign]
+    with pytest.raises(LockLost), client.job("j").run(1) as run:
+        run.verify()
+    with pytest.raises(AlreadyDone, match="was started by"):
+        run_once(other, [], "at-most-once")
+    assert other.job("j").info().slots[0].state == "interrupted"
+    other.job("j").retry(1)
+    starts: list[int] = []
+    run_once(other, starts, "at-most-once")
+    assert starts == [2]
+
+
+def test_a_silent_service_says_that_the_start_may_be_recorded(
+    root: str, other: coordlock.Client
+) -> None:
+    with coordlock.connect(f"memory://{root}", request_timeout=0.3) as client:
+        backend = backend_of(client)
+        take = backend.faults.take
+        silent = []
+
+        def swallow(method: str) -> Fault | None:
+            if method == "write":
+                silent.append(method)
+                return Fault.LOSE_REPLY
+            if silent:
+                return Fault.LOSE_REQUEST
+            return take(method)
+
+        backend.faults.take = swallow  # type: ignore[method-assign]
+        with pytest.raises(BackendUnavailable, match="may be recorded as started"):
+            run_once(client, [], "at-most-once")
+        del backend.faults.take
+    assert other.job("j").info().slots[0].state == "interrupted"
+
+
+def test_an_outage_that_the_lock_outlives_does_not_cost_the_record(
+    root: str, other: coordlock.Client
+) -> None:
+    with coordlock.connect(f"memory://{root}", request_timeout=0.2) as client:
+        with client.job("j").run(1):
+            backend = backend_of(client)
+            left = iter(range(4))
+
+            def cut(method: str) -> Fault | None:
+                return (
+                    Fault.LOSE_REQUEST
+                    if method == "write" and next(left, None) is not None
+                    else None
+                )
+
+            backend.faults.take = cut  # type: ignore[method-assign]
+        assert other.job("j").info().slots[0].state == "done"
+
+
+def test_what_another_program_wrote_over_the_record_stays(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    key = f"{client._engine.data_root}/@jobs/j"
+    with (
+        pytest.raises(coordlock.BackendError, match="as coordlock writes it"),
+        client.job("j").run(1),
+    ):
+        backend_of(other).service.write([Put(key, b"by hand")])
+    assert backend_of(other).service.read(key).values[key].data == b"by hand"
+    assert not backend_of(other).service.snapshot(queue_of("j")).contenders
+
+
+def test_an_effect_whose_expectation_fails_is_not_recorded_as_done(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    with pytest.raises(coordlock.VersionMismatch), client.job("j").run(1) as run:
+        run.finish().put(FAR, b"x").expect(FAR, 7).commit()
+    [slot] = other.job("j").info().slots
+    assert slot.state == "failed"
+    assert slot.error is not None
+    assert slot.error.startswith("VersionMismatch: ")
