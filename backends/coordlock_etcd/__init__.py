@@ -6,6 +6,7 @@
     session       the lease, from when it is granted until it has ended
     sets          contenders in several queues, in one transaction
     data          what is read and written beside the queues
+    clock         the time, as a member tells it over HTTP
     watcher       departures, over one stream
     watch         one watch: its contender, and its callbacks
     progress      in which order departures come; pure

@@ -20,7 +20,18 @@ TESTBED: Final = CORE.parent / "testbed"
 
 #: The rooms of the library, the lowest first: each imports only from those before it.
 ROOMS: Final = (
-    *("errors", "runtime", "settings", "model", "backend", "kernel", "locks", "recipes", "work", "jobs"),
+    *(
+        "errors",
+        "runtime",
+        "settings",
+        "model",
+        "backend",
+        "kernel",
+        "locks",
+        "recipes",
+        "work",
+        "jobs",
+    ),
     "client",
 )
 #: What stands beside them: which rooms each imports, besides itself.
