@@ -330,7 +330,7 @@ class EtcdBackend(EtcdSession):
 
         return data.write(self._layout, self._connection, operations, guards)
 
-    def time(self) -> Promise[float | None]:
+    def service_time(self) -> Promise[float | None]:
         from coordlock_etcd.clock import time_of
 
         connection = self._connection

@@ -205,7 +205,7 @@ class LocalBackend(Backend):
     def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
         return self._use(lambda data: data.read(where, guard))
 
-    def time(self) -> Promise[float | None]:
+    def service_time(self) -> Promise[float | None]:
         return resolved(time.time())
 
     def write(

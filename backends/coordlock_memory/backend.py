@@ -173,8 +173,8 @@ class MemoryBackend(Backend):
     ) -> Promise[Written]:
         return self._ask("write", partial(self.service.write, operations, guards))
 
-    def time(self) -> Promise[float | None]:
-        return self._ask("time", lambda: self.service.time())
+    def service_time(self) -> Promise[float | None]:
+        return self._ask("service_time", lambda: self.service.time())
 
     @overload
     def follow(self, place: Queue, news: Callable[[], None]) -> Observation[Snapshot]: ...

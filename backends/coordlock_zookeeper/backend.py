@@ -259,7 +259,7 @@ class ZookeeperBackend(Backend):
             lambda session: self._data(session).write(operations, guards)
         )
 
-    def time(self) -> Promise[float | None]:
+    def service_time(self) -> Promise[float | None]:
         key = f"{self._layout.root}/@time"
         return self._data_session.submit(lambda session: self._data(session).time(key))
 

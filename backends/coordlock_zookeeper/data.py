@@ -124,7 +124,7 @@ class Data:
         )
 
     def time(self, key: str) -> Steps[float | None]:
-        """See `Backend.time`. One round trip: it writes ``key``, and the answer says when.
+        """See `Backend.service_time`. One round trip: it writes ``key``, and the answer says when.
 
         The leader has set that time, by its own clock.
         """

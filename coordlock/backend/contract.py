@@ -313,7 +313,7 @@ class Backend(ABC):
         """
         raise self._without("data")
 
-    def time(self) -> Promise[float | None]:
+    def service_time(self) -> Promise[float | None]:
         """The service's own clock, in seconds since 1970; None where it can't be had.
 
         As it was at a moment during this call, or up to a second before. It may write to the

@@ -162,7 +162,7 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
     def _present(self, slot: Slot) -> Steps[Present]:
         """The service's own time. Raises `FutureSlot` for an instant that lies too far ahead."""
         engine = self._access.engine
-        told = yield from engine.ask(engine.backend.time)
+        told = yield from engine.ask(engine.backend.service_time)
         present = Present(engine, time.time() if told is None else told)
         if isinstance(slot, int):
             return present
@@ -216,7 +216,7 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
         if self.schedule is None:
             raise ValueError(f"job {self.name!r} has no schedule: give it one, such as Every('1h')")
         schedule, host, engine = self.schedule, time.time(), self._access.engine
-        told = yield from engine.ask(engine.backend.time)
+        told = yield from engine.ask(engine.backend.service_time)
         at = host if told is None else told
         wanted: list[Slot] = []
 

@@ -18,7 +18,7 @@ from coordlock.model.contender import Contender
 from tests.unit.work.test_faults import Disturbance
 from tests.unit.work.test_races import backend_of, before_writing
 
-KINDS = ("read", "write", "enqueue", "time", "withdraw")
+KINDS = ("read", "write", "enqueue", "service_time", "withdraw")
 FAR = "/app/effect"
 
 
