@@ -15,8 +15,11 @@ from coordlock.errors import (
     ConfigurationError,
     CoordlockError,
     Evicted,
+    FutureSlot,
     InvalidKey,
     InvalidName,
+    JobBacklog,
+    JobNotRun,
     LockLost,
     NameConflict,
     SessionLost,
@@ -47,6 +50,9 @@ class Exit(IntEnum):
 
 #: The first that fits.
 _STATUSES: Final = (
+    (JobNotRun, Exit.NOT_ACQUIRED),
+    (JobBacklog, Exit.NOT_ACQUIRED),
+    (FutureSlot, Exit.CONFIG),
     (WaitTimeout, Exit.NOT_ACQUIRED),
     (Evicted, Exit.NOT_ACQUIRED),
     (LockLost, Exit.LOST),

@@ -16,6 +16,7 @@ from coordlock.cli.completion import (
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit
 from coordlock.cli.parser import Parser, one_of, whole
+from coordlock.cli.slot_options import CATCH_UP, POLICIES, SlotOptions
 from coordlock.model.claim import MAX_PERMITS, Mode
 from coordlock.settings import REACHES, duration
 
@@ -32,6 +33,7 @@ __all__ = [
     "on_ask_option",
     "seconds",
     "service_options",
+    "slot_options",
     "timeout_option",
     "ttl_option",
     "waiting_options",
@@ -191,6 +193,44 @@ def on_ask_option(parser: Parser) -> None:
         type=_signal,
         metavar="SIGNAL",
         help="Send it to COMMAND when somebody asks for the lock.",
+    )
+
+
+def slot_options(parser: Parser) -> None:
+    """Which slots of a job a command runs for."""
+    parser.option(
+        "--slot", metavar="SLOT", help="NAME is a job: run once for this instant, or integer."
+    )
+    parser.option(
+        "--every", metavar="DURATION", help="Likewise, for the last of these intervals of the day."
+    )
+    parser.option(
+        "--cron", metavar="LINE", help="Likewise, for the last time of these five fields."
+    )
+    parser.option("--tz", metavar="ZONE", help="The time zone of --cron and --slot. Default: UTC.")
+    parser.option(
+        "--policy",
+        type=one_of(POLICIES),
+        metavar="POLICY",
+        help="at-most-once, which is the default, or at-least-once: again until it is done.",
+    )
+    parser.option(
+        "--catch-up",
+        type=one_of(CATCH_UP),
+        metavar="WHICH",
+        help="Of missed slots run none, the latest or all. Default: latest.",
+    )
+    parser.option(
+        "--already-done-exit-code",
+        type=whole(0, 255),
+        metavar="N",
+        default=0,
+        help="The exit status when there was nothing to run any more. Default: 0.",
+    )
+    parser.combine(
+        "slots_of_job",
+        SlotOptions,
+        *("slot", "every", "cron", "tz", "policy", "catch_up", "already_done_exit_code"),
     )
 
 

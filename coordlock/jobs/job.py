@@ -150,6 +150,7 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
                     options.timeout if waits else 0,
                     None,
                     options.label,
+                    kind="job",
                 )
             )
         except AcquireTimeout as busy:
@@ -268,7 +269,7 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
         """Make a change of the ledger while nobody is at work."""
         engine, queue = self._access.engine, view.queue_of(self.name)
         try:
-            ticket = yield from acquisition(engine, {queue: Mode.EX}, 0)
+            ticket = yield from acquisition(engine, {queue: Mode.EX}, 0, kind="job")
         except AcquireTimeout as busy:
             raise AlreadyRunning(self.name, shown(slot), busy.holder or "") from None
         problem: Exception | None = None

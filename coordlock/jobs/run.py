@@ -121,7 +121,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
             yield None
         except LockLost:  # no caller ever had it
             lost = self._ticket.lost
-            raise (Evicted(self.name) if lost is None else copy(lost)) from None
+            raise (Evicted(self.name, kind="job") if lost is None else copy(lost)) from None
         except DeadlineReached as late:
             silent = engine.silent(late)
             reason = (

@@ -222,7 +222,9 @@ class JobContract(ClientSuite):
     def test_the_service_tells_the_time(self, client: Any) -> None:
         engine = client._access.engine
         for _ in range(2):
-            assert engine.backend.service_time().result(BOUND) == pytest.approx(time.time(), abs=5.0)
+            assert engine.backend.service_time().result(BOUND) == pytest.approx(
+                time.time(), abs=5.0
+            )
 
     def test_hosts_whose_clocks_are_half_a_minute_apart_run_a_slot_once(
         self, client: Any, other: Any, name: str

@@ -15,8 +15,10 @@ from coordlock.cli.options import (
     grace_option,
     name_arguments,
     on_ask_option,
+    slot_options,
 )
 from coordlock.cli.parser import Lost, Parser
+from coordlock.cli.slot_options import SlotOptions
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 
@@ -58,6 +60,7 @@ def parser() -> Parser:
     acquire_options(parser)
     grace_option(parser)
     on_ask_option(parser)
+    slot_options(parser)
     return parser.finished()
 
 
@@ -67,6 +70,7 @@ def run(
     command: tuple[str, ...],
     grace: float,
     on_ask: int | None,
+    slots_of_job: SlotOptions,
     **options: Any,
 ) -> int:
     """Hold the lock NAME while COMMAND runs.
@@ -78,8 +82,16 @@ def run(
 
     With -l and --tree it holds several locks, acquired in one step, so that such commands never
     deadlock. COMMAND finds COORDLOCK_TOKENS, too: a JSON object of the tokens by name.
+
+    With --slot, --every or --cron, NAME is a job, and COMMAND runs once for each slot, on whichever
+    host starts it. COMMAND finds COORDLOCK_SLOT and COORDLOCK_ATTEMPT, too.
     """
-    return run_under(LockRequest(name=name, **options), command, grace, on_ask)
+    request = LockRequest(name=name, **options)
+    if slots_of_job.are_given:
+        from coordlock.cli.slot_runs import run_slots  # it costs others a moment at each start
+
+        return run_slots(request, slots_of_job, command, grace, on_ask)
+    return run_under(request, command, grace, on_ask)
 
 
 def run_under(

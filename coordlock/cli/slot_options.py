@@ -1,0 +1,84 @@
+"""What the options of `coordlock run` say about the slots of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coordlock.cli.lock_request import LockRequest
+from coordlock.cli.parser import UsageError
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from coordlock.client import Client
+    from coordlock.jobs.job import Job
+    from coordlock.jobs.schedule import Schedule
+    from coordlock.jobs.slots import Slot
+
+__all__ = ["CATCH_UP", "POLICIES", "SlotOptions"]
+
+POLICIES: Final = ("at-most-once", "at-least-once")
+CATCH_UP: Final = ("none", "latest", "all")
+
+
+@dataclass(eq=False, repr=False)
+class SlotOptions:
+    """What the options of ``run`` say about slots; their names are theirs."""
+
+    slot: str | None
+    every: str | None
+    cron: str | None
+    tz: str | None
+    policy: str | None
+    catch_up: str | None
+    already_done_exit_code: int
+
+    def __post_init__(self) -> None:
+        which = [one for one in (self.slot, self.every, self.cron) if one is not None]
+        if len(which) > 1:
+            raise UsageError("--slot, --every and --cron exclude each other")
+        #: Whether the command is a job's, and not that of a plain lock.
+        self.are_given = bool(which)
+        if not which and not (self.policy is self.catch_up is self.tz is None):
+            raise UsageError("--policy, --catch-up and --tz go with --slot, --every or --cron")
+        if self.every is not None and self.tz is not None:
+            raise UsageError("--tz goes with --cron or --slot: --every counts from midnight in UTC")
+        if self.catch_up is not None and self.slot is not None:
+            raise UsageError("--catch-up goes with --every or --cron, which tell what was missed")
+
+    def fixed(self) -> Slot | None:
+        """The slot that --slot names."""
+        if self.slot is None:
+            return None
+        from coordlock.jobs.slots import parsed
+
+        return parsed(self.slot, None if self.tz is None else _zone(self.tz))
+
+    def schedule(self) -> Schedule | None:
+        """The schedule of --every or --cron."""
+        from coordlock.jobs.schedule import Cron, Every
+
+        if self.every is not None:
+            return Every(self.every)
+        return None if self.cron is None else Cron(self.cron, self.tz or "UTC")
+
+    def job(self, client: Client, request: LockRequest, schedule: Schedule | None) -> Job:
+        """The job that ``request`` names."""
+        return client.job(
+            request.names[0],
+            policy=self.policy or "at-most-once",  # type: ignore[arg-type]  # one of POLICIES
+            catch_up=self.catch_up or "latest",  # type: ignore[arg-type]  # one of CATCH_UP
+            overlap="skip" if request.nonblock else "queue",
+            schedule=schedule,
+            timeout=client.settings.timeout if request.timeout is None else request.timeout,
+        )
+
+
+def _zone(name: str) -> tzinfo:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"{name!r} is no time zone that this machine knows") from None

@@ -1,0 +1,131 @@
+"""``coordlock run`` with a slot, and ``coordlock jobs``."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from coordlock.testing.waiting import eventually
+from tests.cli.command import Cli
+
+
+def slots(cli: Cli, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(cli.run("jobs", "show", name, "--json").stdout)[
+        "slots"
+    ]
+    return found
+
+
+def test_a_command_runs_once_for_a_slot_and_says_so(cli: Cli) -> None:
+    words = ("--", "sh", "-c", 'echo "$COORDLOCK_SLOT $COORDLOCK_ATTEMPT $COORDLOCK_NAME"')
+    done = cli.run("run", "x", "--slot", "2026-11-22T03:00", "--tz", "Europe/Berlin", *words)
+    assert (done.returncode, done.stdout) == (0, "2026-11-22T02:00:00Z 1 x\n")
+    again = cli.run("run", "x", "--slot", "2026-11-22T02:00Z", *words)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "slot 2026-11-22T02:00:00Z was done by" in again.stderr
+    told = cli.run(
+        *("run", "x", "-q", "--slot", "2026-11-22T02:00Z", "--already-done-exit-code", "3"), *words
+    )
+    assert (told.returncode, told.stderr) == (3, "")
+
+
+@pytest.mark.parametrize("schedule", [("--every", "24h"), ("--cron", "0 3 * * *")])
+def test_the_last_scheduled_time_runs_once(cli: Cli, schedule: tuple[str, str]) -> None:
+    first = cli.run("run", "x", *schedule, "--", "echo", "works")
+    second = cli.run("run", "x", *schedule, "--", "echo", "works")
+    assert (first.stdout, second.stdout) == ("works\n", "")
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert "the latest slot is done" in second.stderr
+    assert [one["state"] for one in slots(cli, "x")] == ["done"]
+
+
+def test_a_command_that_fails_runs_again_only_at_least_once(cli: Cli) -> None:
+    for policy, statuses in (("at-most-once", [7, 0]), ("at-least-once", [7, 7])):
+        words = ("run", policy, "--slot", "1", "--policy", policy, "--", "sh", "-c", "exit 7")
+        assert [cli.run(*words).returncode for _ in range(2)] == statuses
+        [slot] = slots(cli, policy)
+        assert (slot["state"], slot["error"]) == ("failed", "ExitStatus: 7")
+        assert slot["attempts"] == len([one for one in statuses if one])
+
+
+def test_of_hosts_that_start_at_once_one_runs_the_command(cli: Cli) -> None:
+    with (
+        cli.started("run", "x", "--slot", "1", "--policy", "at-least-once", "--", "cat") as first,
+        cli.started("run", "y", "--slot", "1", "--", "cat") as other,
+    ):
+        eventually(lambda: slots(cli, "x") and slots(cli, "y"))
+        busy = cli.run("run", "x", "-n", "--slot", "1", "--policy", "at-least-once", "--", "true")
+        assert busy.returncode == 75
+        assert "is at work" in busy.stderr
+        done = cli.run("run", "y", "--slot", "1", "--", "true")
+        assert done.returncode == 0
+        assert "was started" in done.stderr
+        for process in (first, other):
+            process.communicate("", timeout=30)
+    assert [slots(cli, name)[0]["state"] for name in ("x", "y")] == ["done", "done"]
+
+
+@pytest.mark.parametrize("policy", ["at-most-once", "at-least-once"])
+def test_a_host_that_dies_at_work_is_made_up_for_at_least_once(cli: Cli, policy: str) -> None:
+    words = ("run", "x", "--slot", "1", "--policy", policy)
+    with cli.started(*words, "--", "sleep", "60") as process:
+        eventually(lambda: slots(cli, "x"))
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+    assert slots(cli, "x")[0]["state"] == "interrupted"
+    again = cli.run(*words, "--", "echo", "works")
+    assert again.stdout == ("" if policy == "at-most-once" else "works\n")
+    assert again.returncode == 0
+    assert cli.run("jobs", "retry", "x", "1").returncode == 0
+    assert cli.run(*words, "--", "echo", "again").stdout == "again\n"
+
+
+def test_all_missed_times_run_in_order(cli: Cli) -> None:
+    now = int(time.time()) // 3600 * 3600
+    start = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(now - 3 * 3600))
+    assert cli.run("run", "x", "--slot", start, "--", "true").returncode == 0
+    words = ("run", "x", "--every", "1h", "--catch-up", "all", "--")
+    done = cli.run(*words, "sh", "-c", "echo $COORDLOCK_SLOT")
+    found = done.stdout.split()
+    assert len(found) in (3, 4)  # one more where the hour has just changed
+    assert found == sorted(found)
+
+
+def test_jobs_are_listed_and_forgotten(cli: Cli) -> None:
+    assert cli.run("jobs", "show", "x").returncode == 1
+    assert cli.run("jobs", "retry", "x", "1").returncode == 1
+    cli.run("run", "x", "--slot", "1", "--", "true")
+    [job] = json.loads(cli.run("jobs", "--json").stdout)
+    assert (job["name"], job["kind"]) == ("x", "integer")
+    assert cli.run("jobs").stdout.splitlines()[1].split() == ["x", "1", "1", "done"]
+    assert cli.run("jobs", "reset", "x").returncode == 64
+    assert cli.run("jobs", "reset", "x", "--yes").returncode == 0
+    assert cli.run("run", "x", "--slot", "2026-11-22T02:00Z", "--", "echo", "on").stdout == "on\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "problem"),
+    [
+        (("--every", "7m"), 64, "does not divide the day"),
+        (("--cron", "0 3 * *"), 64, "five fields"),
+        (("--cron", "0 3 * * *", "--tz", "Mars/Base"), 64, "time zone"),
+        (("--slot", "tomorrow"), 64, "is no slot"),
+        (("--slot", "2026-11-22T03:00"), 64, "no time zone"),
+        (("--slot", "1", "--every", "1h"), 64, "exclude each other"),
+        (("--every", "1h", "--tz", "UTC"), 64, "--tz goes with"),
+        (("--slot", "1", "--catch-up", "all"), 64, "--catch-up goes with"),
+        (("--policy", "at-most-once"), 64, "go with --slot"),
+        (("--slot", "1", "--shared"), 64, "exclusive"),
+        (("--slot", "2999-01-01T00:00Z"), 78, "check the clock"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    cli: Cli, words: tuple[str, ...], status: int, problem: str
+) -> None:
+    done = cli.run("run", "x", *words, "--", "echo", "never")
+    assert (done.returncode, done.stdout) == (status, "")
+    assert problem in done.stderr
