@@ -36,6 +36,11 @@ TABLES: Final = {
         "[gates and barriers](../how-to/wait-for-each-other.md).",
     ),
     "Work queues": ("work", "[Share work](../how-to/share-work.md)."),
+    "Jobs": (
+        "jobs",
+        "[Run jobs once](../how-to/run-jobs.md), "
+        "[cron on several hosts](../how-to/cron-on-several-hosts.md).",
+    ),
 }
 REST: Final = "What they take and give"
 #: What has no docstring of its own.
@@ -54,9 +59,9 @@ Import what is named here from `coordlock`, and fences from the module that is n
 made of docstrings, by `python -m tests.docs.api_page`. `help(coordlock.Lock.acquire)` and the site
 that `make docs` builds have parameters, units, ranges and errors in full.
 
-Two names in one row do the same, for threads and for asyncio. Clients make locks, recipes and work
-queues. Names that are not here are not part of the API, except for what the guides say about
-`coordlock.backend`, `coordlock.testing` and `coordlock_memory`.
+Two names in one row do the same, for threads and for asyncio. Clients make locks, recipes, work
+queues and jobs. Names that are not here are not part of the API, except for what the guides say
+about `coordlock.backend`, `coordlock.testing` and `coordlock_memory`.
 """
 
 
