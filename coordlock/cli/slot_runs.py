@@ -98,7 +98,9 @@ def _supervised(
         "COORDLOCK_SLOT": shown(run.slot),
         "COORDLOCK_ATTEMPT": str(run.attempt),
     }
-    supervision = Supervision(child, run, grace, Terminal.open(), request.warn, on_ask)
+    supervision = Supervision(
+        child, run, f"job {run.name!r}", grace, Terminal.open(), request.warn, on_ask
+    )
     try:
         status = supervision.run(environment)
     except CommandFailed as error:
