@@ -33,7 +33,8 @@ def test_help_names_every_command_and_each_has_an_example(cli: Cli) -> None:
         done = cli.run(command, "--help")
         assert done.returncode == 0
         assert f"Example: coordlock {command}" in done.stdout
-        assert len(done.stdout.splitlines()) < 50
+        # `run` is two commands: under a lock, and once for each slot of a job.
+        assert len(done.stdout.splitlines()) < (70 if command == "run" else 50)
 
 
 def parsers(group: Group) -> Iterator[tuple[str, Parser]]:
