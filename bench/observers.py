@@ -82,7 +82,7 @@ def _watch(url: str, what: str, pipe: Connection) -> None:
         many: Any = client.value(_KEY) if what == "a value" else client.election("many")
         observers = [many.observe() for _ in range(_OBSERVERS)]
 
-        def turn(observer: coordlock.Observer[Any]) -> float:
+        def turn(observer: coordlock.types.Observer[Any]) -> float:
             observer.next()
             return time.monotonic()
 

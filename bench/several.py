@@ -98,7 +98,7 @@ def _one_by_one(client: coordlock.Client) -> tuple[float, float]:
     return acquired - began, time.perf_counter() - acquired
 
 
-def _upgraded(lock: coordlock.ConvertibleLock) -> coordlock.ConvertibleGrant:
+def _upgraded(lock: coordlock.types.ConvertibleLock) -> coordlock.types.ConvertibleGrant:
     grant = lock.acquire()
     grant.upgrade()
     return grant

@@ -36,7 +36,7 @@ def serve(group: str) -> None:
 class Balancer:
     """Asks the servers in turn, as far as they are members."""
 
-    def __init__(self, views: coordlock.Observer[coordlock.GroupView]) -> None:
+    def __init__(self, views: coordlock.types.Observer[coordlock.types.GroupView]) -> None:
         self._views = views
         self._turns = itertools.count()
 
@@ -52,7 +52,7 @@ class Balancer:
         return None
 
 
-def wait_for(views: coordlock.Observer[coordlock.GroupView], number: int) -> None:
+def wait_for(views: coordlock.types.Observer[coordlock.types.GroupView], number: int) -> None:
     while len(views.next(timeout=60).members) != number:
         pass
 

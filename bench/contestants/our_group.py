@@ -13,7 +13,7 @@ __all__ = ["EtcdGroup", "ZooKeeperGroup"]
 class _OurGroup(Group):
     scheme: str
 
-    def connect(self, number: int) -> tuple[coordlock.Client, list[coordlock.Membership]]:
+    def connect(self, number: int) -> tuple[coordlock.Client, list[coordlock.types.Membership]]:
         url = f"{self.scheme}://{self.address}{self.root}?ttl=60s"
         return coordlock.connect(url), []
 

@@ -41,6 +41,8 @@ log = Log("coordlock")
 def connect(target: Target = None, *, client: object = None, **options: Unpack[Options]) -> Client:
     """Connect to the coordination service and open a session.
 
+    It opens the session before it returns; `Client` takes the same, and opens it at its first use.
+
     Args:
         target: a URL, a mapping, a dataclass, a pydantic model or `Settings`; None takes the first
             of ``COORDLOCK_URL``, ``coordlock.toml``, ``[tool.coordlock]`` in ``pyproject.toml``,

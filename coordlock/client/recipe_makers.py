@@ -280,12 +280,12 @@ class _Makers(
         return made
 
     def double_barrier(
-        self, name: str, parties: int, *, timeout: Duration | None = None
+        self, name: str, parties: int, *, timeout: Timeout = DEFAULT
     ) -> DoubleBarrierT:
         """The double barrier ``name``, which ``parties`` enter together and leave together.
 
-        ``timeout`` in seconds is the default of its ``enter`` and of its ``leave``. The rest is as
-        for `barrier`.
+        ``timeout`` in seconds is the default of its ``enter`` and of its ``leave``, and is by
+        default the client's. The rest is as for `barrier`.
         """
         from coordlock.recipes.double_barrier import AsyncDoubleBarrier, DoubleBarrier
 

@@ -28,7 +28,7 @@ from coordlock.model import conversion
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.conversion import MutualWait, Publish, WaitFor
-from coordlock.runtime.cancellation import ENDING
+from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
@@ -67,7 +67,9 @@ class Conversions:
         self._in_the_way: Sequence[Contender] = ()
         ticket.end.add_done_callback(lambda _: self._news.resolve(None))
 
-    def convert(self, target: Mode, seconds: float | None) -> Steps[None]:
+    def convert(
+        self, target: Mode, seconds: float | None, cancellation: Cancellation | None = None
+    ) -> Steps[None]:
         """Hold the mode ``target`` in place of the one of now, within ``seconds``; 0 tries once."""
         with self._lock:
             if self._is_busy:
@@ -78,8 +80,9 @@ class Conversions:
             self._once = seconds == 0
             patience = self._engine.settings.request_timeout if self._once else seconds
             deadline = self._engine.deadline(patience)
-            if ENDING.waits is not None:
-                deadline = Deadline.at_latest(deadline, self._engine.clock, (ENDING.waits,))
+            ends = tuple([one for one in (cancellation, ENDING.waits) if one is not None])
+            if ends:
+                deadline = Deadline.at_latest(deadline, self._engine.clock, ends)
             yield deadline
             yield from self._convert(target)
         except Cancelled as cancelled:

@@ -11,6 +11,7 @@ from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.locks.lock import AwaitingLock, BlockingLock, NamedLock
 from coordlock.model.claim import Convertible, Mode
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.settings import DEFAULT, Timeout, timeout_of
@@ -59,7 +60,13 @@ class _ConvertibleGrant(BaseGrant, shown="ConvertibleGrant"):
             raise Unfenceable(self.name, self._first_token, str(held), problem)
         return self._first_token
 
-    def _convert(self, mode: Mode, timeout: Timeout = DEFAULT) -> Steps[None]:
+    def _convert(
+        self,
+        mode: Mode,
+        timeout: Timeout = DEFAULT,
+        *,
+        cancellation: Cancellation | None = None,
+    ) -> Steps[None]:
         """Hold the lock in ``mode`` from now on, without giving up the place in its queue.
 
         It waits for all holders that conflict with ``mode``, and for waiters that came before this
@@ -69,22 +76,24 @@ class _ConvertibleGrant(BaseGrant, shown="ConvertibleGrant"):
         ``timeout`` (seconds, or such as ``"30s"``) bounds the call, by default the client's: None
         waits forever, 0 tries once. Raises `ConversionTimeout`, `ConversionDeadlock` where another
         holder converts, too, and each would wait for the other, `DeadlockDetected`, and
-        `ConversionCancelled` where it would have to wait after a signal that `release_on_signals`
-        has heard: the grant is held in its mode as before then. Raises `LockLost` once it is lost
-        or released, ValueError for a mode in which no lock is held, `BackendUnavailable`,
-        `AuthenticationFailed`, `ForkedClient`.
+        `ConversionCancelled` when ``cancellation`` comes, or where it would have to wait after a
+        signal that `release_on_signals` has heard: the grant is held in its mode as before then.
+        Raises `LockLost` once it is lost or released, ValueError for a mode in which no lock is
+        held, `WaitUnavailable`, `AuthenticationFailed`, `ForkedClient`.
         """
         self.check()
         mode = _held_in(mode)
         default = self._engine.settings.timeout
         seconds = timeout_of("convert", default if timeout is DEFAULT else timeout)
         if mode is not self.claim:
-            yield from self._guarded(self._converting().convert(mode, seconds))
+            yield from self._guarded(self._converting().convert(mode, seconds, cancellation))
         self.check()
 
-    def _upgrade(self, timeout: Timeout = DEFAULT) -> Steps[None]:
+    def _upgrade(
+        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
+    ) -> Steps[None]:
         """Hold the lock exclusively from now on: ``convert(Mode.EX)``."""
-        yield from self._convert(Mode.EX, timeout)
+        yield from self._convert(Mode.EX, timeout, cancellation=cancellation)
 
     def _downgrade(self, mode: Mode = Mode.PR) -> Steps[None]:
         """Hold the lock in ``mode``, shared with readers by default; waits for nobody.

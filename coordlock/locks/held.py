@@ -23,14 +23,14 @@ class _BaseLoss(Protocol):
 
 
 class Loss(_BaseLoss, Protocol):
-    """A loss signal, such as `coordlock.LossSignal`."""
+    """A loss signal, such as `coordlock.types.LossSignal`."""
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Block until the loss, for ``timeout`` seconds at most; whether it has come."""
 
 
 class AsyncLoss(_BaseLoss, Protocol):
-    """A loss signal, such as `coordlock.AsyncLossSignal`."""
+    """A loss signal, such as `coordlock.types.AsyncLossSignal`."""
 
     async def wait(self) -> bool:
         """Wait until the loss or the release; whether it was a loss."""

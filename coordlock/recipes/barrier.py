@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from coordlock.recipes.shared.participant import BarrierRecipe
+from coordlock.recipes.shared.recipe import wait_of
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.settings import Duration, timeout_of
+from coordlock.settings import DEFAULT, Timeout
 
 __all__ = ["AsyncBarrier", "Barrier"]
 
@@ -15,20 +17,23 @@ class _BaseBarrier(BarrierRecipe, shown="Barrier"):
 
     _kind = "barrier"
 
-    def _wait(self, timeout: Duration | None = None) -> Steps[None]:
+    def _wait(
+        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
+    ) -> Steps[None]:
         """Wait until as many are here as the barrier takes; then all of them go on.
 
         Those that come after that make up the next group. A party counts as long as it waits and
-        its session lives. ``timeout`` is in seconds; None waits for ever, and 0 looks once.
+        its session lives. ``timeout`` is in seconds, by default the client's; None waits for ever,
+        and 0 looks once. ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`.
 
         Raises `BarrierTimeout` when the time is up: then nobody has passed with this party. Raises
-        `BackendUnavailable` where the service is silent, also for up to the client's
+        `WaitUnavailable` where the service is silent, also for up to the client's
         ``request_timeout`` after that: then the others may have passed. Raises `SessionLost` and
         `Evicted` when the party was lost before it passed, and `NameConflict` where another that
         came before gives the barrier another number of parties.
         """
         participant = self._participant()
-        yield from participant.arrive(timeout_of("wait", timeout))
+        yield from participant.arrive(wait_of(self._access, timeout), cancellation)
         participant.leave()
 
 

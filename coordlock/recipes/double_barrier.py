@@ -6,10 +6,12 @@ from typing import Final, Self
 
 from coordlock.kernel.access import Access
 from coordlock.recipes.shared.participant import BarrierRecipe, Participant
+from coordlock.recipes.shared.recipe import wait_of
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
-from coordlock.settings import DEFAULT, Default, Duration, Timeout, timeout_of
+from coordlock.settings import DEFAULT, Default, Timeout, timeout_of
 
 __all__ = ["AsyncDoubleBarrier", "DoubleBarrier"]
 
@@ -19,41 +21,44 @@ class _BaseDoubleBarrier(BarrierRecipe, shown="DoubleBarrier"):
 
     _kind = "double barrier"
 
-    def __init__(
-        self, access: Access, name: str, parties: int, timeout: Duration | None = None
-    ) -> None:
+    def __init__(self, access: Access, name: str, parties: int, timeout: Timeout = DEFAULT) -> None:
         super().__init__(access, name, parties)
         #: For how many seconds `enter` waits, and `leave`; None for ever.
-        self.timeout: Final = timeout_of("double_barrier", timeout)
+        self.timeout: Final = wait_of(access, timeout, "double_barrier")
         self._inside: Participant | None = None
 
-    def _enter(self, timeout: Timeout = DEFAULT) -> Steps[None]:
+    def _enter(
+        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
+    ) -> Steps[None]:
         """Wait until as many are here as the barrier takes; then all of them go in.
 
         ``timeout`` is in seconds, by default the barrier's; None waits for ever, and 0 looks once.
+        ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`.
         Raises what `Barrier.wait` raises, and RuntimeError where it was entered and not left.
         """
         if self._inside is not None:
             raise RuntimeError(f"{self!r} was entered already: leave it, or make another object")
         self._inside = participant = self._participant()
         try:
-            yield from participant.arrive(self._seconds("enter", timeout))
+            yield from participant.arrive(self._seconds("enter", timeout), cancellation)
         except BaseException:
             self._inside = None
             raise
 
-    def _leave(self, timeout: Timeout = DEFAULT) -> Steps[None]:
+    def _leave(
+        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
+    ) -> Steps[None]:
         """Leave, and wait until all have left that went in together. The dead count as left.
 
-        ``timeout`` is as for `enter`. However it ends, this party has left. Raises `BarrierTimeout`
-        when the time is up, and `BackendUnavailable` where the service is silent then. Raises
-        `SessionLost` or `Evicted` where this party was lost inside, and so had left for the others
-        before. Raises RuntimeError where it was not entered.
+        ``timeout`` and ``cancellation`` are as for `enter`. However it ends, this party has left.
+        Raises `BarrierTimeout` when the time is up, `WaitCancelled`, and `WaitUnavailable` where
+        the service is silent then. Raises `SessionLost` or `Evicted` where this party was lost
+        inside, and so had left for the others before. Raises RuntimeError where it was not entered.
         """
         participant, self._inside = self._inside, None
         if participant is None:
             raise RuntimeError(f"{self!r} was not entered")
-        yield from participant.leave_together(self._seconds("leave", timeout))
+        yield from participant.leave_together(self._seconds("leave", timeout), cancellation)
 
     def _abandon(self) -> None:
         """Leave without waiting for the others."""

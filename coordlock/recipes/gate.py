@@ -7,9 +7,10 @@ from typing import Any
 from coordlock.errors import WaitTimeout
 from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.settings import Duration, timeout_of
+from coordlock.settings import DEFAULT, Timeout
 
 __all__ = ["AsyncGate", "Gate"]
 
@@ -36,10 +37,13 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
         """Whether it is open. Raises `BackendUnavailable`."""
         return not (yield from self._value())
 
-    def _wait(self, timeout: Duration | None = None) -> Steps[None]:
+    def _wait(
+        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
+    ) -> Steps[None]:
         """Wait until it is open.
 
-        ``timeout`` is in seconds; None waits for ever, and 0 looks once. A slow caller may miss
+        ``timeout`` is in seconds, by default the client's; None waits for ever, and 0 looks once.
+        ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`. A slow caller may miss
         that it was open for a moment. Raises `WaitTimeout` when the time is up, and
         `WaitUnavailable` where the service is silent then.
         """
@@ -47,8 +51,7 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
         def in_vain(_: object, waited: float) -> WaitTimeout:
             return WaitTimeout(self.name, waited, kind="gate")
 
-        seconds = timeout_of("wait", timeout)
-        yield from self._wait_until(lambda shut: not shut, seconds, in_vain)
+        yield from self._wait_until(lambda shut: not shut, timeout, in_vain, cancellation)
 
     def _set(self, *, shut: bool) -> Steps[bool]:
         def switch(before: Any) -> tuple[Any, bool]:

@@ -8,9 +8,10 @@ from coordlock.errors import NameConflict, WaitTimeout
 from coordlock.kernel.access import Access
 from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.settings import Duration, timeout_of
+from coordlock.settings import DEFAULT, Timeout
 
 __all__ = ["AsyncLatch", "Latch"]
 
@@ -51,10 +52,13 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
         """
         return self._left_of((yield from self._value()))
 
-    def _wait(self, timeout: Duration | None = None) -> Steps[None]:
+    def _wait(
+        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
+    ) -> Steps[None]:
         """Wait until it is open.
 
-        ``timeout`` is in seconds; None waits for ever, and 0 looks once. Raises `WaitTimeout`
+        ``timeout`` is in seconds, by default the client's; None waits for ever, and 0 looks once.
+        ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`. Raises `WaitTimeout`
         when the time is up, `NameConflict`, as `count_down`, and `WaitUnavailable` where the
         service is silent then.
         """
@@ -64,8 +68,9 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
             problem = f"was counted down {down} of {self.count} times"
             return WaitTimeout(self.name, waited, kind="latch", problem=problem)
 
-        seconds = timeout_of("wait", timeout)
-        yield from self._wait_until(lambda one: not self._left_of(one), seconds, in_vain)
+        yield from self._wait_until(
+            lambda one: not self._left_of(one), timeout, in_vain, cancellation
+        )
 
     def _left_of(self, value: Any) -> int:
         """How many are left in what the record keeps. Raises `NameConflict`."""

@@ -13,16 +13,11 @@ from typing import Any, Final
 import pytest
 
 import coordlock
-from coordlock import (
-    ConversionDeadlock,
-    ConversionTimeout,
-    Convertible,
-    LockLost,
-    Mode,
-    Unfenceable,
-)
+from coordlock import LockLost, Mode
+from coordlock.errors import ConversionDeadlock, ConversionTimeout, Unfenceable
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
+from coordlock.types import Convertible
 
 __all__ = ["ConversionContract"]
 
@@ -290,7 +285,7 @@ class ConversionContract(ClientSuite):
             eventually(lambda: is_converting(client, "a"))
             late = start(client.read_lock("a").acquire)
             dying.close()
-            with pytest.raises((LockLost, coordlock.ClientClosed)):
+            with pytest.raises((LockLost, coordlock.errors.ClientClosed)):
                 upgrade.result(BOUND)
             late.result(BOUND).release()
 

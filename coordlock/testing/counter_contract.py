@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import Record
 from coordlock.backend import Put
 from coordlock.errors import ClientClosed, NameConflict, WaitTimeout
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
+from coordlock.types import Record
 
 __all__ = ["CounterContract"]
 

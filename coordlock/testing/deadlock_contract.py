@@ -112,7 +112,7 @@ class DeadlockContract:
             eventually(lambda: len(one.contenders("b")) == 2)
             with pytest.raises(DeadlockDetected), two.lock("a"):
                 pytest.fail("granted")
-        grant: coordlock.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
+        grant: coordlock.types.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
         assert grant.release()
 
     def test_who_waits_behind_one_place_of_several_waits_for_all_of_them(
@@ -127,7 +127,7 @@ class DeadlockContract:
                 with pytest.raises(DeadlockDetected):
                     one.read_lock("b").acquire(timeout=BOUND).release()
             assert not waiting.done()
-        grant: coordlock.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
+        grant: coordlock.types.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
         assert grant.release()
 
     @pytest.mark.parametrize(("count", "end"), [(40, "-" * 30), (5, "é" * 127)])
@@ -141,7 +141,7 @@ class DeadlockContract:
             eventually(lambda: len(one.contenders(names[-1])) == 1)
             with pytest.raises(DeadlockDetected):
                 one.lock(names[-1]).acquire(timeout=BOUND).release()
-        grant: coordlock.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
+        grant: coordlock.types.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
         assert grant.release()
 
     def test_each_of_two_hundred_locks_that_are_held_is_seen(

@@ -14,14 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import (
-    AcquireTimeout,
-    Cancellation,
-    GrantState,
-    LockLost,
-    StaleToken,
-    WaitCancelled,
-)
+from coordlock import AcquireTimeout, Cancellation, GrantState, LockLost, StaleToken, WaitCancelled
 from coordlock.fencing import MemoryFence
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually

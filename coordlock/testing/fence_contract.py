@@ -20,7 +20,8 @@ from typing import Any, Final
 import pytest
 
 import coordlock
-from coordlock import InvalidToken, LockLost, Mode, StaleToken, Unfenceable
+from coordlock import LockLost, Mode, StaleToken
+from coordlock.errors import InvalidToken, Unfenceable
 from coordlock.fencing import MAX_TOKEN, FencingToken, Marks, Presented
 from coordlock.testing.portal import Portal
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import ClientClosed, GrantState, LockLost, WaitTimeout
+from coordlock import GrantState, LockLost, WaitTimeout
+from coordlock.errors import ClientClosed
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 

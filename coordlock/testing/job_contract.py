@@ -16,22 +16,14 @@ from unittest.mock import patch
 
 import pytest
 
-from coordlock import (
-    AlreadyDone,
-    AlreadyRunning,
-    BackendError,
-    Every,
-    FutureSlot,
-    JobNotRun,
-    LockLost,
-    NameConflict,
-    Record,
-)
+from coordlock import BackendError, Every, JobNotRun, LockLost, NameConflict
 from coordlock.backend import Put
+from coordlock.errors import AlreadyDone, AlreadyRunning, FutureSlot
 from coordlock.jobs import job
 from coordlock.jobs.view import queue_of
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
+from coordlock.types import Record
 
 __all__ = ["JobContract"]
 

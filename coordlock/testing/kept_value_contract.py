@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import AcquireTimeout, Evicted, GrantState, LockLost, Mode, WaitError
+from coordlock import AcquireTimeout, GrantState, LockLost, Mode, WaitError
+from coordlock.errors import Evicted
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 

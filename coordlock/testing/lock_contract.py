@@ -270,7 +270,7 @@ class LockContract(ClientSuite):
         second = start(other.lock("orders").acquire)
         eventually(lambda: len(client.contenders("orders")) == 3)
         assert client.evict(client.contenders("orders")[1])
-        with pytest.raises(coordlock.Evicted):
+        with pytest.raises(coordlock.errors.Evicted):
             first.result(30)
         assert not second.done()
         grant.release()
@@ -287,7 +287,7 @@ class LockContract(ClientSuite):
         assert [one.position for one in evicted] == list(range(28))
         assert [one.holding for one in evicted] == [True] + [False] * 27
         for waiter in waiters:
-            with pytest.raises(coordlock.Evicted):
+            with pytest.raises(coordlock.errors.Evicted):
                 waiter.result(30)
         assert held.lost.wait()
         assert operator.evict_all("orders") == ()
@@ -301,7 +301,7 @@ class LockContract(ClientSuite):
         eventually(lambda: self._length_is(operator, "permits", 5))
         assert len(operator.evict_all("permits")) == 5
         for waiter in waiters:
-            with pytest.raises(coordlock.Evicted):
+            with pytest.raises(coordlock.errors.Evicted):
                 waiter.result(30)
         assert all(grant.lost.wait() for grant in held)
 
@@ -362,7 +362,7 @@ class LockContract(ClientSuite):
             waiter = start(client.lock("busy").acquire)
             eventually(lambda: len(other.contenders("busy")) == 2)
             client.close()
-            with pytest.raises(coordlock.ClientClosed):
+            with pytest.raises(coordlock.errors.ClientClosed):
                 waiter.result(30)
             assert other.lock("held").acquire(30).token > held.token
             eventually(lambda: len(other.contenders("busy")) == 1)
@@ -372,7 +372,7 @@ class LockContract(ClientSuite):
         client.close()
         client.close()
         for call in (client.lock("orders").acquire, client.names, client.describe):
-            with pytest.raises(coordlock.ClientClosed):
+            with pytest.raises(coordlock.errors.ClientClosed):
                 call()
 
     @pytest.mark.parametrize("driver", DRIVERS)
@@ -517,7 +517,9 @@ class LockContract(ClientSuite):
             return  # `TransactionContract` is for those
         with client.lock("orders") as grant:
             for use in (lambda: grant.read("app"), grant.transaction):
-                with pytest.raises(coordlock.Unsupported, match=r"coordlock\.fencing\.files"):
+                with pytest.raises(
+                    coordlock.errors.Unsupported, match=r"coordlock\.fencing\.files"
+                ):
                     use()
             grant.check()
 
@@ -541,7 +543,7 @@ class LockContract(ClientSuite):
 
     @pytest.mark.parametrize("name", ["", "x" * 256, "x" * 4096, "\ud800", b"x", None], ids=ascii)
     def test_a_name_that_cannot_be_stored_is_refused_at_once(self, client: Any, name: Any) -> None:
-        with pytest.raises(coordlock.InvalidName):
+        with pytest.raises(coordlock.errors.InvalidName):
             client.lock(name)
 
     # Modes

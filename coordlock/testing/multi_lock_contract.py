@@ -15,9 +15,10 @@ from typing import Any, Final
 import pytest
 
 import coordlock
-from coordlock import Mode, Permit
+from coordlock import Mode
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
+from coordlock.types import Permit
 
 __all__ = ["MultiLockContract"]
 
@@ -128,7 +129,7 @@ class MultiLockContract(ClientSuite):
             with other.multi_lock([other.read_lock("r"), other.semaphore("s", 2)]):
                 assert client.semaphore("s", 2).try_acquire() is None
             assert other.lock("r").try_acquire() is None
-            with pytest.raises(coordlock.Unfenceable, match="several modes"):
+            with pytest.raises(coordlock.errors.Unfenceable, match="several modes"):
                 _ = grant.claim
             assert grant["r"].claim is Mode.PR
 
@@ -165,7 +166,7 @@ class MultiLockContract(ClientSuite):
             waiting = start(other.multi_lock(["a", "b"]).acquire)
             eventually(lambda: lengths(client, "ab") == [1, 2])
             client.evict(client.contenders("a")[0])
-            with pytest.raises(coordlock.Evicted):
+            with pytest.raises(coordlock.errors.Evicted):
                 waiting.result(BOUND)
             eventually(lambda: lengths(client, "ab") == [0, 1])
 
@@ -222,7 +223,7 @@ class MultiLockContract(ClientSuite):
             ([], ValueError, "no names"),
             (["s", semaphore], ValueError, "a name is of one kind"),
             ([semaphore, client.semaphore("s", 3)], ValueError, "given twice"),
-            ([""], coordlock.InvalidName, "empty"),
+            ([""], coordlock.errors.InvalidName, "empty"),
             ("abc", TypeError, r"multi_lock\(\['abc'\]\)"),
             ([3], TypeError, "names and locks"),
             ([other.lock("a")], ValueError, "another client"),
@@ -289,5 +290,5 @@ class MultiLockContract(ClientSuite):
 
     @pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", ".", "a/../b", "a/./b", "/"])
     def test_what_is_no_path_is_refused_at_once(self, client: Any, path: str) -> None:
-        with pytest.raises(coordlock.InvalidName):
+        with pytest.raises(coordlock.errors.InvalidName):
             client.tree_lock(path)

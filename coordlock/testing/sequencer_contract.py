@@ -12,9 +12,10 @@ from typing import Any, Final
 import pytest
 
 import coordlock
-from coordlock import Mode, Permit
+from coordlock import Mode
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
+from coordlock.types import Permit
 
 __all__ = ["SequencerContract"]
 
@@ -58,7 +59,7 @@ class SequencerContract(ClientSuite):
 
     def test_several_locks_have_a_text_each(self, client: Any, other: Any) -> None:
         with client.multi_lock(["a", "b"]) as both:
-            with pytest.raises(coordlock.Unfenceable, match=r"grant\['a'\]"):
+            with pytest.raises(coordlock.errors.Unfenceable, match=r"grant\['a'\]"):
                 _ = both.sequencer
             for name in "ab":
                 part = both._target[name] if hasattr(both, "_target") else both[name]
@@ -79,7 +80,7 @@ class SequencerContract(ClientSuite):
             "a:lock:1x",
             "a" * 1000 + ":lock:1",
         ):
-            with pytest.raises(coordlock.InvalidSequencer, match=r"grant\.sequencer"):
+            with pytest.raises(coordlock.errors.InvalidSequencer, match=r"grant\.sequencer"):
                 client.verify_sequencer(text)
         with pytest.raises(TypeError):
             client.verify_sequencer(17)

@@ -15,13 +15,14 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import GrantState, InvalidKey, LockLost, Mode, Stored, VersionMismatch
+from coordlock import GrantState, LockLost, Mode
 from coordlock.backend import Expect, Put
 from coordlock.backend.config import configure
-from coordlock.errors import BackendUnavailable, Evicted, SessionLost
+from coordlock.errors import BackendUnavailable, Evicted, InvalidKey, SessionLost, VersionMismatch
 from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
+from coordlock.types import Stored
 
 __all__ = ["TransactionContract"]
 

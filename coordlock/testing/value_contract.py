@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import ClientClosed, InvalidKey, Stored, VersionMismatch
+from coordlock.errors import ClientClosed, InvalidKey, VersionMismatch
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
+from coordlock.types import Stored
 
 __all__ = ["ValueContract"]
 

@@ -13,22 +13,14 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import (
-    GrantState,
-    InvalidName,
-    ItemEnded,
-    LockLost,
-    NameConflict,
-    Unsupported,
-    WorkQueueEmpty,
-    WorkQueueFull,
-    WorkQueueStats,
-)
+from coordlock import GrantState, LockLost, NameConflict, WorkQueueEmpty, WorkQueueFull
 from coordlock.backend import Put
+from coordlock.errors import InvalidName, ItemEnded, Unsupported
 from coordlock.fencing import MemoryFence
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.portal import behind
 from coordlock.testing.waiting import eventually
+from coordlock.types import WorkQueueStats
 
 __all__ = ["WorkQueueContract"]
 

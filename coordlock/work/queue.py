@@ -19,7 +19,7 @@ from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.model.names import check_name
 from coordlock.recipes.shared.publishing_grant import check_value
-from coordlock.runtime.cancellation import ENDING
+from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
@@ -125,7 +125,9 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         parcel = Parcel(check_value(data, "data"), delay_of(delay), self.max_depth)
         return str((yield from self._share().producer.put(parcel)))
 
-    def _take(self, timeout: Timeout = DEFAULT) -> Steps[I]:
+    def _take(
+        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
+    ) -> Steps[I]:
         """Take an item, or wait for one; the grant of it.
 
         A consumer that is alone takes items in the order in which they were put. Several begin an
@@ -135,12 +137,13 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         consumers that wait, in the order in which they came.
 
         Raises `WorkQueueEmpty` where no item was ready; `WorkQueueContended` where items were, and
-        other consumers were faster each time; `BackendUnavailable` where the service gave no answer
-        in time; `WaitCancelled` by a signal after `release_on_signals`; `SessionLost` when the
-        place among those who wait was lost; and what `put` raises.
+        other consumers were faster each time; `WaitUnavailable` where the service gave no answer
+        in time; `WaitCancelled` when ``cancellation`` comes, or a signal after
+        `release_on_signals`; `SessionLost` when the place among those who wait was lost; and what
+        `put` raises.
         """
         seconds = self.timeout if isinstance(timeout, Default) else timeout_of("take", timeout)
-        search, item = yield from self._next(seconds)
+        search, item = yield from self._next(seconds, cancellation)
         if item is not None:
             return item
         if search.refused:
@@ -151,25 +154,32 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         """An item that is ready now, or None. Raises what `take` raises."""
         return (yield from self._next(0))[1]
 
-    def _next(self, seconds: float | None) -> Steps[tuple[Search, I | None]]:
+    def _next(
+        self, seconds: float | None, cancellation: Cancellation | None = None
+    ) -> Steps[tuple[Search, I | None]]:
         shared = self._share()
         engine = shared.store.engine
         engine.check()
         if not engine.was_open:
             yield from engine.session()
         search = Search(shared.consumer, self._retries.limits, self.label)
-        claimed = yield from self._claimed(engine, search, seconds)
+        claimed = yield from self._claimed(engine, search, seconds, cancellation)
         return search, None if claimed is None else self._item(shared.consumer, claimed)
 
     def _claimed(
-        self, engine: Engine, search: Search, seconds: float | None
+        self,
+        engine: Engine,
+        search: Search,
+        seconds: float | None,
+        cancellation: Cancellation | None,
     ) -> Steps[Claimed | None]:
         """What ``search`` finds within so many seconds; 0 looks once."""
         deadline = None
         if seconds is not None:
             deadline = engine.deadline(seconds or engine.settings.request_timeout)
-        if ENDING.waits is not None:
-            deadline = Deadline.at_latest(deadline, engine.clock, (ENDING.waits,))
+        ends = tuple([one for one in (cancellation, ENDING.waits) if one is not None])
+        if ends:
+            deadline = Deadline.at_latest(deadline, engine.clock, ends)
         try:
             yield deadline
             claimed = yield from search.at_once()

@@ -232,7 +232,7 @@ class ClientProcess:
     def _closing_expected(self) -> Iterator[None]:
         try:
             yield
-        except coordlock.ClientClosed:
+        except coordlock.errors.ClientClosed:
             if not self._leaving:
                 raise
 

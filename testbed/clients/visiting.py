@@ -74,12 +74,12 @@ class _Visitor:
         """Its client was closed."""
         self._thread.join()
         if self._holds:
-            self._attempt.release_failed(coordlock.ClientClosed())
+            self._attempt.release_failed(coordlock.errors.ClientClosed())
 
     def _ask(self) -> None:
         try:
             grant = self._client.lock(self._attempt.lock).acquire()
-        except (coordlock.ClientClosed, *EXPECTED) as error:
+        except (coordlock.errors.ClientClosed, *EXPECTED) as error:
             self._attempt.failed(type(error).__name__, str(error))
             return
         self._grant = grant  # its client may not be closed yet

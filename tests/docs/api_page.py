@@ -12,6 +12,7 @@ import re
 from typing import Any, Final
 
 import coordlock
+from coordlock import types
 from tests.docs.pages import REPOSITORY
 from tests.unit.test_api import FOR_APPLICATIONS
 
@@ -55,8 +56,9 @@ CONSTANTS: Final = {
 }
 HEAD: Final = """# API
 
-Import what is named here from `coordlock`, and fences from the module that is named. This page is
-made of docstrings, by `python -m tests.docs.api_page`. `help(coordlock.Lock.acquire)` and the site
+Import what is named here from `coordlock`, or from `coordlock.types` where the row says so, and
+fences from the module that is named. This page is made of docstrings, by
+`python -m tests.docs.api_page`. `help(coordlock.Lock.acquire)` and the site
 that `make docs` builds have parameters, units, ranges and errors in full.
 
 Two names in one row do the same, for threads and for asyncio. Clients make locks, recipes, work
@@ -105,6 +107,8 @@ def _row(name: str, value: object, every: dict[str, Any]) -> str:
     twin = f"Async{name}"
     names = f"`{name}`, `{twin}`" if twin in every else f"`{name}`"
     about = re.sub(r",? Made by `Client`[^.]*\.", "", _about(name, value))
+    if name in types.__all__ and every.get(name) is getattr(types, name):
+        about = f"{about} In `coordlock.types`."
     members = ", ".join(
         f"`{one}`" for one in _members(value, set(filter(callable, every.values())))
     )
@@ -124,12 +128,13 @@ def text() -> str:
     """The page."""
     parts = [HEAD]
     every = {name: getattr(coordlock, name) for name in coordlock.__all__}
+    every |= {name: getattr(types, name) for name in types.__all__}
     named = {name: value for name, value in every.items() if not _is_error(value)}
     for title in (*TABLES, REST):
         guides = f"{TABLES[title][1]}\n\n" if title in TABLES else ""
         here = {name: value for name, value in named.items() if _title(value) == title}
         parts.append(f"## {title}\n\n{guides}{_table(here, every)}")
-    for module in FOR_APPLICATIONS[1:]:
+    for module in FOR_APPLICATIONS[3:]:
         found = importlib.import_module(module)
         there = {name: getattr(found, name) for name in found.__all__}
         guides = (

@@ -35,10 +35,11 @@ _IN_DOCSTRING: Final = re.compile(r"(?<![`\w])`((?:[A-Z]\w*[a-z]|coordlock)\w*(?
 _IN_PAGE: Final = re.compile(r"`(coordlock\w*(?:\.(?!toml|backends|clients)\w+)+)`")
 GUIDE: Final = "docs/how-to/write-a-backend.md"
 #: What clients make is annotated so: locks by type variables.
+_PUBLIC: Final = {*coordlock.__all__, *coordlock.types.__all__}
 MADE: Final = {
     "L",
     "M",
-    *(name for name in coordlock.__all__ if f"Async{name}" in coordlock.__all__),
+    *(name for name in _PUBLIC if f"Async{name}" in _PUBLIC),
 }
 
 

@@ -202,7 +202,7 @@ def test_a_loss_that_is_noticed_when_the_endpoint_returns_becomes_the_answer() -
     ("error", "status"),
     [
         (coordlock.AcquireTimeout("one", 5.0), 423),
-        (coordlock.WaitUnavailable("etcd", "no answer", "one", 5.0), 503),
+        (coordlock.errors.WaitUnavailable("etcd", "no answer", "one", 5.0), 503),
         (coordlock.WaitCancelled("one", "SIGTERM"), 503),
         (coordlock.SessionLost("etcd", "it expired"), 503),
         (coordlock.BackendUnavailable("etcd", "no answer"), 503),

@@ -112,7 +112,7 @@ def an_existing_etcd3_client_is_used(url: str) -> None:
 def a_missing_extra_is_named(scheme: str) -> None:
     try:
         coordlock.connect(f"{scheme}://127.0.0.1:1")
-    except coordlock.MissingExtra as error:
+    except coordlock.errors.MissingExtra as error:
         message = str(error)
     else:
         message = "nothing was raised"
@@ -152,7 +152,7 @@ def the_fences_that_need_no_extra_work() -> None:
 def a_missing_extra_of_a_fence_is_named(extra: str) -> None:
     try:
         importlib.import_module(f"coordlock.fencing.{extra}")
-    except coordlock.MissingExtra as error:
+    except coordlock.errors.MissingExtra as error:
         message = str(error)
     else:
         message = "nothing was raised"

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Self
 
 import coordlock
-from coordlock import Grant, Stored
+from coordlock import Grant
 from coordlock.testing.waiting import eventually
+from coordlock.types import Stored
 
 __all__ = ["Census", "count_together"]
 

@@ -177,7 +177,7 @@ def test_an_outage_longer_than_the_ttl_loses_the_lock_at_the_local_deadline(
                 holding.check()
             with pytest.raises(coordlock.BackendUnavailable):
                 client.lock("orders").try_acquire()
-            with pytest.raises(coordlock.WaitUnavailable):
+            with pytest.raises(coordlock.errors.WaitUnavailable):
                 client.lock("orders").acquire(timeout=0.3)
         # The same client goes on with a new session.
         grant = client.lock("orders").acquire(timeout=60)
@@ -305,7 +305,7 @@ def test_a_log_that_blocks_keeps_no_loss_from_being_told_and_no_call_from_its_bo
         assert told.wait(30)
         assert blocking_log.is_reached.wait(30)
         waiting = start(client.lock("orders").acquire, timeout=0.5)
-        assert isinstance(waiting.exception(30), coordlock.WaitUnavailable)
+        assert isinstance(waiting.exception(30), coordlock.errors.WaitUnavailable)
         assert not start(grant.release).result(30)
         start(client.close).result(30)
 
@@ -367,7 +367,7 @@ def test_a_waiter_that_gave_up_on_a_lost_reply_leaves_no_contender(
     ):
         client.lock("warm").acquire().release()
         proxy.replies.black_hole()
-        with pytest.raises(coordlock.WaitUnavailable, match="is unavailable"):
+        with pytest.raises(coordlock.errors.WaitUnavailable, match="is unavailable"):
             client.lock("orders").acquire(timeout=1)
         eventually(lambda: length(observer) == 1, "the create has arrived")
         proxy.drop_connections()
@@ -385,7 +385,7 @@ def test_a_create_that_takes_effect_after_the_withdrawal_is_removed(
         client.lock("warm").acquire().release()
         trap = proxy.on_request(create_kind(own_server), Connection.postpone_request)
         proxy.refuse()
-        with pytest.raises(coordlock.WaitUnavailable):
+        with pytest.raises(coordlock.errors.WaitUnavailable):
             client.lock("orders").acquire(timeout=1)
         assert trap.sprung
         proxy.heal()  # now it arrives
@@ -446,7 +446,7 @@ def test_a_waiter_that_was_evicted_while_it_was_cut_off_is_not_granted(
                 assert holding.release()
                 proxy.heal()
                 for one in waiting:
-                    with pytest.raises(coordlock.Evicted):
+                    with pytest.raises(coordlock.errors.Evicted):
                         one.result(60)
 
 
@@ -600,7 +600,7 @@ if child == 0:
     for use in (client.lock("other").acquire, client.names, grant.check, grant.release):
         try:
             use()
-        except coordlock.ForkedClient:
+        except coordlock.errors.ForkedClient:
             continue
         os._exit(1)
     with coordlock.connect(sys.argv[1]) as own:
@@ -713,7 +713,7 @@ def test_the_parent_is_deleted_under_waiters(zookeeper: ZooKeeper, root: str, st
             deletion.delete(f"{root}/orders")
             assert deletion.commit() == [True] * 3
         assert holding.lost.wait(60)
-        with pytest.raises(coordlock.Evicted):
+        with pytest.raises(coordlock.errors.Evicted):
             waiting.result(60)
         # Its sequence starts again at 0; tokens go on growing.
         grant = client.lock("orders").acquire(60)

@@ -14,12 +14,13 @@ import pytest
 from kazoo.recipe.lock import Lock, ReadLock, WriteLock
 
 import coordlock
-from coordlock import Convertible, LockLost, Mode
+from coordlock import LockLost, Mode
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from coordlock.types import Convertible
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
 from tests.integration.test_several_locks import BOUND, started

@@ -80,7 +80,7 @@ class Watcher:
 
     def __init__(self, client: coordlock.Client) -> None:
         self.leaders = client.election("leader").observe()
-        self.seen: list[coordlock.Candidate | None] = []
+        self.seen: list[coordlock.types.Candidate | None] = []
 
     def follow(self) -> None:
         self.seen.extend(self.leaders)

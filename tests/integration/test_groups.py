@@ -24,7 +24,7 @@ BOUND = 60.0
 class Watcher:
     """All views that an observer gives."""
 
-    def __init__(self, observer: coordlock.Observer[coordlock.GroupView]) -> None:
+    def __init__(self, observer: coordlock.types.Observer[coordlock.types.GroupView]) -> None:
         self.observer = observer
         self.views = [observer.next(BOUND)]
         self._thread = Thread(target=self._follow)

@@ -12,12 +12,13 @@ from functools import partial
 import pytest
 
 import coordlock
-from coordlock import BackendUnavailable, LockLost, Stored
+from coordlock import BackendUnavailable, LockLost
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from coordlock.types import Stored
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
 from tests.integration.counting import count_together

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import coordlock
-from coordlock import BackendUnavailable, WaitCancelled, WaitUnavailable
+from coordlock import BackendUnavailable, WaitCancelled
+from coordlock.errors import WaitUnavailable
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -31,7 +32,7 @@ sys.stdin.read()
 """
 
 
-def kept(client: coordlock.Client) -> coordlock.ValueLock:
+def kept(client: coordlock.Client) -> coordlock.types.ValueLock:
     """The lock, with its value."""
     return client.value_lock("imports", timeout=BOUND)
 
@@ -62,7 +63,7 @@ def proxy(request: pytest.FixtureRequest, root: str) -> Iterator[tuple[FaultProx
         yield proxy, f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s"
 
 
-def writes(grant: coordlock.ValueGrant) -> int:
+def writes(grant: coordlock.types.ValueGrant) -> int:
     """How often the record of the value was written, as the service told this holder."""
     assert grant._kept is not None
     return grant._kept._record._version

@@ -80,7 +80,9 @@ def round_trips(requests: Counter[str]) -> int:
     return sum(n for kind, n in requests.items() if not kind.startswith("getChildren"))
 
 
-def slow_pairs(wire: Wire, lock: coordlock.Lock | coordlock.MultiLock) -> list[tuple[float, float]]:
+def slow_pairs(
+    wire: Wire, lock: coordlock.Lock | coordlock.types.MultiLock
+) -> list[tuple[float, float]]:
     """How long three acquires and releases take through a slow network."""
     wire.proxy.delay(0.25)
     waited = []
@@ -162,7 +164,7 @@ def test_ten_locks_at_once_are_one_round_trip_and_their_release_is_one(
 ) -> None:
     names = [f"n{number}" for number in range(10)]
     client.multi_lock(names).acquire().release()  # as the queues' nodes exist from then on
-    grants: list[coordlock.MultiGrant] = []
+    grants: list[coordlock.types.MultiGrant] = []
     acquiring = wire.requests(lambda: grants.append(client.multi_lock(names).acquire()))
     releasing = wire.requests(lambda: grants.pop().release())
     # Behind the multi follow at once what tells its transaction, and the lists.

@@ -56,7 +56,7 @@ def test_a_timeout_at_a_busy_lock_is_no_outage(client: Any) -> None:
 
 def test_a_timeout_at_a_silent_service_is_an_outage(client: Any, stop: Callable[[], None]) -> None:
     stop()
-    with pytest.raises(coordlock.WaitUnavailable) as caught:
+    with pytest.raises(coordlock.errors.WaitUnavailable) as caught:
         client.lock("q").acquire(timeout=1)
     assert caught.value.position is None
     assert "unavailable" in str(caught.value)
@@ -72,7 +72,7 @@ def test_an_outage_that_began_while_the_lock_was_waited_for_is_told_with_the_las
         eventually(lambda: len(lock.contenders()) == 2)
         stop()
         error = waiter.exception(60)
-    assert isinstance(error, coordlock.WaitUnavailable)
+    assert isinstance(error, coordlock.errors.WaitUnavailable)
     assert error.position == 1
     assert "before that, 1 contender(s) ahead" in str(error)
     assert holder.token

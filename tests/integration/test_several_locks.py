@@ -146,5 +146,5 @@ def test_a_sets_tokens_are_sequences_where_asked_for(zookeeper: ZooKeeper, root:
         with client.multi_lock(["a", "b"]) as grant:
             assert grant.tokens["a"] != grant.tokens["b"]
             assert grant["b"].token == grant.tokens["b"]
-            with pytest.raises(coordlock.Unfenceable, match="has several tokens"):
+            with pytest.raises(coordlock.errors.Unfenceable, match="has several tokens"):
                 _ = grant.token

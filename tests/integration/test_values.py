@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 import coordlock
-from coordlock import BackendError, BackendUnavailable, InvalidKey, Stored
+from coordlock import BackendError, BackendUnavailable
+from coordlock.errors import InvalidKey
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.trap import Action
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from coordlock.types import Stored
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
 

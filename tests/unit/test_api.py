@@ -1,10 +1,13 @@
 """The public API: as recorded in ``api.txt``, the same for sync and asyncio, and documented.
 
-After a wanted change, write the record anew with ``python -m tests.unit.test_api``.
+A new public name is entered in the imports of ``coordlock/__init__.py``, of ``coordlock/types.py``
+or in ``coordlock/errors.py``. Then ``python -m tests.unit.test_api`` shows the names, and derives
+from them the record, the map of ``coordlock/__init__.py`` and the tree of the page on errors.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
 import importlib
@@ -18,7 +21,7 @@ from typing import Any, get_args
 import pytest
 
 import coordlock
-from coordlock import fencing
+from coordlock import errors, fencing, types
 from coordlock.fencing.http import AsyncFencedSession, FencedSession
 from coordlock.fencing.redis import AsyncRedisFence, RedisFence
 from coordlock.fencing.sql import (
@@ -33,6 +36,8 @@ RECORD = Path(__file__).with_name("api.txt")
 #: The modules that applications use, each with its ``__all__``.
 FOR_APPLICATIONS = (
     "coordlock",
+    "coordlock.errors",
+    "coordlock.types",
     "coordlock.fencing",
     "coordlock.fencing.files",
     "coordlock.fencing.http",
@@ -70,23 +75,23 @@ TWINS = [
     (coordlock.Client, coordlock.AsyncClient),
     (coordlock.Lock, coordlock.AsyncLock),
     (coordlock.Grant, coordlock.AsyncGrant),
-    (coordlock.ReentrantLock, coordlock.AsyncReentrantLock),
-    (coordlock.ReentrantGrant, coordlock.AsyncReentrantGrant),
-    (coordlock.ConvertibleLock, coordlock.AsyncConvertibleLock),
-    (coordlock.ConvertibleGrant, coordlock.AsyncConvertibleGrant),
-    (coordlock.ValueLock, coordlock.AsyncValueLock),
-    (coordlock.ValueGrant, coordlock.AsyncValueGrant),
-    (coordlock.MultiLock, coordlock.AsyncMultiLock),
-    (coordlock.MultiGrant, coordlock.AsyncMultiGrant),
-    (coordlock.Held, coordlock.AsyncHeld),
-    (coordlock.LossSignal, coordlock.AsyncLossSignal),
-    (coordlock.ReleaseRequest, coordlock.AsyncReleaseRequest),
+    (coordlock.types.ReentrantLock, coordlock.types.AsyncReentrantLock),
+    (coordlock.types.ReentrantGrant, coordlock.types.AsyncReentrantGrant),
+    (coordlock.types.ConvertibleLock, coordlock.types.AsyncConvertibleLock),
+    (coordlock.types.ConvertibleGrant, coordlock.types.AsyncConvertibleGrant),
+    (coordlock.types.ValueLock, coordlock.types.AsyncValueLock),
+    (coordlock.types.ValueGrant, coordlock.types.AsyncValueGrant),
+    (coordlock.types.MultiLock, coordlock.types.AsyncMultiLock),
+    (coordlock.types.MultiGrant, coordlock.types.AsyncMultiGrant),
+    (coordlock.types.Held, coordlock.types.AsyncHeld),
+    (coordlock.types.LossSignal, coordlock.types.AsyncLossSignal),
+    (coordlock.types.ReleaseRequest, coordlock.types.AsyncReleaseRequest),
     (coordlock.Election, coordlock.AsyncElection),
     (coordlock.Term, coordlock.AsyncTerm),
     (coordlock.Group, coordlock.AsyncGroup),
-    (coordlock.Membership, coordlock.AsyncMembership),
-    (coordlock.Presence, coordlock.AsyncPresence),
-    (coordlock.Observer, coordlock.AsyncObserver),
+    (coordlock.types.Membership, coordlock.types.AsyncMembership),
+    (coordlock.types.Presence, coordlock.types.AsyncPresence),
+    (coordlock.types.Observer, coordlock.types.AsyncObserver),
     (coordlock.WorkQueue, coordlock.AsyncWorkQueue),
     (coordlock.Item, coordlock.AsyncItem),
     (coordlock.Counter, coordlock.AsyncCounter),
@@ -96,7 +101,7 @@ TWINS = [
     (coordlock.Latch, coordlock.AsyncLatch),
     (coordlock.Value, coordlock.AsyncValue),
     (coordlock.Values, coordlock.AsyncValues),
-    (coordlock.Transaction, coordlock.AsyncTransaction),
+    (coordlock.types.Transaction, coordlock.types.AsyncTransaction),
     (fencing.Fence, fencing.AsyncFence),
     (fencing.GuardingFence, fencing.AsyncGuardingFence),
     (fencing.MemoryFence, fencing.AsyncMemoryFence),
@@ -110,19 +115,19 @@ ONLY_ASYNC: dict[type, set[str]] = {
     kind: {"cancel_on_loss"}
     for kind in (
         coordlock.AsyncGrant,
-        coordlock.AsyncReentrantGrant,
-        coordlock.AsyncConvertibleGrant,
-        coordlock.AsyncValueGrant,
-        coordlock.AsyncMultiGrant,
+        coordlock.types.AsyncReentrantGrant,
+        coordlock.types.AsyncConvertibleGrant,
+        coordlock.types.AsyncValueGrant,
+        coordlock.types.AsyncMultiGrant,
         coordlock.AsyncTerm,
-        coordlock.AsyncMembership,
+        coordlock.types.AsyncMembership,
         coordlock.AsyncItem,
     )
 }
 #: asyncio bounds every wait with ``asyncio.timeout``.
 OTHER_PARAMETERS = {
-    (coordlock.LossSignal, "wait"),
-    (coordlock.ReleaseRequest, "wait"),
+    (coordlock.types.LossSignal, "wait"),
+    (coordlock.types.ReleaseRequest, "wait"),
     (coordlock.Election, "run"),  # of a coroutine function
 }
 #: Parts of object and of the standard library's bases say nothing about us.
@@ -358,5 +363,62 @@ def test_errors_of_types_name_the_public_call_and_show_modes_by_their_names() ->
                     call()
 
 
+INIT = Path(coordlock.__file__)
+ERRORS_PAGE = Path(__file__).parents[2] / "docs/reference/errors.md"
+
+
+def homes() -> dict[str, list[str]]:
+    """The names of ``coordlock`` by the modules from which type checkers see them imported."""
+    body = ast.parse(INIT.read_text("utf-8")).body
+    block = next(one for one in body if isinstance(one, ast.If))
+    found: dict[str, list[str]] = {}
+    for one in block.body:
+        if isinstance(one, ast.ImportFrom) and one.module != "coordlock":
+            module = str(one.module).removeprefix("coordlock.")
+            found.setdefault(module, []).extend(alias.name for alias in one.names)
+    return found
+
+
+def derived_init() -> str:
+    """``coordlock/__init__.py`` with the map that its imports make."""
+    lines = []
+    for module, names in sorted(homes().items()):
+        line = f'        "{module}": "{" ".join(sorted(names))}",'
+        lines.append(line + ("  # noqa: E501" if len(line) > 100 else ""))
+    before, begin, rest = INIT.read_text("utf-8").partition("    _NAMES = {\n")
+    _, end, after = rest.partition("    }\n    # fmt: on\n")
+    return before + begin + "\n".join(lines) + "\n" + end + after
+
+
+def derived_errors_page() -> str:
+    """The page on errors with the tree of `coordlock.errors`."""
+    assert errors.__doc__ is not None
+    tree = errors.__doc__.partition("::\n\n")[2].partition("\n\n")[0]
+    before, begin, rest = ERRORS_PAGE.read_text("utf-8").partition("```text\n")
+    _, end, after = rest.partition("```\n")
+    return before + begin + inspect.cleandoc("\n" + tree) + "\n" + end + after
+
+
+def test_what_is_imported_at_run_time_is_what_type_checkers_see() -> None:
+    assert INIT.read_text("utf-8") == derived_init()
+    assert coordlock.__all__ == sorted(
+        (name for names in homes().values() for name in names), key=_order
+    )
+
+
+def test_the_top_has_what_applications_write_and_no_more() -> None:
+    assert 40 < len(coordlock.__all__) <= 65
+
+
+def test_no_name_stands_in_two_public_modules_as_two_things() -> None:
+    assert not set(coordlock.__all__) & set(types.__all__)
+    for name in set(coordlock.__all__) & set(errors.__all__):
+        assert getattr(coordlock, name) is getattr(errors, name)
+
+
 if __name__ == "__main__":
+    INIT.write_text(derived_init(), "utf-8")
+    ERRORS_PAGE.write_text(derived_errors_page(), "utf-8")
     RECORD.write_text("\n".join(lines()) + "\n", "utf-8")
+    for module in MODULES[:3]:
+        print(f"{module.__name__} ({len(module.__all__)}): {', '.join(module.__all__)}")

@@ -11,14 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import coordlock
-from coordlock import (
-    Cancellation,
-    Client,
-    ConversionCancelled,
-    ConversionTimeout,
-    Mode,
-    WaitCancelled,
-)
+from coordlock import Cancellation, Client, Mode, WaitCancelled
+from coordlock.errors import ConversionCancelled, ConversionTimeout
 from coordlock.runtime.cancellation import ENDING
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend

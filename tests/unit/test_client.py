@@ -18,13 +18,13 @@ from coordlock import (
     AcquireTimeout,
     BackendUnavailable,
     Client,
-    ClientClosed,
     ConfigurationError,
     LockLost,
     Settings,
 )
 from coordlock.backend import SessionInfo, SessionListener
 from coordlock.client.client import _opening
+from coordlock.errors import ClientClosed
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.driver import run
@@ -328,7 +328,7 @@ if pid == 0:
                     lambda: client.contenders('q'), grant.check, grant.release, client.describe):
         try:
             said.append(repr(attempt()))
-        except coordlock.ForkedClient as error:
+        except coordlock.errors.ForkedClient as error:
             said.append(str(error.parent))
     client.close()
     os.write(write, ' '.join(said).encode())
@@ -365,7 +365,7 @@ def test_a_child_forked_while_threads_are_busy_is_refused_too() -> None:
         "    pid = os.fork()\n"
         "    if pid == 0:\n"
         "        try: client.lock('q').acquire()\n"
-        "        except coordlock.ForkedClient: os._exit(7)\n"
+        "        except coordlock.errors.ForkedClient: os._exit(7)\n"
         "        os._exit(1)\n"
         "    codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
         "stop.set(); [t.join() for t in threads]\n"

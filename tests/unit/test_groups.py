@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordlock import ClientClosed, ForkedClient
 from coordlock.client import Client
+from coordlock.errors import ClientClosed, ForkedClient
 from coordlock.kernel.publisher import Publisher
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend

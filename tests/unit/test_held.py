@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 import coordlock
-from coordlock import AsyncGrant, AsyncHeld, Grant, Held, LockLost
+from coordlock import AsyncGrant, Grant, LockLost
+from coordlock.types import AsyncHeld, Held
 
 
 def held(grant: Grant) -> Held:

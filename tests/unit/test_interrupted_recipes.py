@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from coordlock import Client, Membership, Presence, Term
+from coordlock import Client, Term
 from coordlock.testing.waiting import eventually
+from coordlock.types import Membership, Presence
 from tests.unit.clients import Service
 from tests.unit.signals import interrupted
 

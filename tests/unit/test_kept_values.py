@@ -8,8 +8,9 @@ import time
 import pytest
 from coordlock_memory import Fault
 
-from coordlock import Client, Mode, ValueGrant
+from coordlock import Client, Mode
 from coordlock.backend import Put
+from coordlock.types import ValueGrant
 from tests.unit.clients import Service, backend
 
 

@@ -15,16 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from coordlock import (
-    AsyncClient,
-    BackendUnavailable,
-    Client,
-    ClientClosed,
-    ConfigurationError,
-    ForkedClient,
-    GrantState,
-    Mode,
-)
+from coordlock import AsyncClient, BackendUnavailable, Client, ConfigurationError, GrantState, Mode
+from coordlock.errors import ClientClosed, ForkedClient
 from coordlock.kernel.access import LazyAccess
 from coordlock.runtime import log
 from coordlock.runtime.caller import this_caller

@@ -10,18 +10,11 @@ from typing import Any
 
 import pytest
 
-from coordlock import (
-    DEFAULT,
-    AcquireTimeout,
-    Client,
-    LockLost,
-    Mode,
-    Permit,
-    Settings,
-)
+from coordlock import DEFAULT, AcquireTimeout, Client, LockLost, Mode, Settings
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.testing.waiting import eventually
+from coordlock.types import Permit
 from tests.unit.clients import Service, backend
 
 

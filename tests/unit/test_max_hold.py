@@ -8,11 +8,12 @@ import math
 import pytest
 
 import coordlock
-from coordlock import GrantState, LockLost, Mode, ValueLock
+from coordlock import GrantState, LockLost, Mode
 from coordlock.kernel.tickets import _NOTICE as NOTICE
 from coordlock.locks.base_lock import AcquireOptions
 from coordlock.runtime import log
 from coordlock.testing.waiting import eventually
+from coordlock.types import ValueLock
 from tests.simulation.world import TTL, World
 from tests.unit.clients import Service
 

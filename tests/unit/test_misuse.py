@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import coordlock
-from coordlock import Client, ClientClosed, Grant, LockLost
+from coordlock import Client, Grant, LockLost
+from coordlock.errors import ClientClosed
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service
 

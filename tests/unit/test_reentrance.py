@@ -401,7 +401,7 @@ def test_ctrl_c_at_any_moment_of_an_owners_wait_leaves_nothing_behind(client: Cl
 def test_a_grant_that_was_released_stays_so_when_its_owners_others_are_lost(
     service: Service,
 ) -> None:
-    client, told = service.client(), list[coordlock.ReentrantGrant]()
+    client, told = service.client(), list[coordlock.types.ReentrantGrant]()
     lock = client.reentrant_lock("q")
     outer, inner = lock.acquire(), lock.acquire()
     for grant in (outer, inner):

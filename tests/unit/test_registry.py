@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from coordlock_memory import MemoryBackend
 
-from coordlock import ConfigurationError, MissingExtra
+from coordlock import ConfigurationError
 from coordlock.backend.registry import _OWN, backend_for_client, backend_for_scheme, schemes
+from coordlock.errors import MissingExtra
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 Install = Callable[..., None]

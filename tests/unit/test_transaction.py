@@ -27,19 +27,16 @@ from coordlock import (
     GrantState,
     LockLost,
     Mode,
-    Owner,
     SessionLost,
-    Stored,
-    Unsupported,
-    VersionMismatch,
 )
 from coordlock.backend import Delete, Expect, Operation, Put, Written
-from coordlock.errors import Evicted, InvalidKey
+from coordlock.errors import Evicted, InvalidKey, Unsupported, VersionMismatch
 from coordlock.locks.transaction import check_key
 from coordlock.model.contender import Contender, Entry
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
+from coordlock.types import Owner, Stored
 from tests.simulation.world import TTL, Call, Party, World
 from tests.unit.clients import Service, backend
 
@@ -382,7 +379,7 @@ if child == 0:
     for use in (transaction.commit, lambda: grant.read("/k"), grant.transaction().commit):
         try:
             use()
-        except coordlock.ForkedClient:
+        except coordlock.errors.ForkedClient:
             continue
         os._exit(1)
     os._exit(0)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 from coordlock_memory import Fault
 
-from coordlock import BackendUnavailable, InvalidKey, Stored
+from coordlock import BackendUnavailable
 from coordlock.client import Client
+from coordlock.errors import InvalidKey
+from coordlock.types import Stored
 from tests.unit.clients import Service, backend
 
 KEY = "/app/limit"

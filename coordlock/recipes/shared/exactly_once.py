@@ -24,9 +24,11 @@ from coordlock.backend import Listing
 from coordlock.errors import BackendUnavailable, WaitTimeout
 from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.recipes.shared.observer import wait_until
-from coordlock.recipes.shared.recipe import Recipe
+from coordlock.recipes.shared.recipe import Recipe, wait_of
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.settings import Timeout
 
 __all__ = ["ExactlyOnce", "value_of"]
 
@@ -98,18 +100,20 @@ class ExactlyOnce(Recipe):
     def _wait_until(
         self,
         is_wanted: Callable[[Any], bool],
-        timeout: float | None,
+        timeout: Timeout,
         in_vain: Callable[[Any, float], WaitTimeout],
+        cancellation: Cancellation | None,
     ) -> Steps[None]:
         """Wait until the value is as ``is_wanted`` says: see `observer.wait_until`."""
         yield from wait_until(
             self._access.engine,
             self._record.follow,
             lambda listing: is_wanted(self._value_in(listing)),
-            timeout,
+            wait_of(self._access, timeout),
             lambda listing, waited: in_vain(self._value_in(listing), waited),
             self._kind,
             self.name,
+            cancellation,
         )
 
     def _change(self, operation: Callable[[Any], tuple[Any, T]]) -> Steps[T]:

@@ -8,19 +8,20 @@ from copy import copy
 from typing import Any, Final, Generic, Self, TypeVar
 
 from coordlock.backend import Listing, Observation
-from coordlock.errors import WaitTimeout, WaitUnavailable
+from coordlock.errors import WaitCancelled, WaitTimeout, WaitUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Snapshot
+from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import soon
 from coordlock.runtime.condition import Condition
-from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import Duration, timeout_of
 
-__all__ = ["AsyncObserver", "BaseObserver", "Begin", "Observer", "wait_until"]
+__all__ = ["AsyncObserver", "BaseObserver", "Begin", "Observer", "until", "wait_until"]
 
 S = TypeVar("S", Listing, Snapshot)
 T = TypeVar("T")
@@ -84,19 +85,24 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
         """Whether `close` was called."""
         return self._closed_at is not None
 
-    def _next(self, timeout: Duration | None = None) -> Steps[T]:
+    def _next(
+        self, timeout: Duration | None = None, *, cancellation: Cancellation | None = None
+    ) -> Steps[T]:
         """The next state that differs from the one told before; waits for it.
 
         It is always the newest: states that came and went meanwhile are skipped. Raises
-        `WaitTimeout` after ``timeout`` seconds, `ClientClosed` once the client is closed,
+        `WaitTimeout` after ``timeout`` seconds, `WaitCancelled` when ``cancellation`` comes, or a
+        signal after `release_on_signals`, `ClientClosed` once the client is closed,
         ValueError once this is closed, and what ends the observation, such as
         `AuthenticationFailed`.
         """
         seconds = timeout_of("next", timeout)
-        yield self._engine.deadline(seconds)
+        yield until(self._engine, seconds, cancellation)
         try:
             if (yield from self._advance()):
                 return self._told[0]
+        except Cancelled as cancelled:
+            raise WaitCancelled(self._name, str(cancelled), kind=self._kind) from None
         except DeadlineReached:
             problem = "showed nothing new"
             raise WaitTimeout(
@@ -198,6 +204,15 @@ class AsyncObserver(EnteredByAsyncWith, BaseObserver[T]):
         self.close()
 
 
+def until(
+    engine: Engine, seconds: float | None, cancellation: Cancellation | None
+) -> Deadline | None:
+    """When a wait ends: so many seconds from now, when cancelled, or when the process is to end."""
+    deadline = engine.deadline(seconds)
+    ends = tuple([one for one in (cancellation, ENDING.waits) if one is not None])
+    return Deadline.at_latest(deadline, engine.clock, ends) if ends else deadline
+
+
 def wait_until(
     engine: Engine,
     begin: Callable[[Callable[[], None]], Observation[S]],
@@ -206,6 +221,7 @@ def wait_until(
     in_vain: Callable[[S, float], WaitTimeout],
     kind: str,
     name: str,
+    cancellation: Cancellation | None = None,
 ) -> Steps[None]:
     """Wait until the newest state of what ``begin`` observes is as ``is_wanted`` says.
 
@@ -218,7 +234,8 @@ def wait_until(
     if not engine.was_open:
         yield from engine.session()
     started = engine.clock.now()
-    yield engine.deadline(timeout or (None if timeout is None else engine.settings.request_timeout))
+    bound = timeout or (None if timeout is None else engine.settings.request_timeout)
+    yield until(engine, bound, cancellation)
     observer: BaseObserver[S] = BaseObserver(engine, begin, lambda state, _: state, kind, name)
     try:
         yield from observer._advance()
@@ -228,6 +245,8 @@ def wait_until(
             yield from observer._advance()
         else:
             return
+    except Cancelled as cancelled:
+        raise WaitCancelled(name, str(cancelled), kind=kind) from None
     except DeadlineReached as late:
         if observer.stale_for is not None:
             silent = engine.silent(late)

@@ -28,6 +28,7 @@ from coordlock.errors import (
     BarrierTimeout,
     Evicted,
     SessionLost,
+    WaitCancelled,
     WaitUnavailable,
 )
 from coordlock.kernel.access import Access
@@ -39,12 +40,13 @@ from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.recipes.shared.observer import wait_until
+from coordlock.recipes.shared.observer import until, wait_until
 from coordlock.recipes.shared.recipe import Recipe
 from coordlock.recipes.shared.rendezvous import Generations, Rendezvous
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.condition import Condition
-from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
 
 __all__ = ["BarrierRecipe", "Participant"]
@@ -74,7 +76,9 @@ class Participant:
         #: The ids of its own generation.
         self._generation: frozenset[str] = frozenset()
 
-    def arrive(self, seconds: float | None) -> Steps[None]:
+    def arrive(
+        self, seconds: float | None, cancellation: Cancellation | None = None
+    ) -> Steps[None]:
         """Wait at the barrier until this one has passed; it is in the queue still then.
 
         None waits for ever, and 0 looks once. However it ends otherwise, the contender is
@@ -87,13 +91,15 @@ class Participant:
             engine,
             {name: Mode.NL},
             seconds,
+            cancellations=() if cancellation is None else (cancellation,),
             announcement=announcement,
             kind=self._rendezvous.kind,
         )
         self._ticket = ticket
         try:
             left = None if seconds is None else seconds - (engine.clock.now() - started)
-            yield engine.deadline(engine.settings.request_timeout if seconds == 0 else left)
+            left = engine.settings.request_timeout if seconds == 0 else left
+            yield until(engine, left, cancellation)
             try:
                 self._generation = yield from self._passing(ticket, once=seconds == 0)
             except DeadlineReached:
@@ -101,6 +107,11 @@ class Participant:
                 if not self._generation:
                     waited = engine.clock.now() - started
                     raise self._in_vain(waited, "was reached by", self._there) from None
+            except Cancelled as cancelled:
+                self._generation = yield from self._withdrawn(ticket)
+                if not self._generation:
+                    kind = self._rendezvous.kind
+                    raise WaitCancelled(name, str(cancelled), kind=kind) from None
             except (SessionLost, Evicted):
                 self._generation = yield from self._withdrawn(ticket)
                 if not self._generation:
@@ -114,7 +125,9 @@ class Participant:
         if self._ticket is not None:
             self._ticket.withdraw()
 
-    def leave_together(self, seconds: float | None) -> Steps[None]:
+    def leave_together(
+        self, seconds: float | None, cancellation: Cancellation | None = None
+    ) -> Steps[None]:
         """Leave, and wait until all that have passed together have left."""
         ticket, engine, name = self._ticket, self._engine, self._rendezvous.name
         assert ticket is not None
@@ -125,7 +138,8 @@ class Participant:
         try:
             was_there = yield removal
         except DeadlineReached as late:
-            raise engine.silent(late) from late.__cause__
+            silent = engine.silent(late)
+            raise self._unavailable(silent.service, silent.reason) from late.__cause__
         if not was_there:
             raise Evicted(name, kind=self._rendezvous.kind)
 
@@ -140,6 +154,7 @@ class Participant:
             lambda last, waited: self._in_vain(waited, "was not left by", still(last)),
             self._rendezvous.kind,
             name,
+            cancellation,
         )
 
     def _in_vain(self, waited: float, problem: str, there: int) -> BarrierTimeout:

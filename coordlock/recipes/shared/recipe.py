@@ -11,8 +11,14 @@ from coordlock.model.contender import Snapshot
 from coordlock.model.names import check_name
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.resident import Resident
+from coordlock.settings import Default, Timeout, timeout_of
 
-__all__ = ["QueueRecipe", "Recipe"]
+__all__ = ["QueueRecipe", "Recipe", "wait_of"]
+
+
+def wait_of(access: Access, timeout: Timeout, call: str = "wait") -> float | None:
+    """The seconds that ``call`` may wait: ``timeout``, by default the client's."""
+    return timeout_of(call, access.settings.timeout if isinstance(timeout, Default) else timeout)
 
 
 class Recipe(Resident):

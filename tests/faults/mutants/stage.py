@@ -125,7 +125,7 @@ class Player:
         self.attempts.remove(attempt)
         attempt.releasing(_AT_MOST)
         self.client.close()
-        attempt.release_failed(coordlock.ClientClosed())
+        attempt.release_failed(coordlock.errors.ClientClosed())
 
     def offer(self, attempt: AttemptLog, resource: Resource, kind: Kind) -> None:
         """Go to the resource with the token of ``attempt``."""

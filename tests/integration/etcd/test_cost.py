@@ -116,7 +116,7 @@ def test_a_waiter_that_is_evicted_before_its_turn_is_not_granted_on_a_busy_etcd(
             waiter = party.backend.snapshot("orders").result(30).contenders[-1]
             assert party.backend.evict(waiter).result(30)
             holding.release()
-            assert isinstance(waiting.exception(30), coordlock.Evicted)
+            assert isinstance(waiting.exception(30), coordlock.errors.Evicted)
 
 
 def test_a_crowd_on_a_busy_etcd_is_seen_to_catch_up_a_few_at_a_time(

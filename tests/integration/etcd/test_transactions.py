@@ -11,13 +11,15 @@ import pytest
 from coordlock_etcd import EtcdBackend
 
 import coordlock
-from coordlock import AuthenticationFailed, BackendUnavailable, Stored, TooLarge
+from coordlock import BackendUnavailable
 from coordlock.backend import Put
+from coordlock.errors import AuthenticationFailed, TooLarge
 from coordlock.testing.backend_contract import BOUND
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from coordlock.types import Stored
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
 from tests.integration.counting import count_together
 from tests.integration.etcd.conftest import Join

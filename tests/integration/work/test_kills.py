@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import coordlock
-from coordlock import WorkQueueStats
 from coordlock.testing.waiting import eventually
+from coordlock.types import WorkQueueStats
 from tests.integration.work import worker
 from tests.integration.work.history import History
 

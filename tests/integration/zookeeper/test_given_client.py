@@ -154,7 +154,7 @@ def test_what_closing_left_to_be_done_ends_when_the_given_client_is_stopped(
             lambda: client._engine.sessions._starting is not None, "another session to be opened"
         )
         client.close()
-        assert isinstance(waiting.exception(BOUND), coordlock.ClientClosed)
+        assert isinstance(waiting.exception(BOUND), coordlock.errors.ClientClosed)
     assert client._engine.tickets
     own.stop()
     own.close()

@@ -155,7 +155,7 @@ def test_who_comes_while_the_client_blocks_waits_no_longer_than_he_said(
         async with await coordlock.connect_async(through, client=application) as client:
             async with client.lock("before"):
                 pass
-            with clogged(application, proxy), pytest.raises(coordlock.WaitUnavailable):
+            with clogged(application, proxy), pytest.raises(coordlock.errors.WaitUnavailable):
                 await client.lock("orders").acquire(timeout=0.5)
 
     asyncio.run(asyncio.wait_for(come(), BOUND))

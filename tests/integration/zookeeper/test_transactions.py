@@ -10,17 +10,12 @@ import pytest
 from kazoo.security import make_digest_acl
 
 import coordlock
-from coordlock import (
-    AuthenticationFailed,
-    BackendError,
-    BackendUnavailable,
-    LockLost,
-    Stored,
-    TooLarge,
-)
+from coordlock import BackendError, BackendUnavailable, LockLost
 from coordlock.backend import Put
+from coordlock.errors import AuthenticationFailed, TooLarge
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from coordlock.types import Stored
 from testbed.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 from tests.integration.counting import count_together
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party

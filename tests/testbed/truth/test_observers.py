@@ -377,7 +377,7 @@ def test_logs_are_read_as_the_servers_own_tool_reads_them(
         grant.transaction().put("/data/x", b"1\n2").put("/data/y", b"").commit()
         grant.transaction().delete("/data/x").commit()
         client.read_lock("b").acquire()
-        with pytest.raises(coordlock.VersionMismatch):
+        with pytest.raises(coordlock.errors.VersionMismatch):
             grant.transaction().expect("/data/y", 7).commit()
     server.stop()
     [file] = (server.data / "version-2").glob("log.*")

@@ -15,7 +15,8 @@ import requests
 from requests.structures import CaseInsensitiveDict
 
 import coordlock
-from coordlock import InvalidToken, LockLost, StaleToken, Unfenceable
+from coordlock import LockLost, StaleToken
+from coordlock.errors import InvalidToken, Unfenceable
 from coordlock.fencing.http import (
     Problem,
     fenced,

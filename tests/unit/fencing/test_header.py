@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock import ConfigurationError, InvalidToken, StaleToken
+from coordlock import ConfigurationError, StaleToken
+from coordlock.errors import InvalidToken
 from coordlock.fencing import MAX_TOKEN, AsyncMemoryFence, FencingToken, MemoryFence
 from coordlock.fencing.http import (
     HEADER,

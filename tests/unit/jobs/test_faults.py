@@ -11,8 +11,9 @@ import pytest
 from coordlock_memory import Fault
 
 import coordlock
-from coordlock import AlreadyDone, BackendUnavailable, JobNotRun, LockLost
+from coordlock import BackendUnavailable, JobNotRun, LockLost
 from coordlock.backend import Operation, Put
+from coordlock.errors import AlreadyDone
 from coordlock.jobs.view import queue_of
 from coordlock.model.contender import Contender
 from tests.unit.work.test_faults import Disturbance
@@ -97,7 +98,7 @@ def test_a_run_that_is_lost_before_it_writes_changes_nothing(
 
     if what == "start":
         before_writing(client, "@jobs/", overtake)
-    lost = pytest.raises((LockLost, coordlock.Evicted))
+    lost = pytest.raises((LockLost, coordlock.errors.Evicted))
     with lost, client.job("j", policy=policy).run(1):
         starts.append("client")
         before_writing(client, "@jobs/", overtake)
@@ -196,7 +197,7 @@ def test_what_another_program_wrote_over_the_record_stays(
 def test_an_effect_whose_expectation_fails_is_not_recorded_as_done(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
-    with pytest.raises(coordlock.VersionMismatch), client.job("j").run(1) as run:
+    with pytest.raises(coordlock.errors.VersionMismatch), client.job("j").run(1) as run:
         run.finish().put(FAR, b"x").expect(FAR, 7).commit()
     [slot] = other.job("j").info().slots
     assert slot.state == "failed"

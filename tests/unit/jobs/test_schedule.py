@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock import Cron, Every, MissingExtra
+from coordlock import Cron, Every
+from coordlock.errors import MissingExtra
 from coordlock.jobs.ledger import Ledger, Policy, State
 from coordlock.jobs.schedule import due, latest
 from coordlock.jobs.slots import Slot

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from coordlock_memory import Fault, MemoryBackend, MemoryService
 
-from coordlock import Client, ClientClosed, Settings
+from coordlock import Client, Settings
 from coordlock.backend import SessionInfo, SessionListener
-from coordlock.errors import BackendUnavailable
+from coordlock.errors import BackendUnavailable, ClientClosed
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Entry, Snapshot

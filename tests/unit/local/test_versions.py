@@ -12,9 +12,10 @@ from coordlock_local.counter import VERSION, Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.slots import Slot, header
 
-from coordlock import Stored, connect
+from coordlock import connect
 from coordlock.errors import BackendError, ConfigurationError
 from coordlock.runtime.shared_file import seal, unseal
+from coordlock.types import Stored
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from coordlock_memory import VirtualTime, VirtualTimers
 
-from coordlock import ClientClosed
+from coordlock.errors import ClientClosed
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers, sleep, within
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, resolved

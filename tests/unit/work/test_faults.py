@@ -10,7 +10,7 @@ import pytest
 from coordlock_memory import Fault, MemoryBackend
 
 import coordlock
-from coordlock import WorkQueueStats
+from coordlock.types import WorkQueueStats
 
 BOUND = 30.0
 NOTHING = WorkQueueStats(0, 0, 0, 0)

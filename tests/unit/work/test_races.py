@@ -11,7 +11,7 @@ import pytest
 from coordlock_memory import MemoryBackend
 
 import coordlock
-from coordlock import LockLost, WorkQueueStats
+from coordlock import LockLost
 from coordlock.backend import Operation, Put
 from coordlock.kernel.acquisition import acquisition
 from coordlock.locks.queue_view import queue_view
@@ -20,6 +20,7 @@ from coordlock.model.contender import Contender
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
+from coordlock.types import WorkQueueStats
 from coordlock.work.workers import Workers
 
 BOUND = 30.0
@@ -263,7 +264,7 @@ def test_an_ack_whose_answer_was_lost_is_made_and_not_called_lost(
 
     backend.write = losing  # type: ignore[method-assign]
     item.ack()
-    with pytest.raises(coordlock.ItemEnded, match="acknowledged"):
+    with pytest.raises(coordlock.errors.ItemEnded, match="acknowledged"):
         item.ack()
     assert queue.stats() == WorkQueueStats(0, 0, 0, 0)
 
@@ -278,7 +279,7 @@ def test_of_two_threads_that_end_an_item_the_loser_hears_that_it_has_ended(
         with ThreadPoolExecutor(2) as pool:
             outcomes = [pool.submit(item.ack).exception, pool.submit(item.nack).exception]
             errors = [one for one in (outcome(BOUND) for outcome in outcomes) if one is not None]
-        assert [type(one) for one in errors] == [coordlock.ItemEnded]
+        assert [type(one) for one in errors] == [coordlock.errors.ItemEnded]
         queue.purge()
 
 
