@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from coordlock.model.claim import Claim
 from coordlock.testing.faults.events import (
@@ -19,7 +20,11 @@ from coordlock.testing.faults.events import (
     Withdrawn,
 )
 
-__all__ = ["Attempt"]
+__all__ = ["WORKERS", "Attempt"]
+
+#: How the names of the queues begin whose contenders are the workers of a work queue. Each serves
+#: one item after the other, so several attempts have the same one.
+WORKERS: Final = "@work-"
 
 #: What a client writes of an attempt after its invocation.
 Told = (

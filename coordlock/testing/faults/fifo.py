@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import count, islice
 
 from coordlock.model.claim import Claim, Mode, Permit
-from coordlock.testing.faults.attempt import Attempt
+from coordlock.testing.faults.attempt import WORKERS, Attempt
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
 from coordlock.testing.faults.events import FOREVER, Event
-from coordlock.testing.faults.history import WORKERS, History
+from coordlock.testing.faults.history import History
 from coordlock.testing.faults.truth import Life
 from coordlock.testing.faults.violation import Violation, together
 

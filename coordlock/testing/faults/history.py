@@ -46,11 +46,7 @@ from coordlock.testing.faults.operation import Operation, Resource
 from coordlock.testing.faults.times import RevisionTimes
 from coordlock.testing.faults.truth import Life, Truth
 
-__all__ = ["WORKERS", "History"]
-
-#: How the names of the queues begin whose contenders are the workers of a work queue. Each serves
-#: one item after the other, so several attempts have the same one.
-WORKERS: Final = "@work-"
+__all__ = ["History"]
 
 
 class History:

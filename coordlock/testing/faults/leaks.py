@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from coordlock.testing.faults.attempt import WORKERS
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
 from coordlock.testing.faults.events import FOREVER, Counted
-from coordlock.testing.faults.history import WORKERS, History
+from coordlock.testing.faults.history import History
 from coordlock.testing.faults.violation import Violation, together
 
 __all__ = ["Leaked", "Missing", "leaks"]

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final
 
-from coordlock.testing.faults.attempt import Attempt
+from coordlock.testing.faults.attempt import WORKERS, Attempt
 from coordlock.testing.faults.events import FOREVER
 from coordlock.testing.faults.truth import Truth
 
@@ -37,7 +37,8 @@ class RevisionTimes:
             if own is None:
                 continue
             created = own.appeared.revision
-            lower.append((created, attempt.invoked.at))
+            if not attempt.lock.startswith(WORKERS):  # whose contender may be of an earlier attempt
+                lower.append((created, attempt.invoked.at))
             if attempt.acknowledged is not None:
                 upper.append((created, attempt.acknowledged.at))
             # A release that has returned proves nothing: it waits for the service only so long.

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from coordlock.testing.faults.attempt import Attempt
+from coordlock.testing.faults.attempt import WORKERS, Attempt
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
 from coordlock.testing.faults.events import FOREVER
-from coordlock.testing.faults.history import WORKERS, History
+from coordlock.testing.faults.history import History
 from coordlock.testing.faults.truth import Life
 from coordlock.testing.faults.violation import Violation, together
 
