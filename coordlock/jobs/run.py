@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,7 @@ from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.promise import Promise
 
 if TYPE_CHECKING:
     from coordlock.locks.transaction import AsyncTransaction, Transaction
@@ -101,6 +103,8 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
         #: How the work has ended: what the release is to record, unless that is done.
         self._outcome: tuple[State, str | None] = State.FAILED, "it was released at work"
         self._is_recorded = False
+        #: The attempt at recording the end that was begun last.
+        self._settling: Promise[None] | None = None
 
     @property
     def sequencer(self) -> str:
@@ -166,41 +170,51 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
                     "another program, and stays as it is",
                 )
             if mine.state is not State.STARTED:
-                return  # an attempt without an answer was made
+                break  # an attempt without an answer was made
             record = mine.ended(state, self._present.now(), error)
             ended = self._ledger.ended(record, self._history)
             try:
                 if (yield from self._record.write(ended.encode(), also=also)):
                     self._ledger = ended
-                    return
+                    break
             except VersionMismatch:  # of a key in ``also``, which an earlier attempt may have moved
                 self._ledger = yield from self._record.read()
                 if self._mine is None or self._mine.state is State.STARTED:
                     raise
-                return
+                break
             self._ledger = yield from self._record.read()
+        self._is_recorded = True
 
     def _finish_with(self, also: Sequence[Operation]) -> Steps[None]:
         """Record that the work is done, and do ``also`` in the same transaction."""
         self.check()
-        if self._is_recorded:
+        if not (yield from self._guarded(self._recorded(State.DONE, None, also))):
             raise RuntimeError(f"the end of slot {shown(self.slot)} is recorded already")
-        yield from self._guarded(self._recorded(State.DONE, None, also))
 
     def _recorded(
         self, state: State, error: str | None, also: Sequence[Operation] = ()
-    ) -> Steps[None]:
-        """Record the end, for as long as the lock is held; it goes on where the caller gives up."""
+    ) -> Steps[bool]:
+        """Record the end, unless that is done; whether this call did.
+
+        It tries for as long as the lock is held, and goes on where the caller gives up. An attempt
+        that is still on its way comes first. Otherwise the end of the block could overtake a commit
+        that was cancelled, and record the slot as done without the effect.
+        """
         yield None  # no deadline: an outage that the lock outlives must not cost the record
-        settling = run_in_background(self._settle(state, error, also))
-        yield self._ticket.unless_lost(settling)
-        self._is_recorded = True
+        if self._settling is not None:
+            with suppress(CoordlockError):  # its own caller was told
+                yield self._ticket.unless_lost(self._settling)
+        if self._is_recorded:
+            return False
+        self._settling = run_in_background(self._settle(state, error, also))
+        yield self._ticket.unless_lost(self._settling)
+        return True
 
     def _leave_queue(self, seconds: float) -> Steps[None]:
         """Record how the work has ended before the lock is released; release it if that fails."""
         was_recorded = False
         try:
-            if not self._is_recorded and self._ticket.lost is None:
+            if self._ticket.lost is None:
                 yield from self._guarded(self._recorded(*self._outcome))
             was_recorded = True
         except LockLost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from tests.unit.work.test_races import backend_of, before_writing
 
 KINDS = ("read", "write", "enqueue", "service_time", "withdraw")
 FAR = "/app/effect"
+BOUND = 30.0
 
 
 @pytest.fixture
@@ -203,3 +205,61 @@ def test_an_effect_whose_expectation_fails_is_not_recorded_as_done(
     assert slot.state == "failed"
     assert slot.error is not None
     assert slot.error.startswith("VersionMismatch: ")
+
+
+def test_the_end_of_a_block_does_not_overtake_a_commit_that_was_cancelled(root: str) -> None:
+    """Otherwise the slot would be done without its effect, and never run again."""
+
+    async def main() -> None:
+        async with coordlock.connect_async(f"memory://{root}") as client:
+            backend: Any = client._access.engine.backend
+            sent = asyncio.Event()
+            left = iter(range(2))
+
+            def cut(method: str) -> Fault | None:
+                if method != "write" or next(left, None) is None:
+                    return None
+                sent.set()
+                return Fault.LOSE_REQUEST
+
+            async with client.job("j").run(1) as run:
+                backend.faults.take = cut
+                committing = asyncio.create_task(run.finish().put(FAR, b"x").commit())
+                await sent.wait()
+                committing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await committing
+            [slot] = (await client.job("j").info()).slots
+            assert slot.state == "done"
+            assert (await client.value(FAR).get()).data == b"x"
+
+    asyncio.run(main())
+
+
+def test_the_body_of_a_coroutine_is_cancelled_at_a_loss_and_records_nothing(
+    root: str, other: coordlock.Client
+) -> None:
+    ended: list[str] = []
+
+    async def work(client: coordlock.AsyncClient) -> None:
+        async with client.job("j", policy="at-least-once").run(1):
+            [mine] = backend_of(other).service.snapshot(queue_of("j")).contenders
+            backend_of(other).service.remove(mine)
+            try:
+                await asyncio.sleep(BOUND)
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+
+    async def main() -> None:
+        async with coordlock.connect_async(f"memory://{root}") as client:
+            with pytest.raises(LockLost, match="'j'"):
+                await work(client)
+
+    asyncio.run(main())
+    assert ended == ["cancelled"]
+    [slot] = other.job("j").info().slots
+    assert (slot.state, slot.attempts) == ("interrupted", 1)
+    starts: list[int] = []
+    run_once(other, starts, "at-least-once")
+    assert starts == [2]
