@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 from coordlock.backend import Capabilities, Queue, ServiceInfo
 from coordlock.errors import BackendError, VersionMismatch
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.names import is_internal
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import Option, Settings
@@ -16,7 +17,7 @@ from coordlock_redis import access, contenders
 from coordlock_redis.contenders import names
 from coordlock_redis.errors import SERVICE
 from coordlock_redis.options import OPTIONS, TCP, TLS, UNIX
-from coordlock_redis.requests import Argument, Request
+from coordlock_redis.requests import Argument, Request, decoded
 from coordlock_redis.session import RedisSession
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ class RedisBackend(RedisSession):
 
     def queues(self) -> Promise[list[str]]:
         def read(answer: list[Any]) -> list[str]:
-            return [name.decode("utf-8", "replace") for name in answer[1]]
+            names = map(decoded, answer[1])
+            return [name for name in names if not is_internal(name)]
 
         return self._connection.ask(Request("queues", (), read))
 

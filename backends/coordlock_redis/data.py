@@ -9,7 +9,7 @@ from coordlock.backend import Expect, Listing, Operation, Put, Stored, Written
 from coordlock.errors import VersionMismatch
 from coordlock.model.contender import Contender
 from coordlock_redis.contenders import names
-from coordlock_redis.requests import MICROSECONDS, Argument, Request
+from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
 
 __all__ = ["channel", "read", "write"]
 
@@ -23,7 +23,7 @@ def channel(where: str) -> str:
 def read(where: str, guard: Contender | None) -> Request[Listing]:
     """See `Backend.read`."""
     folder, key = _split(where)
-    arguments: list[Argument] = [folder, _encoded(key)]
+    arguments: list[Argument] = [folder, key]
     if guard is not None:
         arguments += names(guard)
 
@@ -31,7 +31,7 @@ def read(where: str, guard: Contender | None) -> Request[Listing]:
         _, revision, values, versions = answer
         numbers = {name: int(version) for name, version in _pairs(versions)}
         found = {
-            folder + name.decode("utf-8", "surrogatepass"): Stored(value, numbers[name])
+            folder + decoded(name): Stored(value, numbers[name])
             for name, value in _pairs(values)
             if name in numbers
         }
@@ -49,15 +49,15 @@ def write(operations: Sequence[Operation], guards: Sequence[Contender]) -> Reque
     for one in operations:
         folder, key = _split(one.key)
         if isinstance(one, Expect):
-            arguments += (b"expect", folder, _encoded(key), one.version)
+            arguments += (b"expect", folder, key, one.version)
         else:
             changes = True
             kind, value = (b"put", one.data) if isinstance(one, Put) else (b"delete", b"")
-            arguments += (kind, folder, _encoded(key), value)
+            arguments += (kind, folder, key, value)
 
     def written(answer: list[Any]) -> Written:
         if answer[0] == b"version":
-            unmet = answer[1].decode("utf-8", "surrogatepass")
+            unmet = decoded(answer[1])
             version = int(answer[2])
             keys = [
                 one.key
@@ -75,10 +75,6 @@ def write(operations: Sequence[Operation], guards: Sequence[Contender]) -> Reque
 def _split(where: str) -> tuple[str, str]:
     folder, slash, key = where.rpartition("/")
     return folder + slash, key
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:

@@ -12,7 +12,7 @@ from coordlock_redis.errors import SERVICE
 from coordlock_redis.scripts import Script, script
 from coordlock_redis.servers import Link
 
-__all__ = ["MICROSECONDS", "Argument", "Header", "Request", "loss"]
+__all__ = ["MICROSECONDS", "Argument", "Header", "Request", "decoded", "loss"]
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Request(Generic[T]):
         """The command. Redis forgets scripts at its restart; then their source makes them known."""
         which = script(self.name)
         words = ("EVAL", which.source) if by_source else ("EVALSHA", which.digest)
-        return (*words, *header.arguments(which, link), *self.arguments)
+        return (*words, *header.arguments(which, link), *map(encoded, self.arguments))
 
     def answer(self, answer: Any, header: Header) -> None:
         """Complete the promise by the ``answer`` of the script."""
@@ -95,6 +95,19 @@ class Request(Generic[T]):
             found.add_done_callback(self.promise.follow)
         else:
             self.promise.resolve(found)
+
+
+def encoded(argument: Argument) -> bytes | int:
+    """As Redis takes it. Queues of coordlock's own have names with lone surrogates."""
+    return argument.encode("utf-8", "surrogatepass") if isinstance(argument, str) else argument
+
+
+def decoded(name: bytes) -> str:
+    """The name that `encoded` has encoded; what another program has written, as far as possible."""
+    try:
+        return name.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return name.decode("utf-8", "replace")
 
 
 def _checked(answer: list[Any], header: Header) -> list[Any]:
@@ -112,7 +125,7 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
                 "(option restart_delay)",
             )
         case b"evicted":
-            raise Evicted(rest[0].decode() if rest else "")
+            raise Evicted(decoded(rest[0]) if rest else "")
     raise BackendError(SERVICE, f"a script answered {status!r}")
 
 
