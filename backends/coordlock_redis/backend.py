@@ -103,10 +103,16 @@ class RedisBackend(RedisSession):
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         arguments: list[Argument] = []
+        quietly: list[str] = []
         for entry in entries:
-            arguments += (entry.queue, entry.id, "", int(self._watches.is_watched(entry.id)))
+            is_watched = self._watches.is_watched(entry.id)
+            arguments += (entry.queue, entry.id, "", int(is_watched))
+            if not is_watched:
+                quietly.append(entry.id)
 
         def withdrawn(answer: list[Any]) -> bool:
+            for id in quietly:  # a watch may have come meanwhile
+                self._watches.withdrawn(id)
             return bool(answer[1] == len(entries))
 
         return self._connection.ask(Request("withdraw", arguments, withdrawn, changes=True))

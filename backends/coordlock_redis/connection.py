@@ -8,8 +8,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from redis import exceptions
 

@@ -41,7 +41,7 @@ def client_closed() -> BackendUnavailable:
 def is_elsewhere(error: BaseException) -> bool:
     """Whether the connection is to be given up, because another server may do better."""
     kinds = (exceptions.MovedError, exceptions.AskError, exceptions.ReadOnlyError)
-    if isinstance(error, kinds + (exceptions.BusyLoadingError, exceptions.ClusterDownError)):
+    if isinstance(error, (*kinds, exceptions.BusyLoadingError, exceptions.ClusterDownError)):
         return True
     return str(error).startswith(_ELSEWHERE) or "non local key" in str(error)
 

@@ -154,8 +154,9 @@ class Servers:
     def _greet(self, connection: Any, where: str) -> Link:
         try:
             connection.connect()
+            commands: list[tuple[str | bytes, ...]]
             commands = [("INFO", "server"), ("INFO", "replication"), ("TIME",)]
-            commands += [("EXISTS", self.key)]
+            commands.append(("EXISTS", self.key))
             connection.send_packed_command(connection.pack_commands(commands))
             answers: list[Any] = []
             for _ in commands:
@@ -179,7 +180,8 @@ class Servers:
             "protocol": 2,
         }
         if host is None:
-            return UnixDomainSocketConnection(path=self.path or "", **common)
+            unix: Any = UnixDomainSocketConnection
+            return unix(path=self.path or "", **common)
         kind = SSLConnection if self.tls else Connection
         return kind(host=host[0], port=host[1], **common)
 

@@ -17,7 +17,7 @@ from coordlock_redis.errors import SERVICE
 from coordlock_redis.following import Followings
 from coordlock_redis.heartbeats import Heartbeats
 from coordlock_redis.news import News
-from coordlock_redis.requests import MICROSECONDS, Header, Request, loss
+from coordlock_redis.requests import MICROSECONDS, Argument, Header, Request, loss
 from coordlock_redis.servers import Servers
 from coordlock_redis.watches import Watches
 
@@ -80,7 +80,7 @@ class RedisSession(Backend):
             session = f"{self._client}-{self._opened}"
             self._last = session
         self._connection.listen()
-        arguments = [session, int(self._ttl * MICROSECONDS)]
+        arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
         begun = partial(self._begun, session, listener)
         request = Request("open", arguments, begun, changes=True, needs_news=True)
         return self._connection.ask(request)
@@ -110,7 +110,7 @@ class RedisSession(Backend):
                 del self._beaten[one]
         if late:
             self._news.silence()
-        arguments = [session, int(self._ttl * MICROSECONDS), number]
+        arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS), number)
 
         def beaten(answer: list[Any]) -> float:
             _, born, longest = answer

@@ -4,8 +4,8 @@ Redis tells a departure to the inboxes of those who watch the contender and of t
 was. Messages come in the order in which things happened. What depends on none of them coming:
 
 * After each gap in the news, the client asks for all that it watches.
-* A contender whose session has expired is removed by the next script that looks. So the client looks
-  when the session of one that it watches should have expired.
+* A contender whose session has expired is removed by the next script that looks. So the client
+  looks when the session of one that it watches should have expired.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ _REMEMBERED: Final = 4096
 _PAUSE: Final = 0.5
 #: Seconds added to the time that a session has left.
 _MARGIN: Final = 0.005
+
+#: Stands for every order of an id that never comes back.
+_ANY: Final = 0
 
 Told = Callable[[bool], None]
 #: An id and an order: a contender of which a part of its set was gone comes back with its id.
@@ -125,7 +128,7 @@ class Watches:
         with self._lock:
             if self._is_closed:
                 return lambda: None
-            is_gone = name in self._gone
+            is_gone = name in self._gone or (contender.id, _ANY) in self._gone
             is_told = self._since is not None and revision >= self._since
             version = contender.version if changes else 0
             expires_at = self._arranged.pop(name, None)
@@ -197,6 +200,16 @@ class Watches:
         if watched is not None:
             for watch in watched.watches.values():
                 _call(watch.told, in_order and watch.is_ordered)
+
+    def withdrawn(self, id: str) -> None:
+        """The own contender of that id has left, and no message says so."""
+        with self._lock:
+            _remember(self._gone, (id, _ANY), None)
+            names = [name for name in self._watched if name[0] == id] if id in self._ids else []
+            found = [self._pop(name) for name in names]
+        for watched in found:
+            for watch in watched.watches.values() if watched is not None else ():
+                _call(watch.told, False)
 
     def has_value(self, id: str, order: int, version: int) -> None:
         """A contender has published its value of that ``version``."""
