@@ -63,7 +63,7 @@ class RedisSession(Backend):
             servers, self._header, self._news, timers.clock, replicas
         )
         self._heartbeats: Final = Heartbeats(servers, self._header, replicas)
-        self._watches: Final = Watches(self._connection.ask, self._is_own, timers)
+        self._watches: Final = Watches(self._look, self._is_own, timers)
         self._followings: Final = Followings(self._news, prefix, timers)
         self._news.add(self)
         self._listener: SessionListener | None = None
@@ -146,6 +146,14 @@ class RedisSession(Backend):
         answer.add_done_callback(partial(self._notice_loss, session))
         return answer
 
+    def _look(self, request: Request[None]) -> Promise[None]:
+        """Look for contenders, unless the session is gone, and with it those of the client."""
+        session = self._session
+        request.arguments = [session, *request.arguments]
+        answer = self._connection.ask(request)
+        answer.add_done_callback(partial(self._notice_loss, session))
+        return answer
+
     def _notice_loss(self, session: str, answer: Promise[Any]) -> None:
         error = answer.exception()
         if isinstance(error, SessionLost):
@@ -182,14 +190,8 @@ class RedisSession(Backend):
                     sent_at = self._beaten.pop(int(number), None)
                 if sent_at is not None:
                     self._news.sure_at = sent_at
-            case ["over", session]:
-                self._ended(session)
-
-    def _ended(self, session: str) -> None:
-        """Redis has removed the session; the next request tells why."""
-        if session == self._session:
-            answer = self.heartbeat()
-            answer.add_done_callback(partial(self._notice_loss, session))
+            case ["over", session, born]:
+                self._lost(session, loss(int(born), self._header).reason)
 
     def subscribed(self, channel: bytes) -> None:
         """What happens from now on is told there."""

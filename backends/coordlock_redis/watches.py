@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from coordlock.errors import ClientClosed
+from coordlock.errors import ClientClosed, SessionLost
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Timer, Timers
 from coordlock.runtime.log import Log
@@ -72,7 +72,7 @@ class Watches:
     """All watches of a client. Safe for threads; callbacks are called without the lock.
 
     Args:
-        ask: sends a request.
+        ask: sends a request, behind the session in its arguments.
         is_own: whether a session is the client's own.
     """
 
@@ -272,9 +272,10 @@ class Watches:
         self._ask(request).add_done_callback(partial(self._repeat, asked, gaps))
 
     def _repeat(self, asked: list[_Asked], gaps: int | None, done: Promise[None]) -> None:
-        if done.exception() is None or self._is_closed:
+        error = done.exception()
+        if error is None or isinstance(error, SessionLost) or self._is_closed:
             return
-        log.debug("redis: another look follows: %s", done.exception())
+        log.debug("redis: another look follows: %s", error)
 
         def again() -> None:
             with self._lock:

@@ -94,10 +94,11 @@ end
 local function end_session(session)
   local held = call('HGETALL', ROOT .. 'held:' .. session)
   call('ZREM', ROOT .. 'sessions', session)
+  -- Before its contenders leave: else its client would take them for evicted.
+  tell('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
   for at = 1, #held, 2 do leave(held[at + 1], held[at], true) end
   call('DEL', ROOT .. 'held:' .. session)
   change()
-  tell('inbox:' .. inbox_of(session), 'over ' .. session)
 end
 
 if state[1] ~= RUN then

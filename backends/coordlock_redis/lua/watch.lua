@@ -1,8 +1,9 @@
--- Have departures told to the own inbox. For each contender: queue, id, token, the version of its
+-- Have departures told to the own inbox. The own session or ""; for each contender: queue, id, token, the version of its
 -- value or "" not to be told of others -> last, and for each: 0 if it has left, 2 if its value is
 -- another one, else 1; and the microseconds after which its session expires
-local answer = {}
-for at = FIRST, #ARGV, 4 do
+local session, answer = ARGV[FIRST], {}
+if session ~= '' and not expiry_of(session) then return finish('lost', born) end
+for at = FIRST + 1, #ARGV, 4 do
   local queue, id, token, version = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local status, left = 0, 0
   if is_there(queue, id, token) then

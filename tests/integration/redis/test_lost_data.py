@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import coordlock
-from coordlock import BackendError, LockLost
+from coordlock import BackendError, GrantState, LockLost
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer
 
@@ -33,7 +35,7 @@ def test_a_restart_ends_every_grant_and_says_why(server: RedisServer, root: str)
         grant = client.lock("a").acquire()
         server.kill()
         server.start()
-        eventually(lambda: not grant.held)
+        eventually(lambda: grant.state is GrantState.LOST)
         with pytest.raises(LockLost, match="restart"):
             grant.check()
         later = client.lock("a").acquire(timeout=20)
@@ -60,14 +62,12 @@ def test_emptying_the_server_ends_every_grant(only: RedisServer, root: str) -> N
         grant = client.lock("a").acquire()
         with only.client() as admin:
             admin.flushall()
-        eventually(lambda: not grant.held)
+        eventually(lambda: grant.state is GrantState.LOST)
         with pytest.raises(LockLost, match="FLUSHALL"):
             grant.check()
 
 
-def test_scripts_that_the_server_has_forgotten_are_sent_again(
-    only: RedisServer, root: str
-) -> None:
+def test_scripts_that_the_server_has_forgotten_are_sent_again(only: RedisServer, root: str) -> None:
     with coordlock.connect(only.url_for(root)) as client, only.client() as admin:
         for _ in range(3):
             admin.script_flush()
@@ -89,19 +89,27 @@ def test_a_full_memory_refuses_new_grants_and_ends_none(only: RedisServer, root:
         client.lock("b").acquire(timeout=5).release()
 
 
+HOLDER = """
+import sys, time, coordlock
+grant = coordlock.connect(sys.argv[1]).lock("a").acquire()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
 def test_a_dead_head_costs_its_ttl_and_not_a_second_more(only: RedisServer, root: str) -> None:
     url = only.url_for(root, ttl="2s")
-    dead, waiting = coordlock.connect(url), coordlock.connect(url)
-    with waiting:
-        dead.lock("a").acquire()
-        # Its session ends as if the process were gone: nothing is released.
-        backend = dead._access.engine.backend  # type: ignore[attr-defined]
-        backend._heartbeats.close()
-        backend._news.unsubscribe(b"")
+    command = [sys.executable, "-c", HOLDER, url]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as holder,
+        coordlock.connect(url) as client,
+    ):
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        holder.kill()
         began = time.monotonic()
-        waiting.lock("a").acquire(timeout=20).release()
+        client.lock("a").acquire(timeout=20).release()
         assert time.monotonic() - began < 3.0
-    dead.close()
 
 
 def test_a_key_of_another_type_is_refused_and_kept(only: RedisServer, root: str) -> None:
