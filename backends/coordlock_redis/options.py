@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from coordlock.settings import Option, duration, number, optional, text
+from coordlock.settings import TLS_OPTIONS, Option, duration, number, optional, text
 
 __all__ = ["OPTIONS", "TCP", "TLS", "UNIX"]
 
@@ -50,11 +50,8 @@ TCP: Final[Sequence[Option]] = (
     Option("sentinel_username", optional(text), None, "The user at the Sentinels."),
     Option("sentinel_password", optional(text), None, "Its password.", secret=True),
 )
-TLS: Final[Sequence[Option]] = (
-    Option("ca", text, None, "File of the certificate authority (PEM); the system's by default."),
-    Option("cert", text, None, "File of the client's certificate (PEM)."),
-    Option("key", text, None, "File of the client's private key (PEM)."),
-)
+#: Those of TLS, which the scheme turns on.
+TLS: Final[Sequence[Option]] = TLS_OPTIONS[1:]
 UNIX: Final[Sequence[Option]] = (
     Option("socket", optional(text), None, "The path of the server's socket."),
 )
