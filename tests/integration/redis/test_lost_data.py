@@ -132,9 +132,8 @@ def test_a_replica_is_no_primary(only: RedisServer, tmp_path: Path, root: str) -
 
 @pytest.mark.parametrize("name", ["a}b", "{", "}{", "%7D"])
 def test_names_may_have_braces(only: RedisServer, root: str, name: str) -> None:
-    with coordlock.connect(only.url_for(root)) as client:
-        with client.lock(name):
-            assert client.lock(name).try_acquire() is None
+    with coordlock.connect(only.url_for(root)) as client, client.lock(name):
+        assert client.lock(name).try_acquire() is None
 
 
 def test_a_wrong_password_is_told(only: RedisServer, root: str) -> None:
