@@ -24,6 +24,10 @@ _OWN: Final = {
     "etcd": "coordlock_etcd:EtcdBackend",
     "local": "coordlock_local:LocalBackend",
     "memory": "coordlock_memory:MemoryBackend",
+    "redis": "coordlock_redis:RedisBackend",
+    "redis+unix": "coordlock_redis:RedisUnixBackend",
+    "rediss": "coordlock_redis:RedisTLSBackend",
+    "valkey": "coordlock_redis:ValkeyBackend",
     "zookeeper": "coordlock_zookeeper:ZookeeperBackend",
 }
 

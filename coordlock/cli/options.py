@@ -198,34 +198,30 @@ def on_ask_option(parser: Parser) -> None:
 
 def slot_options(parser: Parser) -> None:
     """Which slots of a job a command runs for."""
+    parser.option("--slot", metavar="SLOT", help="Run job NAME once for this instant, or number.")
     parser.option(
-        "--slot", metavar="SLOT", help="NAME is a job: run once for this instant, or integer."
+        "--every", metavar="DURATION", help="Likewise, for the last of the day's intervals."
     )
-    parser.option(
-        "--every", metavar="DURATION", help="Likewise, for the last of these intervals of the day."
-    )
-    parser.option(
-        "--cron", metavar="LINE", help="Likewise, for the last time of these five fields."
-    )
-    parser.option("--tz", metavar="ZONE", help="The time zone of --cron and --slot. Default: UTC.")
+    parser.option("--cron", metavar="LINE", help="Likewise, for the last time of this cron line.")
+    parser.option("--tz", metavar="ZONE", help="The zone of --cron and --slot. Default: UTC.")
     parser.option(
         "--policy",
         type=one_of(POLICIES),
         metavar="POLICY",
-        help="at-most-once, which is the default, or at-least-once: again until it is done.",
+        help="at-most-once, the default, or at-least-once.",
     )
     parser.option(
         "--catch-up",
         type=one_of(CATCH_UP),
         metavar="WHICH",
-        help="Of missed slots run none, the latest or all. Default: latest.",
+        help="Missed slots: none, all or latest, the default.",
     )
     parser.option(
         "--already-done-exit-code",
         type=whole(0, 255),
         metavar="N",
         default=0,
-        help="The exit status when there was nothing to run any more. Default: 0.",
+        help="The exit status if no slot is left. Default: 0.",
     )
     parser.combine(
         "slots_of_job",

@@ -7,6 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -15,6 +16,7 @@ import redis.asyncio
 
 from coordlock.testing.waiting import eventually
 from testbed.servers.cluster import start_together
+from testbed.servers.endpoint import Endpoint
 from testbed.servers.ports import free_port
 from testbed.servers.process import ServerProcess
 
@@ -35,6 +37,25 @@ class Redis(ABC):
     @abstractmethod
     def url(self) -> str:
         """Where it is, for redis-py."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it is, for coordlock. Tests do not wait after the server's start."""
+        return replace(Endpoint.parse(self.url), options={"restart_delay": "0"})
+
+    def url_for(self, root: str = "", **options: object) -> str:
+        """The URL for ``coordlock.connect``, with a root and options."""
+        return self.endpoint.url(root, **options)
+
+    @property
+    def host(self) -> str:
+        """The host."""
+        return self.endpoint.hosts[0].rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return int(self.endpoint.hosts[0].rpartition(":")[2])
 
     def client(self, **options: Any) -> redis.Redis:
         """A client, which sends nothing twice; the caller closes it."""
@@ -82,11 +103,11 @@ class RedisServer(Redis, ServerProcess):
         super().__init__(directory)
 
     def choose_ports(self) -> None:
-        self.port, self.bus_port = free_port(), free_port()
+        self._port, self.bus_port = free_port(), free_port()
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}"
+        return f"redis://127.0.0.1:{self._port}"
 
     def command(self) -> list[str]:
         self.data.mkdir(exist_ok=True)

@@ -21,6 +21,7 @@ from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.frames import Framer, Message
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.redis_frames import RedisFrames
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 
 __all__ = ["DISTURBED", "InMemory"]
@@ -75,6 +76,8 @@ class BehindProxies(DisturbedSuite):
     """Each party reaches its server through a proxy of its own."""
 
     frames: ClassVar[type[Framer]]
+    #: What the URLs end with.
+    options: ClassVar[str] = ""
 
     @pytest.fixture
     def party(self, request: pytest.FixtureRequest, root: str) -> Iterator[Callable[[], Party]]:
@@ -85,7 +88,7 @@ class BehindProxies(DisturbedSuite):
 
             def make() -> Party:
                 proxy = stack.enter_context(FaultProxy(server.host, server.port, self.frames))
-                url = f"{scheme}://127.0.0.1:{proxy.port}{root}"
+                url = f"{scheme}://127.0.0.1:{proxy.port}{root}{self.options}"
                 party = Party(backend_for(self.backend, url))
                 self.proxies[party] = proxy
                 return party
@@ -133,9 +136,20 @@ class OnZooKeeper(BehindProxies):
             self.proxies[party].on_request(operation, lose, nth=nth)
 
 
+class OnRedis(BehindProxies):
+    """Every request is a script, and has its name."""
+
+    frames = RedisFrames
+    options = "?restart_delay=0"
+
+    def lose_reply(self, party: Party, method: str) -> None:
+        self.proxies[party].on_request(method, Connection.lose_reply)
+
+
 DISTURBED: Final[dict[str, type[DisturbedSuite]]] = {
     "etcd": OnEtcd,
     "local": OnFiles,
     "memory": InMemory,
+    "redis": OnRedis,
     "zookeeper": OnZooKeeper,
 }

@@ -53,8 +53,10 @@ def suites() -> Iterator[type[Any]]:
 
 def on_every_backend() -> Iterator[tuple[str, type[Any]]]:
     """The classes of tests by their names."""
-    for scheme in schemes():
-        kind = backend_for_scheme(scheme)
+    kinds = {scheme: backend_for_scheme(scheme) for scheme in schemes()}
+    for scheme, kind in kinds.items():
+        if any(issubclass(kind, other) and kind is not other for other in kinds.values()):
+            continue  # the same service under another scheme
         where = kind.__name__.removesuffix("Backend")
         for suite in suites():
             if not all(getattr(kind.capabilities, need) for need in suite.needs):

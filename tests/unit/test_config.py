@@ -348,8 +348,8 @@ def test_an_unknown_option_is_refused_with_those_there_are() -> None:
 
 def test_an_unknown_scheme_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        configure("redis://h")
-    for scheme in ("etcd://", "zookeeper://", "local://", "memory://", "'redis://'"):
+        configure("consul://h")
+    for scheme in ("etcd://", "zookeeper://", "local://", "memory://", "'consul://'"):
         assert scheme in str(caught.value)
 
 

@@ -33,8 +33,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return install
 
 
-def test_the_four_backends_are_registered() -> None:
-    assert {"etcd", "local", "memory", "zookeeper"} <= set(schemes())
+def test_the_backends_are_registered() -> None:
+    assert {"etcd", "local", "memory", "redis", "valkey", "zookeeper"} <= set(schemes())
     assert list(schemes()) == sorted(schemes())
 
 
@@ -85,7 +85,9 @@ def test_a_missing_dependency_names_the_line_that_installs_it(install: Install) 
 def test_a_backend_may_name_the_extra_itself(install: Install) -> None:
     install(
         "[coordlock.backends]\nbroken = third_named:Broken\n",
-        third_named="from coordlock import MissingExtra\nraise MissingExtra('no gssapi', 'sasl')\n",
+        third_named=(
+            "from coordlock.errors import MissingExtra\nraise MissingExtra('no gssapi', 'sasl')\n"
+        ),
     )
     with pytest.raises(MissingExtra, match=r"no gssapi.*coordlock\[sasl\]"):
         backend_for_scheme("broken")
@@ -105,7 +107,7 @@ def test_an_entry_point_that_names_nothing_is_refused(install: Install) -> None:
 
 
 def test_clients_of_other_libraries_are_refused_with_those_that_can_be_used() -> None:
-    with pytest.raises(ConfigurationError, match=r"pathlib\.\w+.*etcd3, kazoo"):
+    with pytest.raises(ConfigurationError, match=r"pathlib\.\w+.*etcd3, kazoo, redis, valkey"):
         backend_for_client(Path())
 
 

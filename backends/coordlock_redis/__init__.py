@@ -1,0 +1,42 @@
+"""coordlock on Redis or Valkey: a script for each request, on the server's clock.
+
+::
+
+    backend       the contract: queues, data, observations
+    session       the session, and what the client hears
+    heartbeats    the requests that extend it, on a connection of their own
+    watches       departures: what is watched, and how the client learns of them
+    following     what is followed
+    data          what is read and written beside the queues; pure
+    contenders    contenders as arguments and answers of scripts; pure
+    connection    the thread that sends requests and hears the news
+    news          the connection that has subscribed to the client's inbox
+    requests      one script to run, and what all of them are told
+    scripts       the scripts, from the files in ``lua``
+    servers       which server has the data, and a connection to it
+    access        how to reach it, by the settings
+    given_client  the same, as a client of redis-py or valkey-py does
+    describe      what ``coordlock doctor`` shows
+    options       what can be configured; pure
+    errors        redis-py's errors as coordlock's; pure
+
+The service must be Redis 6.2 or later, or Valkey.
+"""
+
+from coordlock.errors import MissingExtra
+
+try:
+    from coordlock_redis.backend import (
+        RedisBackend,
+        RedisTLSBackend,
+        RedisUnixBackend,
+        ValkeyBackend,
+    )
+except ImportError as error:
+    if (error.name or "").split(".")[0] != "redis":
+        raise
+    raise MissingExtra(
+        problem=f"the Redis backend needs redis-py ({error})", extra="redis"
+    ) from error
+
+__all__ = ["RedisBackend", "RedisTLSBackend", "RedisUnixBackend", "ValkeyBackend"]

@@ -1,0 +1,70 @@
+"""How to reach Redis, by the settings or as a client of another library does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordlock.errors import ConfigurationError
+from coordlock.runtime.clock import Clock
+from coordlock.settings import Settings
+from coordlock_redis.servers import Servers
+
+__all__ = ["prefix", "servers"]
+
+
+def prefix(root: str) -> bytes:
+    """What the names of all keys and channels of a root begin with: a hash tag, and a colon.
+
+    A tag ends at its first closing brace.
+    """
+    tag = root.replace("%", "%25").replace("}", "%7D")
+    return f"{{{tag}}}:".encode("utf-8", "surrogatepass")
+
+
+def servers(settings: Settings, client: object | None, clock: Clock, *, tls: bool) -> Servers:
+    """Where to look. Raises `ConfigurationError`."""
+    key = prefix(settings.root) + b"state"
+    options = settings.options
+    if client is not None:
+        from coordlock_redis.given_client import servers_of
+
+        return servers_of(client, key, settings.request_timeout, clock)
+    path = options.get("socket")
+    if settings.scheme == "redis+unix":
+        if settings.hosts or not path:
+            raise ConfigurationError(
+                "redis+unix:// has no host and names the server's socket as an option: "
+                "redis+unix:///locks?socket=/run/redis/redis-server.sock"
+            )
+    elif not settings.hosts:
+        raise ConfigurationError(f"{settings.scheme}:// needs a host, such as redis://localhost")
+    hosts = [_host(host) for host in settings.hosts]
+    encryption: dict[str, Any] = {}
+    if tls:
+        encryption = {
+            "ssl_ca_certs": options["ca"],
+            "ssl_certfile": options["cert"],
+            "ssl_keyfile": options["key"],
+            "ssl_check_hostname": True,
+        }
+    login = {"username": settings.username or None, "password": settings.password or None}
+    sentinel_login = {
+        "username": options.get("sentinel_username"),
+        "password": options.get("sentinel_password"),
+    }
+    return Servers(
+        hosts,
+        key,
+        settings.request_timeout,
+        clock,
+        path=path,
+        sentinel=options.get("sentinel"),
+        tls=tls,
+        arguments={"db": options["db"], **login, **encryption},
+        sentinel_arguments={**sentinel_login, **encryption},
+    )
+
+
+def _host(host: str) -> tuple[str, int]:
+    name, _, port = host.rpartition(":")
+    return name.strip("[]"), int(port)

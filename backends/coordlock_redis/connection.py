@@ -1,0 +1,281 @@
+"""The thread that sends requests, and hears the news, each over a connection of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import sys
+import threading
+from collections import deque
+from typing import Any, Final, TypeVar
+
+from redis import exceptions
+
+from coordlock.errors import BackendError, BackendUnavailable
+from coordlock.runtime.clock import Clock
+from coordlock.runtime.log import Log
+from coordlock.runtime.promise import Promise, failed, resolved
+from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
+from coordlock_redis.news import News
+from coordlock_redis.requests import Header, Request
+from coordlock_redis.servers import Link, Servers
+
+__all__ = ["Connection"]
+
+T = TypeVar("T")
+
+log = Log("coordlock")
+
+#: What reading a connection raises.
+_BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
+
+
+class _Slot:
+    """The next answer belongs to this request; ``is_copies`` for how many replicas have it."""
+
+    __slots__ = ("attempt", "held", "is_copies", "request")
+
+    def __init__(self, request: Request[Any], *, is_copies: bool = False) -> None:
+        self.request: Final = request
+        self.attempt: Final = request.attempts
+        self.is_copies: Final = is_copies
+
+
+class Connection:
+    """All requests of a client but heartbeats. Its thread runs from the first one until `close`.
+
+    Requests go out as they come, without waiting for the answers to those before.
+
+    Args:
+        replicas: how many must have what a request changes.
+    """
+
+    def __init__(
+        self, servers: Servers, header: Header, news: News, clock: Clock, replicas: int = 0
+    ) -> None:
+        self.header: Final = header
+        self._servers: Final = servers
+        self._news: Final = news
+        self._clock: Final = clock
+        self._replicas: Final = replicas
+        self._timeout: Final = servers.timeout
+        self._lock: Final = threading.RLock()
+        self._asked: deque[Request[Any]] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._held: dict[int, Any] = {}
+        self._link: Link | None = None
+        self._thread: threading.Thread | None = None
+        self._ended: Promise[None] = Promise()
+        #: When the thread ends, though answers are missing; None until `close`.
+        self._until: float | None = None
+        self._ear, self._bell = socket.socketpair()
+        for end in (self._ear, self._bell):
+            end.setblocking(False)
+        news.wake = self.wake
+
+    def ask(self, request: Request[T]) -> Promise[T]:
+        """Send ``request``; its promise."""
+        with self._lock:
+            if self._until is not None or sys.is_finalizing():
+                return failed(client_closed())
+            self._asked.append(request)
+            self._start()
+        self.wake()
+        return request.promise
+
+    def wake(self) -> None:
+        """Let the thread look at what is to be done."""
+        with contextlib.suppress(OSError):  # it is awake, or has ended
+            self._bell.send(b"\0")
+
+    def listen(self) -> None:
+        """Hear the news from now on."""
+        with self._lock:
+            if self._until is None:
+                self._news.is_wanted = True
+                self._start()
+        self.wake()
+
+    def close(self, last: Request[Any] | None = None) -> Promise[None]:
+        """Send the ``last`` request, if any, and end the thread."""
+        with self._lock:
+            if self._until is None:
+                self._until = self._clock.now() + self._timeout
+                if last is not None and self._thread is not None:
+                    self._asked.append(last)
+                if self._thread is None:
+                    self._end()
+                    return resolved(None)
+        self.wake()
+        return self._ended
+
+    def _start(self) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._serve, name="coordlock-redis", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    # What the thread does
+
+    def _serve(self) -> None:
+        try:
+            while not self._is_over():
+                self._turn()
+        except Exception:
+            log.exception("the thread of a Redis client failed")
+        finally:
+            self._end()
+
+    def _is_over(self) -> bool:
+        with self._lock:
+            if self._until is None:
+                return False
+            return not (self._asked or self._slots) or self._clock.now() >= self._until
+
+    def _end(self) -> None:
+        with self._lock:
+            self._until = self._until or 0.0
+        self._drop(client_closed())
+        self._news.drop("the client is closed", is_final=True)
+        while self._asked:
+            self._asked.popleft().promise.fail(client_closed())
+        self._ear.close()
+        self._bell.close()
+        self._ended.resolve(None)
+
+    def _turn(self) -> None:
+        if self._until is None:
+            self._news.connect_when_due(self._servers)
+        with self._lock:
+            batch = list(self._asked)
+            self._asked.clear()
+        if batch:
+            self._send(batch)
+        self._wait()
+
+    def _wait(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._ear, selectors.EVENT_READ)
+            for link, receive in (
+                (self._link, self._receive),
+                (self._news.link, self._news.receive),
+            ):
+                if link is not None and link.socket is not None:
+                    selector.register(link.socket, selectors.EVENT_READ, receive)
+            ready = selector.select(self._patience())
+        for key, _ in ready:
+            if key.data is not None:
+                key.data()
+        with contextlib.suppress(OSError):
+            self._ear.recv(4096)
+        self._news.check()
+        if self._slots and self._clock.now() > self._slots[0].request.sent_at + self._allowed():
+            self._drop(BackendUnavailable(SERVICE, f"no answer came in {self._timeout:g} s"))
+
+    def _patience(self) -> float | None:
+        due = [self._news.due(), self._until]
+        if self._slots:
+            due.append(self._slots[0].request.sent_at + self._allowed())
+        known = [when for when in due if when is not None]
+        return max(0.0, min(known) - self._clock.now()) if known else None
+
+    def _allowed(self) -> float:
+        return self._timeout * 2 if self._replicas else self._timeout
+
+    def _send(self, batch: list[Request[Any]]) -> None:
+        if not self._news.is_live:
+            for request in [one for one in batch if one.needs_news]:
+                batch.remove(request)
+                request.promise.fail(self._news.failure)
+        try:
+            if self._link is None and batch:
+                self._link = self._servers.connect()
+                if self._news.link is not None and self._news.link.run != self._link.run:
+                    self._news.drop("the client has moved to another server")
+        except BackendError as error:
+            for request in batch:
+                request.promise.fail(error)
+            return
+        self._transmit(batch)
+
+    def _transmit(self, batch: list[Request[Any]], *, by_source: bool = False) -> None:
+        commands: list[tuple[Any, ...]] = []
+        link = self._link
+        if link is None:
+            return
+        for request in batch:
+            request.sent_at = self._clock.now()
+            request.attempts += 1
+            self._slots.append(_Slot(request))
+            commands.append(request.command(self.header, link, by_source=by_source))
+            if self._replicas and request.changes:
+                self._slots.append(_Slot(request, is_copies=True))
+                commands.append(("WAIT", self._replicas, int(self._timeout * 1000)))
+        try:
+            if commands:
+                link.send(commands)
+        except _BROKEN as error:
+            self._drop(translate(error, link.where))
+
+    def _receive(self) -> None:
+        link = self._link
+        try:
+            while link is not None and link is self._link:
+                try:
+                    answer: Any = link.receive()
+                except exceptions.ResponseError as error:
+                    answer = error
+                if not self._slots:
+                    raise OSError("an answer came that nobody asked for")
+                self._take(self._slots.popleft(), answer)
+                if not self._slots or not link.has_more():
+                    return
+        except _BROKEN as error:
+            self._drop(translate(error, link.where if link else ""))
+
+    def _take(self, slot: _Slot, answer: Any) -> None:
+        request = slot.request
+        if slot.is_copies:
+            if slot.attempt == request.attempts:
+                self._copied(request, answer)
+        elif isinstance(answer, exceptions.NoScriptError) and request.attempts == 1:
+            self._transmit([request], by_source=True)
+        elif isinstance(answer, Exception):
+            request.attempts += 1  # what comes of its `WAIT` does not matter
+            where = self._link.where if self._link else ""
+            request.promise.fail(translate(answer, where))
+            if is_elsewhere(answer):
+                self._drop(translate(answer, where))
+        elif self._replicas and request.changes:
+            self._held[id(request)] = answer
+        else:
+            request.answer(answer, self.header)
+
+    def _copied(self, request: Request[Any], answer: Any) -> None:
+        held = self._held.pop(id(request), None)
+        if isinstance(answer, Exception):
+            request.promise.fail(translate(answer))
+        elif answer < self._replicas and held is not None and held[0] == b"ok":
+            request.promise.fail(not_copied(answer, self._replicas))
+        else:
+            request.answer(held, self.header)
+
+    def _drop(self, error: BackendError) -> None:
+        """Give up the connection; what was sent has an unknown outcome."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        slots, self._slots = self._slots, deque()
+        self._held.clear()
+        if not isinstance(error, BackendUnavailable):
+            error = BackendUnavailable(SERVICE, error.reason)
+        for slot in slots:
+            slot.request.promise.fail(error)
+
+
+def not_copied(count: int, wanted: int) -> BackendUnavailable:
+    """Why something that the primary has done does not count."""
+    return BackendUnavailable(
+        SERVICE, f"{count} of the {wanted} replicas that wait_replicas wants have it"
+    )

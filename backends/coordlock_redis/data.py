@@ -1,0 +1,81 @@
+"""Data: a hash for the values of a folder, and one for their versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from coordlock.backend import Expect, Listing, Operation, Put, Stored, Written
+from coordlock.errors import VersionMismatch
+from coordlock.model.contender import Contender
+from coordlock_redis.contenders import names
+from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
+
+__all__ = ["channel", "read", "write"]
+
+
+def channel(where: str) -> str:
+    """The channel that tells the changes of a key or a folder."""
+    folder, key = _split(where)
+    return f"key:{folder}{key}" if key else f"folder:{folder}"
+
+
+def read(where: str, guard: Contender | None) -> Request[Listing]:
+    """See `Backend.read`."""
+    folder, key = _split(where)
+    arguments: list[Argument] = [folder, key]
+    if guard is not None:
+        arguments += names(guard)
+
+    def listing(answer: list[Any]) -> Listing:
+        _, revision, values, versions = answer
+        numbers = {name: int(version) for name, version in _pairs(versions)}
+        found = {
+            folder + decoded(name): Stored(value, numbers[name])
+            for name, value in _pairs(values)
+            if name in numbers
+        }
+        return Listing({name: found[name] for name in sorted(found)}, revision)
+
+    return Request("read", arguments, listing)
+
+
+def write(operations: Sequence[Operation], guards: Sequence[Contender]) -> Request[Written]:
+    """See `Backend.write`."""
+    arguments: list[Argument] = [len(guards)]
+    for guard in guards:
+        arguments += names(guard)
+    changes = False
+    for one in operations:
+        folder, key = _split(one.key)
+        if isinstance(one, Expect):
+            arguments += (b"expect", folder, key, one.version)
+        else:
+            changes = True
+            kind, value = (b"put", one.data) if isinstance(one, Put) else (b"delete", b"")
+            arguments += (kind, folder, key, value)
+
+    def written(answer: list[Any]) -> Written:
+        if answer[0] == b"version":
+            unmet = decoded(answer[1])
+            version = int(answer[2])
+            keys = [
+                one.key
+                for one in operations
+                if isinstance(one, Expect)
+                and one.version == version
+                and _split(one.key)[1] == unmet
+            ]
+            raise VersionMismatch(keys[0], version)
+        return Written(answer[1], answer[2] / MICROSECONDS if changes else None)
+
+    return Request("write", arguments, written, changes=changes)
+
+
+def _split(where: str) -> tuple[str, str]:
+    folder, slash, key = where.rpartition("/")
+    return folder + slash, key
+
+
+def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,63 @@
+"""redis-py's errors, as coordlock's. The only place where they are judged."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from redis import exceptions
+
+from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, TooLarge
+
+__all__ = ["SERVICE", "client_closed", "is_elsewhere", "translate"]
+
+SERVICE: Final = "redis"
+
+#: What a server says that is not the primary any more, or has not all of the data.
+_ELSEWHERE: Final = (
+    *("MOVED", "ASK", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "LOADING"),
+    *("UNBLOCKED", "NOREPLICAS", "NOTREADY"),
+)
+#: What it says while something keeps it busy.
+_BUSY: Final = ("BUSY",)
+#: What to do about a refusal, by the words in it.
+_ADVICE: Final = (
+    ("NOPERM", "the user must be allowed the commands and the keys and channels below the root"),
+    ("NOAUTH", "give a username and a password"),
+    ("OOM", "the server's memory is full: raise maxmemory, or delete what is not needed"),
+    ("MISCONF", "the server cannot save its data: see its log"),
+    ("WRONGTYPE", "another program keeps something else at one of coordlock's keys"),
+    ("unknown command", "is this a Redis of 6.2 or later, and no proxy that knows no scripts?"),
+    ("SELECT is not allowed", "a cluster has the database 0 alone: leave the option db out"),
+    ("DB index", "the server has fewer databases: see the option db"),
+)
+_LOGIN: Final = ("WRONGPASS", "NOAUTH", "NOPERM", "invalid password", "without any password")
+
+
+def client_closed() -> BackendUnavailable:
+    """Why a request is not sent any more."""
+    return BackendUnavailable(SERVICE, "the client is closed")
+
+
+def is_elsewhere(error: BaseException) -> bool:
+    """Whether the connection is to be given up, because another server may do better."""
+    kinds = (exceptions.MovedError, exceptions.AskError, exceptions.ReadOnlyError)
+    if isinstance(error, (*kinds, exceptions.BusyLoadingError, exceptions.ClusterDownError)):
+        return True
+    return str(error).startswith(_ELSEWHERE) or "non local key" in str(error)
+
+
+def translate(error: BaseException, where: str = "") -> BackendError:
+    """The error for a request to ``where``, to which redis-py raised ``error``."""
+    at = f"{where}: " if where else ""
+    text = str(error) or type(error).__name__
+    advice = next((f"; {advice}" for word, advice in _ADVICE if word in text), "")
+    login = (exceptions.AuthenticationError, exceptions.NoPermissionError)
+    if isinstance(error, login) or any(word in text for word in _LOGIN):
+        return AuthenticationFailed(SERVICE, at + text + advice)
+    if is_elsewhere(error) or text.startswith(_BUSY):
+        return BackendUnavailable(SERVICE, at + text + advice)
+    if "invalid bulk length" in text or "too big" in text or "exceeds maximum" in text:
+        return TooLarge(SERVICE, at + text)
+    if isinstance(error, exceptions.ResponseError):
+        return BackendError(SERVICE, at + text + advice)
+    return BackendUnavailable(SERVICE, at + text)

@@ -1,0 +1,98 @@
+"""Heartbeats: on a connection of their own, which no other request holds up."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from redis import exceptions
+
+from coordlock.errors import BackendError
+from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.worker import Worker
+from coordlock_redis.connection import not_copied
+from coordlock_redis.errors import client_closed, is_elsewhere, translate
+from coordlock_redis.requests import Header, Request
+from coordlock_redis.servers import Link, Servers
+
+__all__ = ["Heartbeats"]
+
+_BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
+
+
+class Heartbeats:
+    """Sends one heartbeat after the other, from a thread that ends in between.
+
+    Args:
+        replicas: how many must have a heartbeat before it counts.
+    """
+
+    def __init__(self, servers: Servers, header: Header, replicas: int) -> None:
+        self._servers: Final = servers
+        self._header: Final = header
+        self._replicas: Final = replicas
+        self._worker: Final = Worker("coordlock-redis-heartbeat")
+        self._lock: Final = threading.Lock()
+        self._link: Link | None = None
+        self._is_closed = False
+
+    def send(self, request: Request[float], patience: float) -> Promise[float]:
+        """Send the heartbeat ``request``; replicas have ``patience`` seconds."""
+        if self._is_closed:
+            return failed(client_closed())
+        self._worker.run(lambda: self._send(request, patience))
+        return request.promise
+
+    def close(self) -> None:
+        """Close the connection; what is under way fails."""
+        self._is_closed = True
+        self._drop()
+
+    def _send(self, request: Request[float], patience: float) -> None:
+        try:
+            answer = self._ask(request, patience)
+        except BackendError as error:
+            request.promise.fail(error)
+        else:
+            request.answer(answer, self._header)
+        finally:
+            if self._is_closed:
+                self._drop()
+
+    def _ask(self, request: Request[float], patience: float) -> Any:
+        if self._is_closed:
+            raise client_closed()
+        if (link := self._link) is None:
+            link = self._link = self._servers.connect()
+        try:
+            try:
+                link.send(self._commands(request, link, patience, by_source=False))
+                answer = link.receive()
+            except exceptions.NoScriptError:
+                if self._replicas:
+                    link.receive()
+                link.send(self._commands(request, link, patience, by_source=True))
+                answer = link.receive()
+            copies = link.receive() if self._replicas else 0
+        except _BROKEN as error:
+            is_refusal = isinstance(error, exceptions.ResponseError) and not is_elsewhere(error)
+            if not is_refusal or self._replicas:
+                self._drop()
+            raise translate(error, link.where) from None
+        if copies < self._replicas and answer[0] == b"ok":
+            raise not_copied(copies, self._replicas)
+        return answer
+
+    def _commands(
+        self, request: Request[float], link: Link, patience: float, *, by_source: bool
+    ) -> list[tuple[Any, ...]]:
+        commands = [request.command(self._header, link, by_source=by_source)]
+        if self._replicas:
+            commands.append(("WAIT", self._replicas, max(1, int(patience * 1000))))
+        return commands
+
+    def _drop(self) -> None:
+        with self._lock:
+            link, self._link = self._link, None
+        if link is not None:
+            link.close()

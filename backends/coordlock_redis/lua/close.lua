@@ -1,0 +1,3 @@
+-- End a session. session
+end_session(ARGV[FIRST])
+return finish('ok')

@@ -1,0 +1,26 @@
+-- Begin a session. session, its ttl in microseconds -> last, born, the longest ttl
+local session, ttl = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
+
+-- A user without one of these rights, or memory that is full, is found out now, and not half-way
+-- through another script.
+local name = ROOT .. 'rehearsal'
+call('DEL', name)
+call('SADD', name, 'a')
+call('SMEMBERS', name)
+call('SREM', name, 'a')
+call('ZADD', name, 1, 'a')
+call('ZCARD', name)
+call('ZCOUNT', name, 1, 1)
+call('ZRANGEBYSCORE', name, 1, 1)
+call('ZRANK', name, 'a')
+call('ZREM', name, 'a')
+call('HINCRBY', name, 'a', 1)
+call('HSET', name, 'a', '1')
+call('HGETALL', name)
+call('DEL', name)
+tell('inbox:' .. INBOX, 'hello')
+
+longest = math.max(longest, ttl)
+call('HSET', KEYS[1], 'ttl', int(longest))
+call('ZADD', ROOT .. 'sessions', int(now + ttl), session)
+return finish('ok', last, born, longest)

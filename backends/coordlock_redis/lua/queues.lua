@@ -1,0 +1,2 @@
+-- The names of the queues.
+return finish('ok', call('SMEMBERS', ROOT .. 'queues'))

@@ -1,0 +1,226 @@
+"""What Redis tells by itself: one connection that has subscribed to the client's inbox and more.
+
+A message is news, and proves nothing: whoever hears it looks. Messages are lost while there is no
+connection. So every subscriber is told when it is back, and looks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from redis import exceptions
+
+from coordlock.errors import BackendError, BackendUnavailable
+from coordlock.runtime.clock import Timers
+from coordlock_redis.errors import SERVICE, translate
+from coordlock_redis.servers import Link, Servers
+
+__all__ = ["Hearer", "News"]
+
+#: Seconds before another attempt to connect, from the first to the last.
+_PAUSES: Final = (0.05, 1.0)
+_BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
+
+
+class Hearer(Protocol):
+    """Whoever hears the news; all calls come from the connection's thread."""
+
+    def heard(self, channel: bytes, message: bytes) -> None:
+        """A message came."""
+
+    def subscribed(self, channel: bytes) -> None:
+        """What happens from now on is told on this channel."""
+
+    def live(self) -> None:
+        """The connection is there, with all channels."""
+
+    def silent(self, since: float, reason: str) -> None:
+        """The connection is gone; all until ``since`` was told."""
+
+
+class News:
+    """The connection; the thread of `Connection` calls what is not said to be safe for threads.
+
+    Args:
+        inbox: the channel that is always subscribed to.
+        patience: seconds of silence before the connection is tried.
+    """
+
+    def __init__(self, inbox: bytes, timers: Timers, patience: float, timeout: float) -> None:
+        self.wake: Callable[[], None] = lambda: None
+        self.is_wanted = False
+        self.link: Link | None = None
+        self.is_live = False
+        self.failure: BackendError = BackendUnavailable(SERVICE, "no connection for news")
+        self._inbox: Final = inbox
+        self._timers: Final = timers
+        self._patience: Final = patience
+        self._timeout: Final = timeout
+        self._lock: Final = threading.Lock()
+        self._channels: dict[bytes, int] = {inbox: 1}
+        self._orders: list[tuple[str, bytes]] = []
+        self._hearers: list[Hearer] = []
+        self._pause = _PAUSES[0]
+        self._due = 0.0
+        self._heard_at = 0.0
+        #: All that happened until then has been told.
+        self.sure_at = 0.0
+        self._asked_at: float | None = None
+
+    def add(self, hearer: Hearer) -> None:
+        """Tell ``hearer`` everything. Before the first connection."""
+        self._hearers.append(hearer)
+
+    def subscribe(self, channel: bytes) -> None:
+        """Hear ``channel``, too. Safe for threads."""
+        with self._lock:
+            count = self._channels[channel] = self._channels.get(channel, 0) + 1
+            self._orders.append(("SUBSCRIBE" if count == 1 else "", channel))
+        self.wake()
+
+    def unsubscribe(self, channel: bytes) -> None:
+        """Undo one `subscribe`. Safe for threads."""
+        with self._lock:
+            self._channels[channel] -= 1
+            if not self._channels[channel]:
+                del self._channels[channel]
+                self._orders.append(("UNSUBSCRIBE", channel))
+        self.wake()
+
+    def silence(self) -> None:
+        """Try the connection soon: something that should have been told was not. Thread-safe."""
+        with self._lock:
+            self._orders.append(("PING", b""))
+        self.wake()
+
+    def due(self) -> float | None:
+        """When something is to be done, by the clock; None for never."""
+        if not self.is_wanted:
+            return None
+        if self.link is None:
+            return self._due
+        if self._asked_at is not None:
+            return self._asked_at + self._timeout
+        return self._heard_at + self._patience
+
+    def connect_when_due(self, servers: Servers) -> None:
+        """Connect if there is no connection; send what is to be sent."""
+        now = self._timers.clock.now()
+        if self.link is None and self.is_wanted and now >= self._due:
+            self._connect(servers)
+        self._obey()
+
+    def _connect(self, servers: Servers) -> None:
+        began_at = self._timers.clock.now()
+        try:
+            self.link = link = servers.connect()
+        except BackendError as error:
+            self._fail(error)
+            return
+        with self._lock:
+            self._orders.clear()
+            channels = list(self._channels)
+        try:
+            link.send([("SUBSCRIBE", *channels)])
+            missing = set(channels)
+            while missing:
+                kind, channel, *message = link.receive()
+                missing.discard(channel)
+                if kind == b"message":
+                    self._tell(channel, message[0])
+        except _BROKEN as error:
+            self._fail(translate(error, link.where))
+            return
+        self._heard_at, self._asked_at = self._timers.clock.now(), None
+        self.sure_at = began_at
+        self._pause, self.is_live = _PAUSES[0], True
+        for hearer in self._hearers:
+            hearer.live()
+        if link is self.link and link.has_more():
+            self.receive()
+
+    def _fail(self, error: BackendError) -> None:
+        self.failure = error
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+        self._due = self._timers.clock.now() + self._timers.jitter(self._pause)
+        self._pause = min(2 * self._pause, _PAUSES[1])
+
+    def _obey(self) -> None:
+        with self._lock:
+            orders, self._orders = self._orders, []
+        if not orders or self.link is None:
+            return
+        commands: list[tuple[Any, ...]] = []
+        for order, channel in orders:
+            if order == "PING":
+                self._asked_at = self._asked_at or self._timers.clock.now()
+                commands.append(("PING",))
+            elif order:
+                commands.append((order, channel))
+        try:
+            if commands:
+                self.link.send(commands)
+        except _BROKEN as error:
+            self.drop(str(error))
+            return
+        for order, channel in orders:
+            if not order:  # it is heard already
+                self._tell_subscribed(channel)
+
+    def receive(self) -> None:
+        """Take what has come."""
+        link = self.link
+        try:
+            while link is not None and link is self.link:
+                self._take(link.receive())
+                if not link.has_more():
+                    return
+        except _BROKEN as error:
+            self.drop(str(error) or type(error).__name__)
+
+    def _take(self, answer: Any) -> None:
+        self._heard_at = self._timers.clock.now()
+        match answer:
+            case [b"message", channel, message]:
+                self._tell(channel, message)
+            case [b"pong", _] if self._asked_at is not None:
+                self.sure_at, self._asked_at = self._asked_at, None
+            case [b"subscribe", channel, _]:
+                self._tell_subscribed(channel)
+
+    def check(self) -> None:
+        """Ask for an answer after a long silence, and give up after a longer one."""
+        if self.link is None:
+            return
+        now = self._timers.clock.now()
+        if self._asked_at is not None:
+            if now >= self._asked_at + self._timeout:
+                self.drop(f"nothing was heard for {now - self._heard_at:.1f} s")
+        elif now >= self._heard_at + self._patience:
+            self.silence()
+
+    def drop(self, reason: str, *, is_final: bool = False) -> None:
+        """Give up the connection; another one follows unless this is ``is_final``."""
+        link, self.link = self.link, None
+        was_live, self.is_live = self.is_live, False
+        if is_final:
+            self.is_wanted = False
+        if link is not None:
+            link.close()
+        self._due = self._timers.clock.now()
+        self.failure = BackendUnavailable(SERVICE, reason)
+        if was_live:
+            for hearer in self._hearers:
+                hearer.silent(self.sure_at, reason)
+
+    def _tell(self, channel: bytes, message: bytes) -> None:
+        for hearer in self._hearers:
+            hearer.heard(channel, message)
+
+    def _tell_subscribed(self, channel: bytes) -> None:
+        for hearer in self._hearers:
+            hearer.subscribed(channel)

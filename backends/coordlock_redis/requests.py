@@ -1,0 +1,141 @@
+"""What the client asks of Redis: a script, its arguments, and what its answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from coordlock.errors import BackendError, BackendUnavailable, Evicted, SessionLost
+from coordlock.runtime.promise import Promise
+from coordlock_redis.errors import SERVICE
+from coordlock_redis.scripts import Script, script
+from coordlock_redis.servers import Link
+
+__all__ = ["MICROSECONDS", "Argument", "Header", "Request", "decoded", "loss"]
+
+T = TypeVar("T")
+
+Argument = bytes | str | int
+MICROSECONDS: Final = 1_000_000
+
+
+@dataclass(slots=True)
+class Header:
+    """What every script is told.
+
+    Attributes:
+        key: of the root's state.
+        client: names the client's inbox.
+        delay: for how many seconds nothing is granted after another server came, or the same one
+            without its data; None for the longest ttl.
+        longest: the longest ttl that the client has seen, in seconds.
+        born: when the state that it has seen was made, by the server's clock; 0 for none yet.
+    """
+
+    key: bytes
+    client: str
+    delay: float | None
+    longest: float
+    born: int = 0
+
+    def arguments(self, script: Script, link: Link) -> tuple[Argument, ...]:
+        """The key and the arguments before those of the operation."""
+        delay = self.longest if self.delay is None else self.delay
+        lasting = int(delay * MICROSECONDS)
+        return (
+            1,
+            self.key,
+            script.name,
+            link.run,
+            link.started + lasting if lasting else 0,
+            -1 if self.delay is None else lasting,
+            self.client,
+            int(link.is_cluster),
+            lasting if self.born else 0,
+        )
+
+
+@dataclass(slots=True)
+class Request(Generic[T]):
+    """One script to run.
+
+    Attributes:
+        name: of the script.
+        arguments: of the operation.
+        read: what the answer means; raises coordlock's errors.
+        changes: whether replicas must have what it does.
+        needs_news: whether the client must hear of departures before.
+    """
+
+    name: str
+    arguments: Sequence[Argument]
+    read: Callable[[list[Any]], T | Promise[T]]
+    changes: bool = False
+    needs_news: bool = False
+    promise: Promise[T] = field(default_factory=Promise)
+    #: When it was sent last, and how often.
+    sent_at: float = 0.0
+    attempts: int = 0
+
+    def command(self, header: Header, link: Link, *, by_source: bool = False) -> tuple[Any, ...]:
+        """The command. Redis forgets scripts at its restart; then their source makes them known."""
+        which = script(self.name)
+        words = ("EVAL", which.source) if by_source else ("EVALSHA", which.digest)
+        return (*words, *header.arguments(which, link), *map(encoded, self.arguments))
+
+    def answer(self, answer: Any, header: Header) -> None:
+        """Complete the promise by the ``answer`` of the script."""
+        try:
+            found = self.read(_checked(answer, header))
+        except BaseException as error:
+            self.promise.fail(error)
+            return
+        if isinstance(found, Promise):
+            found.add_done_callback(self.promise.follow)
+        else:
+            self.promise.resolve(found)
+
+
+def encoded(argument: Argument) -> bytes | int:
+    """As Redis takes it. Queues of coordlock's own have names with lone surrogates."""
+    return argument.encode("utf-8", "surrogatepass") if isinstance(argument, str) else argument
+
+
+def decoded(name: bytes) -> str:
+    """The name that `encoded` has encoded; what another program has written, as far as possible."""
+    try:
+        return name.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return name.decode("utf-8", "replace")
+
+
+def _checked(answer: list[Any], header: Header) -> list[Any]:
+    status, *rest = answer
+    match status:
+        case b"ok" | b"blocked" | b"version":
+            return answer
+        case b"lost":
+            raise loss(rest[0], header)
+        case b"quiet":
+            raise BackendUnavailable(
+                SERVICE,
+                "Redis was restarted, has failed over or has lost its data: nothing is granted "
+                f"for {rest[0] / MICROSECONDS:.1f} s more, until earlier grants have expired "
+                "(option restart_delay)",
+            )
+        case b"evicted":
+            raise Evicted(decoded(rest[0]) if rest else "")
+    raise BackendError(SERVICE, f"a script answered {status!r}")
+
+
+def loss(born: int, header: Header) -> SessionLost:
+    """Why the session is gone, if the state is as old as ``born`` now."""
+    if header.born and born != header.born:
+        reason = (
+            "another Redis answers, or the same one after a restart or without its data "
+            "(failover, restart, FLUSHALL, eviction)"
+        )
+    else:
+        reason = "it expired, or an operator deleted it"
+    return SessionLost(SERVICE, reason)

@@ -1,0 +1,40 @@
+"""The Lua scripts: each is a file beside what all of them begin with."""
+
+from __future__ import annotations
+
+import hashlib
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+__all__ = ["SCRIPTS", "Script", "script"]
+
+SCRIPTS: Final = (
+    *("open", "heartbeat", "close", "enqueue", "withdraw", "publish"),
+    *("watch", "snapshot", "queues", "read", "write", "time"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script, as Redis takes it."""
+
+    name: bytes
+    source: bytes
+    digest: bytes
+
+
+@cache
+def script(name: str) -> Script:
+    """The script of that name."""
+    source = _text("begin") + b"\n" + _text(name)
+    digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
+    return Script(name.encode(), source, digest.encode())
+
+
+@cache
+def _text(name: str) -> bytes:
+    text = pkgutil.get_data("coordlock_redis", f"lua/{name}.lua")
+    assert text is not None
+    return text

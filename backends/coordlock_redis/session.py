@@ -1,0 +1,212 @@
+"""The session: from when it is opened until Redis has forgotten it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+from coordlock.backend import Backend, SessionInfo, SessionListener
+from coordlock.errors import SessionLost
+from coordlock.runtime.clock import Timers
+from coordlock.runtime.promise import Promise, failed
+from coordlock_redis.connection import Connection
+from coordlock_redis.errors import SERVICE
+from coordlock_redis.following import Followings
+from coordlock_redis.heartbeats import Heartbeats
+from coordlock_redis.news import News
+from coordlock_redis.requests import MICROSECONDS, Argument, Header, Request, loss
+from coordlock_redis.servers import Servers
+from coordlock_redis.watches import Watches
+
+__all__ = ["RedisSession", "no_session"]
+
+T = TypeVar("T")
+
+
+def no_session() -> SessionLost:
+    """Why a request that needs the session is not sent."""
+    return SessionLost(SERVICE, "there is no session")
+
+
+class RedisSession(Backend):
+    """What a client needs for its session, and what it hears.
+
+    Args:
+        prefix: of the names of all keys and channels of the root.
+        delay: see `Header`.
+        replicas: how many must have what the client changes.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        prefix: bytes,
+        ttl: float,
+        timers: Timers,
+        *,
+        delay: float | None = None,
+        replicas: int = 0,
+    ) -> None:
+        self._servers: Final = servers
+        self._ttl: Final = ttl
+        self._replicas: Final = replicas
+        self._timers: Final = timers
+        self._client: Final = uuid4().hex[:16]
+        self._inbox: Final = prefix + b"inbox:" + self._client.encode()
+        self._header: Final = Header(servers.key, self._client, delay, ttl)
+        self._lock: Final = threading.RLock()
+        self._news: Final = News(self._inbox, timers, ttl / 3 + 1.0, servers.timeout)
+        self._connection: Final = Connection(
+            servers, self._header, self._news, timers.clock, replicas
+        )
+        self._heartbeats: Final = Heartbeats(servers, self._header, replicas)
+        self._watches: Final = Watches(self._look, self._is_own, timers)
+        self._followings: Final = Followings(self._news, prefix, timers)
+        self._news.add(self)
+        self._listener: SessionListener | None = None
+        #: The open session, and the last one, which may have ended.
+        self._session = self._last = ""
+        self._opened = self._beats = 0
+        #: When each heartbeat that was not heard of yet was sent.
+        self._beaten: dict[int, float] = {}
+        self._closing: Promise[None] | None = None
+
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
+        with self._lock:
+            self._opened += 1
+            session = f"{self._client}-{self._opened}"
+            self._last = session
+        self._connection.listen()
+        arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
+        begun = partial(self._begun, session, listener)
+        request = Request("open", arguments, begun, changes=True, needs_news=True)
+        return self._connection.ask(request)
+
+    def _begun(self, session: str, listener: SessionListener, answer: list[Any]) -> SessionInfo:
+        _, revision, born, longest = answer
+        self._see(born, longest)
+        if self._news.is_live:
+            self._watches.opened(revision)
+        with self._lock:
+            self._listener, self._session = listener, session
+        return SessionInfo(session, self._ttl)
+
+    def _see(self, born: int, longest: int) -> None:
+        self._header.born = born
+        self._header.longest = max(self._header.longest, longest / MICROSECONDS)
+
+    def heartbeat(self) -> Promise[float]:
+        with self._lock:
+            if not (session := self._session):
+                return failed(no_session())
+            self._beats += 1
+            number = self._beats
+            self._beaten[number] = self._timers.clock.now()
+            late = [one for one in self._beaten if one < number - 1]
+            for one in late:
+                del self._beaten[one]
+        if late:
+            self._news.silence()
+        arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS), number)
+
+        def beaten(answer: list[Any]) -> float:
+            _, born, longest = answer
+            if born != self._header.born:
+                raise loss(born, self._header)
+            self._see(born, longest)
+            return self._ttl
+
+        answer = self._heartbeats.send(Request("heartbeat", arguments, beaten), self._ttl / 3)
+        answer.add_done_callback(partial(self._notice_loss, session))
+        return answer
+
+    def close(self) -> Promise[None]:
+        with self._lock:
+            if self._closing is not None:
+                return self._closing
+            session, self._session, self._listener = self._session, "", None
+            self._closing = closing = Promise[None]()
+        self._watches.close()
+        self._followings.close()
+        self._heartbeats.close()
+        last: Request[None] | None = None
+        if session:
+            last = Request("close", [session], lambda _: None)
+        self._connection.close(last).add_done_callback(closing.follow)
+        return closing
+
+    def _in_session(self, request: Callable[[str], Request[T]]) -> Promise[T]:
+        """Send what ``request`` makes of the session; notice when that is gone."""
+        if not (session := self._session):
+            return failed(no_session())
+        answer = self._connection.ask(request(session))
+        answer.add_done_callback(partial(self._notice_loss, session))
+        return answer
+
+    def _look(self, request: Request[None]) -> Promise[None]:
+        """Look for contenders, unless the session is gone, and with it those of the client."""
+        session = self._session
+        request.arguments = [session, *request.arguments]
+        answer = self._connection.ask(request)
+        answer.add_done_callback(partial(self._notice_loss, session))
+        return answer
+
+    def _notice_loss(self, session: str, answer: Promise[Any]) -> None:
+        error = answer.exception()
+        if isinstance(error, SessionLost):
+            self._lost(session, error.reason)
+
+    def _lost(self, session: str, reason: str) -> None:
+        with self._lock:
+            if self._session != session:
+                return
+            listener, self._listener, self._session = self._listener, None, ""
+            self._beaten.clear()
+            # Under the lock, so that the watches of a next session are not dropped.
+            self._watches.reset()
+        if listener is not None:
+            listener.lost(reason)
+
+    def _is_own(self, session: str) -> bool:
+        return session == self._last
+
+    # Called by the news
+
+    def heard(self, channel: bytes, message: bytes) -> None:
+        """A message came."""
+        if channel != self._inbox:
+            self._followings.heard(channel)
+            return
+        match message.decode("utf-8", "replace").split(" "):
+            case ["left", id, order]:
+                self._watches.left(id, int(order), in_order=True)
+            case ["value", id, order, version]:
+                self._watches.has_value(id, int(order), int(version))
+            case ["beat", number]:
+                with self._lock:
+                    sent_at = self._beaten.pop(int(number), None)
+                if sent_at is not None:
+                    self._news.sure_at = sent_at
+            case ["over", session, born]:
+                self._lost(session, loss(int(born), self._header).reason)
+
+    def subscribed(self, channel: bytes) -> None:
+        """What happens from now on is told there."""
+        self._followings.subscribed(channel)
+
+    def live(self) -> None:
+        """The news come again."""
+        self._watches.news_came_back()
+        self._followings.live()
+        if (listener := self._listener) is not None:
+            listener.recovered()
+
+    def silent(self, since: float, reason: str) -> None:
+        """The news have stopped."""
+        self._watches.news_stopped()
+        self._followings.silent(since)
+        if (listener := self._listener) is not None:
+            listener.suspect(reason)

@@ -1,0 +1,146 @@
+"""What Redis can lose is lost loudly: real servers that are killed, emptied and full."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import coordlock
+from coordlock import BackendError, GrantState, LockLost
+from coordlock.errors import AuthenticationFailed
+from coordlock.testing.waiting import eventually
+from testbed.servers.redis import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
+
+
+@pytest.fixture(params=[True, False], ids=["with a file", "without a file"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis", persistent=request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def only(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis") as server:
+        yield server
+
+
+def test_a_restart_ends_every_grant_and_says_why(server: RedisServer, root: str) -> None:
+    with coordlock.connect(server.url_for(root, ttl="3s")) as client:
+        grant = client.lock("a").acquire()
+        server.kill()
+        server.start()
+        eventually(lambda: grant.state is GrantState.LOST)
+        with pytest.raises(LockLost, match="restart"):
+            grant.check()
+        later = client.lock("a").acquire(timeout=20)
+        assert later.token > grant.token
+        later.release()
+
+
+def test_nothing_is_granted_after_a_restart_until_earlier_grants_have_expired(
+    server: RedisServer, root: str
+) -> None:
+    url = server.url_for(root, ttl="3s", restart_delay="auto")
+    with coordlock.connect(url) as client:
+        client.lock("a").acquire(timeout=20)
+        began = time.monotonic()
+        server.kill()
+        server.start()
+        with coordlock.connect(url) as other:
+            other.lock("a").acquire(timeout=20).release()
+            assert time.monotonic() - began >= 2.9
+
+
+def test_emptying_the_server_ends_every_grant(only: RedisServer, root: str) -> None:
+    with coordlock.connect(only.url_for(root, ttl="3s")) as client:
+        grant = client.lock("a").acquire()
+        with only.client() as admin:
+            admin.flushall()
+        eventually(lambda: grant.state is GrantState.LOST)
+        with pytest.raises(LockLost, match="FLUSHALL"):
+            grant.check()
+
+
+def test_scripts_that_the_server_has_forgotten_are_sent_again(only: RedisServer, root: str) -> None:
+    with coordlock.connect(only.url_for(root)) as client, only.client() as admin:
+        for _ in range(3):
+            admin.script_flush()
+            with client.lock("a") as grant:
+                admin.script_flush()
+                grant.check()
+
+
+def test_a_full_memory_refuses_new_grants_and_ends_none(only: RedisServer, root: str) -> None:
+    with coordlock.connect(only.url_for(root, ttl="2s")) as client, only.client() as admin:
+        grant = client.lock("a").acquire()
+        admin.config_set("maxmemory", 1)
+        with pytest.raises(BackendError, match="maxmemory"):
+            client.lock("b").acquire(timeout=5)
+        time.sleep(3)  # longer than a session without heartbeats
+        grant.check()
+        assert grant.release() is True
+        admin.config_set("maxmemory", 0)
+        client.lock("b").acquire(timeout=5).release()
+
+
+HOLDER = """
+import sys, time, coordlock
+grant = coordlock.connect(sys.argv[1]).lock("a").acquire()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_dead_head_costs_its_ttl_and_not_a_second_more(only: RedisServer, root: str) -> None:
+    url = only.url_for(root, ttl="2s")
+    command = [sys.executable, "-c", HOLDER, url]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as holder,
+        coordlock.connect(url) as client,
+    ):
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        holder.kill()
+        began = time.monotonic()
+        client.lock("a").acquire(timeout=20).release()
+        assert time.monotonic() - began < 3.0
+
+
+def test_a_key_of_another_type_is_refused_and_kept(only: RedisServer, root: str) -> None:
+    with coordlock.connect(only.url_for(root)) as client, only.client() as admin:
+        key = f"{{{root}}}:claims:a"
+        admin.set(key, "mine")
+        with pytest.raises(BackendError, match="another program"):
+            client.lock("a").acquire(timeout=5)
+        assert admin.get(key) == b"mine"
+        client.lock("b").acquire(timeout=5).release()
+
+
+def test_a_replica_is_no_primary(only: RedisServer, tmp_path: Path, root: str) -> None:
+    with RedisServer(tmp_path / "replica") as replica, replica.client() as admin:
+        admin.replicaof("127.0.0.1", only.port)
+        with pytest.raises(BackendError, match="is a replica, and its primary is"):
+            coordlock.connect(replica.url_for(root, connect_timeout="2s"))
+
+
+@pytest.mark.parametrize("name", ["a}b", "{", "}{", "%7D"])
+def test_names_may_have_braces(only: RedisServer, root: str, name: str) -> None:
+    with coordlock.connect(only.url_for(root)) as client, client.lock(name):
+        assert client.lock(name).try_acquire() is None
+
+
+def test_a_wrong_password_is_told(only: RedisServer, root: str) -> None:
+    with only.client() as admin:
+        admin.config_set("requirepass", "right")
+    host = f"127.0.0.1:{only.port}{root}"
+    with pytest.raises(AuthenticationFailed):
+        coordlock.connect(f"redis://:wrong@{host}")
+    with coordlock.connect(f"redis://:right@{host}?restart_delay=0") as client:
+        client.lock("a").acquire(timeout=5).release()
