@@ -231,7 +231,9 @@ def test_the_end_of_a_block_does_not_overtake_a_commit_that_was_cancelled(root: 
                     await committing
             [slot] = (await client.job("j").info()).slots
             assert slot.state == "done"
-            assert (await client.value(FAR).get()).data == b"x"
+            written = await client.value(FAR).get()
+            assert written is not None
+            assert written.data == b"x"
 
     asyncio.run(main())
 
