@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 from enum import Enum
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.ticket import Ticket
+from coordlock.kernel.ticket import HAD_LEFT, Ticket
 from coordlock.model.claim import Claim, in_force
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
@@ -20,9 +20,6 @@ from coordlock.settings import Duration, max_hold_of, timeout_of
 __all__ = ["BaseGrant", "GrantState"]
 
 T = TypeVar("T")
-
-#: Of a grant whose withdrawal found nothing to remove.
-_HAD_LEFT: Final = "its contender had left the queue"
 
 
 class GrantState(Enum):
@@ -103,7 +100,7 @@ class BaseGrant(Resident, shown="Grant"):
         return None
 
     def _lost_error(self) -> LockLost:
-        return self._lost_because(self._loss() or _HAD_LEFT)
+        return self._lost_because(self._loss() or HAD_LEFT)
 
     def _lost_because(self, reason: str) -> LockLost:
         return LockLost(self.name, self._first_token, reason, kind=self._kind)
