@@ -177,7 +177,7 @@ class Watcher:
                 os.close(self._directory.open(path, os.O_RDONLY | os.O_CREAT))
             except OSError as error:  # no space, or no inodes
                 if self._polls():
-                    log.warning("departures are polled for: %s", translated(error).reason)
+                    log.warning("coordlock polls for departures: %s", translated(error).reason)
                 return
         try:
             self._notices.add(path, closed=not path.startswith(self._directory.queues))

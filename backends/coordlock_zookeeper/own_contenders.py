@@ -105,7 +105,7 @@ class OwnContenders:
             self.discard(entries)
             attempt = self._create(entries, again)
         paths = ", ".join(map(self._path, entries))
-        raise BackendUnavailable(SERVICE, f"{paths}: other programs delete this again and again")
+        raise BackendUnavailable(SERVICE, f"other programs keep deleting {paths}")
 
     def _create(self, entries: Sequence[Entry], again: bool) -> Steps[_Snapshots]:
         """Send the entries, ``again`` when an earlier attempt got no answer; their snapshots.
@@ -291,9 +291,8 @@ class OwnContenders:
         try:
             yield from self.delete(queue)
         except NotEmpty:
-            raise BackendUnavailable(
-                SERVICE, f"the counter of {queue} is spent: its contenders must leave first"
-            ) from None
+            reason = f"the sequence numbers of {queue} are used up: its contenders must leave first"
+            raise BackendUnavailable(SERVICE, reason) from None
 
     def publish(self, me: Contender, value: bytes, version: int) -> Steps[None]:
         """See `Backend.publish`."""

@@ -67,11 +67,11 @@ class _ReentrantGrant(BaseGrant, shown="ReentrantGrant"):
 
 
 class ReentrantGrant(_ReentrantGrant, Grant):
-    """A grant of a reentrant lock: it shares its token with its owner's others."""
+    """A grant of a reentrant lock; the grants of one owner share a token."""
 
 
 class AsyncReentrantGrant(_ReentrantGrant, AsyncGrant):
-    """A grant of a reentrant lock, for asyncio: it shares its token with its owner's others."""
+    """A grant of a reentrant lock, for asyncio; the grants of one owner share a token."""
 
 
 G = TypeVar("G", bound=ReentrantGrant | AsyncReentrantGrant)
@@ -112,7 +112,7 @@ class _ReentrantLock(NamedLock[G], shown="ReentrantLock"):
 
 
 class ReentrantLock(_ReentrantLock[ReentrantGrant], BlockingLock[ReentrantGrant]):
-    """A lock that its owner may acquire again: the thread that holds it, or who was named.
+    """A lock that its owner, a thread or a named caller, may acquire again.
 
     The rest is as for `Lock`.
     """
@@ -123,7 +123,7 @@ class ReentrantLock(_ReentrantLock[ReentrantGrant], BlockingLock[ReentrantGrant]
 
 
 class AsyncReentrantLock(_ReentrantLock[AsyncReentrantGrant], AwaitingLock[AsyncReentrantGrant]):
-    """A lock that its owner may acquire again: the task that holds it, or who was named.
+    """A lock that its owner, a task or a named caller, may acquire again.
 
     The rest is as for `AsyncLock`.
     """

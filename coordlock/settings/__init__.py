@@ -115,9 +115,9 @@ def timeout_of(call: str, value: object) -> float | None:
     try:
         seconds = math.inf if value is None else seconds_of(value)
     except ValueError as error:
-        raise ValueError(f"timeout of {call}: {value!r} is not None or {error}") from None
+        raise ValueError(f"timeout of {call}: {value!r} is neither None nor {error}") from None
     if not seconds >= 0:  # nor is NaN
-        raise ValueError(f"timeout of {call}: {value!r} is not None or 0 or more")
+        raise ValueError(f"timeout of {call}: {value!r} is neither None nor 0 or more")
     return None if seconds == math.inf else seconds
 
 
