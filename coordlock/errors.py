@@ -6,7 +6,7 @@
     ├── ConfigurationError (ValueError)      a URL, mapping or file that cannot be used
     │   └── MissingExtra (ImportError)       the backend's package is not installed
     ├── InvalidName (ValueError)             a lock name that no backend could store
-    ├── NameConflict (ValueError)           one name used as two kinds of lock
+    ├── NameConflict (ValueError)            one name used in two ways
     ├── WaitError                            a call that waits ended without what it waited for
     │   ├── WaitTimeout (TimeoutError)       the caller's timeout passed
     │   │   ├── AcquireTimeout               others held the lock, or were ahead

@@ -235,7 +235,10 @@ REACH_OPTION: Final = Option(
 COMMON_OPTIONS: Final = (
     Option("ttl", duration(1, 3600), 15.0, "How long the session outlives its last heartbeat."),
     Option(
-        "timeout", optional(duration()), None, "Default timeout of acquire; none waits forever."
+        "timeout",
+        optional(duration()),
+        None,
+        "Default timeout of calls that wait for other clients; none waits forever.",
     ),
     Option(
         "max_hold",
