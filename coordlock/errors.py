@@ -6,41 +6,41 @@
     ├── ConfigurationError (ValueError)      a URL, mapping or file that cannot be used
     │   └── MissingExtra (ImportError)       the backend's package is not installed
     ├── InvalidName (ValueError)             a lock name that no backend could store
-    ├── NameConflict (ValueError)           one name used as two kinds of lock
+    ├── NameConflict (ValueError)            one name used in two ways
     ├── WaitError                            a call that waits ended without what it waited for
-    │   ├── WaitTimeout (TimeoutError)       it did not come in time
+    │   ├── WaitTimeout (TimeoutError)       the caller's timeout passed
     │   │   ├── AcquireTimeout               others held the lock, or were ahead
-    │   │   ├── ConversionTimeout            the lock is held, in its mode as before
-    │   │   ├── BarrierTimeout               too few parties came, or left
+    │   │   ├── ConversionTimeout            the grant keeps its mode
+    │   │   ├── BarrierTimeout               too few parties arrived, or left
     │   │   ├── WorkQueueEmpty               no item was ready
-    │   │   └── WorkQueueContended           other consumers were faster, each time
-    │   ├── WaitCancelled (RuntimeError)     the program ended the wait
-    │   │   └── ConversionCancelled          the lock is held, in its mode as before
+    │   │   └── WorkQueueContended           other consumers claimed the items
+    │   ├── WaitCancelled (RuntimeError)     the program cancelled the wait
+    │   │   └── ConversionCancelled          the grant keeps its mode
     │   ├── DeadlockDetected (RuntimeError)  the wait would never have ended
     │   ├── ConversionDeadlock (RuntimeError) another holder converts, and waits for this one
     │   └── Evicted (RuntimeError)           somebody removed the waiting contender
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
-    ├── InvalidToken (ValueError)            no fencing token: not an integer, or out of range
-    ├── InvalidSequencer (ValueError)        no text form of a token
+    ├── InvalidToken (ValueError)            not a fencing token: no integer, or out of range
+    ├── InvalidSequencer (ValueError)        not the text form of a token
     ├── Unfenceable (ValueError)             a grant whose kind has no order to fence by
-    ├── WorkQueueFull (RuntimeError)         a work queue has as many items as it may have
-    ├── ItemEnded (RuntimeError)             an item was acknowledged, or given back, before
+    ├── WorkQueueFull (RuntimeError)         a work queue holds ``max_depth`` items
+    ├── ItemEnded (RuntimeError)             an item was already acknowledged or given back
     ├── JobNotRun                            a call did not run the slot of a job
     │   ├── AlreadyDone (RuntimeError)       the slot is done, passed or skipped, or was started
     │   └── AlreadyRunning (RuntimeError)    the job is at work elsewhere
     ├── FutureSlot (ValueError)              a slot that lies too far in the future
     ├── JobBacklog (RuntimeError)            a job has too many unfinished slots
-    ├── VersionMismatch (RuntimeError)       a key has another version than a write expected
-    ├── InvalidKey (ValueError)              a key that no value can have
-    ├── Unsupported (NotImplementedError)    something that the backend cannot do
+    ├── VersionMismatch (RuntimeError)       a key is not at the version that a write expected
+    ├── InvalidKey (ValueError)              a key that cannot be used for a value
+    ├── Unsupported (NotImplementedError)    the backend cannot do this
     ├── ClientClosed (RuntimeError)          the client was used after ``close``
     ├── ForkedClient (RuntimeError)          the client was used in a forked child
-    └── BackendError                         the service said no, or said nothing
+    └── BackendError                         the service refused, or did not answer
         ├── BackendUnavailable (ConnectionError)            no answer; the outcome may be unknown
         │   └── WaitUnavailable (WaitError, TimeoutError)     the wait ended without an answer
-        ├── TooLarge (ValueError)                           more at once than the service takes
-        ├── AuthenticationFailed (PermissionError)          wrong credentials, or too few rights
+        ├── TooLarge (ValueError)                           a request exceeds a limit of the service
+        ├── AuthenticationFailed (PermissionError)          wrong credentials, or missing rights
         └── SessionLost (WaitError, ConnectionError)      the session ended with its contenders
 
 Each is also the built-in exception that fits, carries its facts as fields, and pickles.
@@ -151,9 +151,9 @@ class InvalidName(CoordlockError, ValueError):
 
 @dataclass(eq=False, repr=False)
 class NameConflict(CoordlockError, ValueError):
-    """A name is in use as another kind, or as one with other permits, parties or counts.
+    """The name is in use as another kind, or with other permits, parties or counts.
 
-    ``holder`` describes who uses it so, and is empty where that is not known.
+    ``holder`` describes the client that uses it; empty if unknown.
     """
 
     name: str
@@ -182,14 +182,14 @@ _IN_VAIN = {
 
 
 class WaitError(CoordlockError):
-    """The base of every error with which a call that waits ends without what it waited for.
+    """The base of the errors of calls that wait, raised when the wait ends in vain.
 
-    Such calls are ``acquire``, ``convert``, ``campaign``, ``join``, ``take``, ``wait``, ``enter``,
-    ``leave`` and ``next``. ``kind`` says what was waited for, such as ``"lock"``, ``"semaphore"``,
-    ``"election"`` or ``"work queue"``.
+    These calls wait: ``acquire``, ``convert``, ``campaign``, ``join``, ``take``, ``wait``,
+    ``enter``, ``leave`` and ``next``. ``kind`` says what the call waited for, such as ``"lock"``,
+    ``"semaphore"``, ``"election"`` or ``"work queue"``.
 
-    To wait for longer, to call again or to answer "try later" can help. It cannot help against a
-    mistake of the program, such as `NameConflict`, so that is none of these.
+    Waiting longer, calling again or answering "try later" can help. Errors that a retry cannot
+    mend, such as `NameConflict`, are not of this class.
     """
 
     kind: str = "lock"
@@ -197,10 +197,10 @@ class WaitError(CoordlockError):
 
 @dataclass(eq=False, repr=False)
 class WaitTimeout(WaitError, TimeoutError):
-    """What was waited for did not come within the caller's timeout.
+    """The caller's timeout passed before the wait succeeded.
 
-    ``kind`` and ``name`` say what it was, ``waited`` for how many seconds, and ``problem`` what did
-    not happen, where that is not plain from the kind.
+    ``kind`` and ``name`` say what the call waited for, and ``waited`` for how many seconds.
+    ``problem`` says what did not happen, where ``kind`` does not tell.
     """
 
     name: str
@@ -217,11 +217,10 @@ class WaitTimeout(WaitError, TimeoutError):
 class AcquireTimeout(WaitTimeout):
     """The lock was not granted within the caller's timeout; the contender was withdrawn.
 
-    ``waited`` is in seconds. ``position`` counts the contenders that stood before this one when
-    the queue was last seen, or is None when the queue was never seen; ``holder`` describes the
-    contender that was waited for: by its key alone where it would have taken another request to
-    ask for its owner, and the timeout was 0. ``held_here`` says since when, and in which thread or
-    task, this process itself holds the lock, if it does.
+    ``waited`` is in seconds. ``position`` counts the contenders ahead of this one when the client
+    last saw the queue; None if it never did. ``holder`` describes the nearest of them. After a
+    timeout of 0 it may be only a key, because its owner would cost another request. ``held_here``
+    says since when, and in which thread or task, this process itself holds the lock, if it does.
     """
 
     position: int | None = None
@@ -238,7 +237,7 @@ class AcquireTimeout(WaitTimeout):
 
 @dataclass(eq=False, repr=False)
 class ConversionTimeout(WaitTimeout):
-    """The grant was not converted within the caller's timeout: it is held in its mode as before.
+    """The grant was not converted within the caller's timeout; it keeps its mode.
 
     ``waited`` is in seconds. ``blockers`` counts the holders that the conversion waited for when
     the queue was last seen, and ``holder`` describes one of them. ``mode`` and ``target`` are the
@@ -260,10 +259,10 @@ class ConversionTimeout(WaitTimeout):
 
 @dataclass(eq=False, repr=False)
 class BarrierTimeout(WaitTimeout):
-    """Too few parties came to a barrier, or left it, within the caller's timeout.
+    """Too few parties arrived at a barrier, or left it, within the caller's timeout.
 
-    ``waited`` is in seconds. Of the ``parties`` that it takes, ``arrived`` were there when it was
-    last seen, this one too.
+    ``waited`` is in seconds. ``arrived`` of the ``parties`` that it takes had done so when the
+    client last looked, this one included.
     """
 
     arrived: int
@@ -278,16 +277,16 @@ class BarrierTimeout(WaitTimeout):
 
 @dataclass(eq=False, repr=False)
 class WorkQueueEmpty(WaitTimeout):
-    """No item of the work queue came to this consumer within its timeout; it waits no longer."""
+    """The consumer got no item of the work queue within its timeout."""
 
     kind: str = field(default="work queue", kw_only=True)
 
 
 @dataclass(eq=False, repr=False)
 class WorkQueueContended(WaitTimeout):
-    """Items were ready, and other consumers were faster each time until the timeout.
+    """Items were ready, but other consumers claimed them first until the timeout.
 
-    ``refused`` is how many of this consumer's claims were.
+    ``refused`` counts this consumer's claims that came too late.
     """
 
     refused: int
@@ -302,10 +301,10 @@ class WorkQueueContended(WaitTimeout):
 
 @dataclass(eq=False, repr=False)
 class WaitCancelled(WaitError, RuntimeError):
-    """The program ended the wait before what it waited for had come; nothing of it is left.
+    """The program cancelled the wait; a contender that waited has left its queue.
 
-    A `Cancellation` did it, or a signal after `release_on_signals`. In asyncio, a task that is
-    cancelled raises `asyncio.CancelledError` as ever.
+    A `Cancellation` did it, or a signal after `release_on_signals`. A cancelled asyncio task raises
+    `asyncio.CancelledError` as usual.
     """
 
     name: str
@@ -314,12 +313,12 @@ class WaitCancelled(WaitError, RuntimeError):
 
     def __str__(self) -> str:
         problem = _IN_VAIN.get(self.kind, "was not granted")
-        return f"{self.kind} {self.name!r} {problem}: the wait was cancelled: {self.reason}"
+        return f"{self.kind} {self.name!r} {problem}: the wait was cancelled ({self.reason})"
 
 
 @dataclass(eq=False, repr=False)
 class ConversionCancelled(WaitCancelled):
-    """The program ended the conversion of a grant: it is held in its mode as before.
+    """The program cancelled the conversion of a grant, which keeps its mode.
 
     ``mode`` and ``target`` are the names of the modes.
     """
@@ -336,9 +335,9 @@ class ConversionCancelled(WaitCancelled):
 
 @dataclass(eq=False, repr=False)
 class DeadlockDetected(WaitError, RuntimeError):
-    """The lock was waited for in a circle, and this wait was the youngest: it was given up.
+    """Clients waited for each other in a circle, and this wait, the youngest, was given up.
 
-    Release what is held, and acquire again; or acquire all of it at once, by ``multi_lock``.
+    Release what you hold and acquire again, or acquire all locks at once with ``multi_lock``.
     ``circle`` has a sentence for each step: who waits for what, and who has it.
     """
 
@@ -356,10 +355,10 @@ class DeadlockDetected(WaitError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class ConversionDeadlock(WaitError, RuntimeError):
-    """Another holder converts its grant, too, and each would wait for the other.
+    """Another holder is converting its grant, too, and each would wait for the other.
 
-    The grant is held in its mode as before: release it, so that the other can go on. Holders of an
-    upgradeable lock share it with readers and not with each other, so this does not happen to them.
+    The grant keeps its mode: release it so that the other holder can proceed. An upgradeable lock
+    avoids this, because it excludes other upgradeable locks.
     """
 
     name: str
@@ -411,7 +410,7 @@ class LockLost(CoordlockError, RuntimeError):
 class StaleToken(CoordlockError, RuntimeError):
     """The resource has seen a newer token: the grant was lost, though its holder went on.
 
-    ``newest`` is the token that was seen. What was read under ``token`` must not be used either.
+    ``newest`` is the newest token seen. Do not use what was read under ``token`` either.
     """
 
     resource: str
@@ -427,7 +426,7 @@ class StaleToken(CoordlockError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class InvalidToken(CoordlockError, ValueError):
-    """What was presented as a fencing token is none."""
+    """The value given is not a fencing token."""
 
     token: object
 
@@ -439,18 +438,18 @@ class InvalidToken(CoordlockError, ValueError):
 
 @dataclass(eq=False, repr=False)
 class InvalidSequencer(CoordlockError, ValueError):
-    """What was to be verified is not the text form of a token."""
+    """The value given is not a sequencer, the text form of a token."""
 
     text: str
 
     def __str__(self) -> str:
         shown = reprlib.repr(self.text)
-        return f"{shown} is no sequencer: give what grant.sequencer says, such as 'orders:lock:42'"
+        return f"{shown} is not a sequencer, such as 'orders:lock:42': pass grant.sequencer"
 
 
 @dataclass(eq=False, repr=False)
 class Unfenceable(CoordlockError, ValueError):
-    """Several clients hold this kind of grant at once: no order of tokens tells which are stale.
+    """Fences cannot check this grant: no order of tokens tells whether it is stale.
 
     A transaction guarded by the grant itself works for every kind: ``grant.transaction()``.
     """
@@ -473,7 +472,7 @@ class Unfenceable(CoordlockError, ValueError):
 
 @dataclass(eq=False, repr=False)
 class VersionMismatch(CoordlockError, RuntimeError):
-    """A write was not made: ``key`` has not the version that it expected."""
+    """Nothing was written: ``key`` is not at the version that the write expected."""
 
     key: str
     expected: int
@@ -485,7 +484,7 @@ class VersionMismatch(CoordlockError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class WorkQueueFull(CoordlockError, RuntimeError):
-    """The item was not put: as many as ``max_depth`` wait in the work queue already."""
+    """The item was not put: ``max_depth`` items already wait in the work queue."""
 
     name: str
     max_depth: int
@@ -496,7 +495,7 @@ class WorkQueueFull(CoordlockError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class ItemEnded(CoordlockError, RuntimeError):
-    """The item was acknowledged, or given back, by an earlier call; ``how`` says which."""
+    """An earlier call acknowledged the item or gave it back; ``how`` says which."""
 
     name: str
     id: str
@@ -590,7 +589,7 @@ class JobBacklog(CoordlockError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class InvalidKey(CoordlockError, ValueError):
-    """A key that cannot be read or written as a value."""
+    """The key cannot be used for a value; the message says why."""
 
     key: str
     problem: str
@@ -650,13 +649,12 @@ class BackendUnavailable(BackendError, ConnectionError):
 
 @dataclass(eq=False, repr=False)
 class WaitUnavailable(BackendUnavailable, WaitError, TimeoutError):
-    """The wait ended because the service is silent: whether what it was for has come is unknown.
+    """The wait ended because the service does not answer; its outcome is unknown.
 
-    A `BackendUnavailable` in the first place, so that frameworks which look for a handler class by
-    class answer it as an outage. ``kind``, ``name``, ``waited`` and ``problem`` are as in
-    `WaitTimeout`. ``position`` is None when the service never answered, and otherwise says, with
-    ``holder``, what the queue was like before the service fell silent. ``held_here`` is as in
-    `AcquireTimeout`.
+    `BackendUnavailable` is its first base class, so frameworks that look for a handler class by
+    class treat it as an outage. ``kind``, ``name``, ``waited`` and ``problem`` are as in
+    `WaitTimeout`. ``position`` and ``holder`` describe the queue before the service fell silent;
+    ``position`` is None if it never answered. ``held_here`` is as in `AcquireTimeout`.
     """
 
     name: str
@@ -677,7 +675,7 @@ class WaitUnavailable(BackendUnavailable, WaitError, TimeoutError):
 
 
 class TooLarge(BackendError, ValueError):
-    """The request exceeds a limit of the service, which did nothing of it."""
+    """The request exceeds a limit of the service, which did nothing."""
 
 
 class AuthenticationFailed(BackendError, PermissionError):

@@ -86,8 +86,8 @@ class EtcdBackend(EtcdSession):
     default_port: ClassVar[int] = 2379
     fork_warning: ClassVar[str] = (
         "this process forks with an open gRPC connection, and gRPC may crash or hang a forked "
-        "child that connects, too: let the fork come before the first use of the client, or start "
-        "processes with spawn or forkserver"
+        "child that connects, too: fork before the first use of the client, or start processes "
+        "with spawn or forkserver"
     )
 
     def __init__(self, layout: Layout, connection: Connection, ttl: float, timers: Timers) -> None:

@@ -36,7 +36,7 @@ _UNSENT: Final = ("failed to connect", "errors resolving", "dns resolution", "na
 #: What gRPC says of a failed connection, and what a person may have to do about it.
 _HINTS: Final = (
     ("bad_certificate", "the server wants a client certificate: the options cert and key"),
-    ("certificate", "the option ca must name who signed the server's certificate"),
+    ("certificate", "the option ca must name the authority that signed the server's certificate"),
     ("peer name", "the server's certificate is for another host"),
     ("data_corrupted", "the server may want a client certificate: the options cert and key"),
 )

@@ -67,7 +67,9 @@ def enqueue(
             snapshots = yield all_of(map(snapshot, queues, mine))
             return snapshots
         yield connection.call(TXN, requests.delete_all([kv.key for kv in found]), _nothing)
-    raise BackendUnavailable(SERVICE, "a part of the contenders was there, again and again")
+    raise BackendUnavailable(
+        SERVICE, "only part of the contenders was in the queues, on every attempt"
+    )
 
 
 def withdraw(

@@ -274,10 +274,10 @@ class LocalBackend(Backend):
         try:
             dead = sweep(directory, session.counter, others)
         except (OSError, Busy) as error:  # the next `open` tries again
-            log.debug("cannot sweep %s: %s", self.root, error)
+            log.debug("cannot remove dead sessions from %s: %s", self.root, error)
         else:
             log.debug("removed %d dead session(s) from %s", len(dead), self.root)
-        log.info("the locks in %s cover processes of this machine only that use it", self.root)
+        log.info("the locks in %s cover only the processes of this machine that use it", self.root)
         return SessionInfo(session.id, math.inf)
 
     def _heartbeat(self) -> float:

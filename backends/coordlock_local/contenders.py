@@ -44,7 +44,7 @@ class Contenders:
 
     def add(self, entries: Sequence[Entry], unless_blocked: bool) -> tuple[Snapshot, ...]:
         """See `Backend.enqueue`. Raises `Busy`."""
-        wanted = [(self._used(entry.queue), entry) for entry in entries]
+        wanted = [(self._queue_in_use(entry.queue), entry) for entry in entries]
         slots = [self._slots[entry.id] for entry in entries if entry.id in self._slots]
         if slots:
             if len(slots) == len(wanted) and all(stands(self._directory, one) for one in slots):
@@ -93,7 +93,7 @@ class Contenders:
             return False
         session = self.session
         try:
-            with session.leaving:
+            with session.removing:
                 was_there = not session.has_ended and leave(self._directory, slot)
             tell(self._directory, session.id, id)
         except OSError as error:
@@ -101,7 +101,7 @@ class Contenders:
             raise BackendUnavailable(SERVICE, translated(error).reason) from error
         # The slot is forgotten last: what Ctrl-C ends here is done again by the next removal.
         key = slot.key
-        self.watcher.left(key)
+        self.watcher.own_left(key)
         self._own.pop(key, None)
         if id in self._published:
             values.remove(self._directory, session.id, id)
@@ -114,7 +114,7 @@ class Contenders:
         self._published.add(contender.id)
         with self._publishing:
             values.publish(self._directory, contender, value, version)
-        self.watcher.changed(contender.key)
+        self.watcher.own_changed(contender.key)
 
     def watch(
         self,
@@ -141,7 +141,7 @@ class Contenders:
         for path in used:
             self._tidy(path)
 
-    def _used(self, name: str) -> LocalQueue:
+    def _queue_in_use(self, name: str) -> LocalQueue:
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = self.queue(name)

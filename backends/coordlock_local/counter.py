@@ -48,9 +48,9 @@ def _check(path: str, data: bytes) -> None:
     version = data.partition(b" ")[0]
     if version.isdigit() and version != VERSION.encode():
         raise ConfigurationError(
-            f"{path} has version {version.decode()}, and this release of coordlock knows version "
-            f"{VERSION} alone: upgrade coordlock, or use another directory, with local:///path or "
-            "XDG_STATE_HOME"
+            f"{path} has version {version.decode()}, and this release of coordlock knows only "
+            f"version {VERSION}: upgrade coordlock, or use another directory, with local:///path "
+            "or XDG_STATE_HOME"
         )
 
 
@@ -146,8 +146,8 @@ class Tokens:
         _check(self._path, data)
         raise BackendError(
             SERVICE,
-            f"{self._path} is damaged; if it is deleted while no lock is in use, tokens go on "
-            "from the microseconds of the clock",
+            f"{self._path} is damaged: delete it while no lock is in use; tokens then "
+            "continue from the microseconds of the clock",
         )
 
     def _write(self, last: int, safe: int, reserved: int, others: list[str]) -> None:

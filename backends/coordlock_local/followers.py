@@ -136,7 +136,7 @@ class Followers:
             try:
                 changed = self._notices.wait(min(pause, _PAUSE) if deaf or failed else pause)
             except OSError as error:  # the program has closed what it had not opened
-                log.warning("changes are polled for: %s", error.strerror)
+                log.warning("inotify failed, so coordlock polls for changes: %s", error.strerror)
                 self._notices.close()
                 self._notices = Polling()
                 changed = None

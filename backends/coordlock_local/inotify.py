@@ -149,7 +149,7 @@ class Inotify:
 
     def _check(self) -> None:
         if not self._is_open():
-            raise OSError(errno.EBADF, "the program has closed descriptors of coordlock's")
+            raise OSError(errno.EBADF, "the program closed a descriptor that belongs to coordlock")
 
 
 def _last_error(path: str | None = None) -> OSError:

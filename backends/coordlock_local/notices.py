@@ -86,4 +86,4 @@ def warn(error: Exception) -> None:
         reason = error.strerror or reason
         if error.errno != errno.EBADF:
             advice = "; see fs.inotify.max_user_instances and fs.inotify.max_user_watches"
-    log.warning("departures are polled for: inotify: %s%s", reason, advice)
+    log.warning("inotify failed, so coordlock polls for departures: %s%s", reason, advice)

@@ -31,9 +31,9 @@ class LocalSession:
         self.directory: Final = directory
         self.counter: Final = Counter(directory)
         self._path = directory.session(self.id)
-        #: Held by a thread that takes one of its contenders away. When another thread has done so,
-        #: or ended the session, other contenders may use the slot, which must then stay untouched.
-        self.leaving: Final = threading.RLock()
+        #: A lock, held while one of its contenders is removed, and while it ends. After either,
+        #: another contender may use the slot, which this session must then leave untouched.
+        self.removing: Final = threading.RLock()
         self._descriptor: Descriptor | None = None
 
     def start(self) -> list[str]:
@@ -70,7 +70,7 @@ class LocalSession:
 
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
-        with self.leaving:
+        with self.removing:
             with suppress(OSError):  # unlocked, it is dead all the same
                 os.unlink(self._path)
             descriptor, self._descriptor = self._descriptor, None

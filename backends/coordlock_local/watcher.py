@@ -33,6 +33,8 @@ _Key = tuple[str, int]
 
 
 class _Watched:
+    """A contender that is watched, and by whom."""
+
     def __init__(self, contender: Contender, version: int, paths: Sequence[str]) -> None:
         self.contender: Final = contender
         self.version: Final = version
@@ -47,7 +49,7 @@ class Watcher:
     Three files tell of a contender: its session's file, when its process ends or another process
     evicts it; the queue's file, should it be removed; and a file that the watcher makes, and that
     the contender's process opens and removes when the contender leaves. The session's own
-    contenders leave through `left`, without such a file.
+    contenders leave through `own_left`, without such a file.
 
     A notice only says where to look. The watcher always reads from the queue and the session's lock
     whether a contender has left. Now and then it looks at all contenders, so no lost notice loses a
@@ -60,7 +62,7 @@ class Watcher:
         self._source = source
         self._lock = threading.RLock()
         self._watched: dict[_Key, _Watched] = {}
-        self._files: dict[str, set[_Key]] = {}  # by path, what it is watched for
+        self._files: dict[str, set[_Key]] = {}  # by path, the keys of what it tells of
         self._notices: Notices | None = None
         self._interval = 0.0
         self._thread: threading.Thread | None = None
@@ -112,24 +114,24 @@ class Watcher:
             watched.watchers[registration] = told, () if changes else waiters
         # After the notices are ordered, so that nothing falls between. The notices serve later
         # watchers of the same contender.
-        if is_new and self._is_over(watched, {}):
+        if is_new and self._is_due(watched, {}):
             self._tell(key)
             if contender.session != self._session.id:
                 with suppress(OSError):  # made in vain: no process removes it any more
                     os.unlink(watched.paths[0])
         return cancel
 
-    def left(self, key: str) -> None:
+    def own_left(self, key: str) -> None:
         """Tell that the session's own contender ``key`` has left."""
         if self._watched:
             self._tell((key, 0))
-            self.changed(key)
+            self.own_changed(key)
 
-    def changed(self, key: str) -> None:
+    def own_changed(self, key: str) -> None:
         """Tell that the session's own contender ``key`` has published something, or left."""
         with self._lock:
             found = [one for one in self._watched if one[0] == key and one[1]]
-            over = [one for one in found if self._is_over(self._watched[one], {})]
+            over = [one for one in found if self._is_due(self._watched[one], {})]
         for one in over:
             self._tell(one)
 
@@ -175,7 +177,7 @@ class Watcher:
                 os.close(self._directory.open(path, os.O_RDONLY | os.O_CREAT))
             except OSError as error:  # no space, or no inodes
                 if self._polls():
-                    log.warning("departures are polled for: %s", translated(error).reason)
+                    log.warning("coordlock polls for departures: %s", translated(error).reason)
                 return
         try:
             self._notices.add(path, closed=not path.startswith(self._directory.queues))
@@ -234,20 +236,20 @@ class Watcher:
         source.close()
 
     def _look(self, changed: Collection[str] | None) -> bool:
-        """Look at all contenders, or those of ``changed`` files, and tell; whether all are over."""
+        """Look at all contenders, or those of ``changed`` files, and tell; whether all were due."""
         with self._lock:
             keys = set(self._watched)
             if changed is not None:
                 keys &= {key for path in changed for key in self._files.get(path, ())}
             looked_at = {key: self._watched[key] for key in keys}
         lives: dict[str, bool] = {}
-        over = [key for key, watched in looked_at.items() if self._is_over(watched, lives)]
+        over = [key for key, watched in looked_at.items() if self._is_due(watched, lives)]
         for key in over:
             self._tell(key)
         return len(over) == len(looked_at)
 
-    def _is_over(self, watched: _Watched, lives: dict[str, bool]) -> bool:
-        """Whether it has happened. ``lives`` remembers which sessions live, for one look."""
+    def _is_due(self, watched: _Watched, lives: dict[str, bool]) -> bool:
+        """Whether to tell its watchers. ``lives`` remembers which sessions live, for one look."""
         if self._has_left(watched.contender, lives):
             return True
         return 0 < watched.version != values.version_of(self._directory, watched.contender)

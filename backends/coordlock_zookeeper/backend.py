@@ -46,11 +46,11 @@ T = TypeVar("T")
 
 
 class _Opened(NamedTuple):
-    """A session of the locks', and what is done in it."""
+    """The session of the locks, and the parts that send its requests."""
 
     session: ZookeeperSession
     queues: QueueReader
-    own: OwnContenders
+    contenders: OwnContenders
     data: Data
 
 
@@ -141,11 +141,11 @@ class ZookeeperBackend(Backend):
         session = self._new_session(listener)
         queues = QueueReader(session.client, self._layout)
         data = self._data(session)
-        own = OwnContenders(session, queues, self._layout, data.acl, self._unwanted)
+        contenders = OwnContenders(session, queues, self._layout, data.acl, self._unwanted)
         with self._lock:
             if self._closed is not None:
                 return failed(closed())
-            previous, self._current = self._current, _Opened(session, queues, own, data)
+            previous, self._current = self._current, _Opened(session, queues, contenders, data)
             self._stopping.add(session.stopped)
         session.stopped.add_done_callback(self._stopping.discard)
         if previous is not None:
@@ -159,13 +159,13 @@ class ZookeeperBackend(Backend):
     def heartbeat(self) -> Promise[float]:
         sent = self._clock.now()
 
-        def beat(now: _Opened) -> Steps[float]:
-            now.session.watches.rearm(missing=True)
-            now.own.sweep()
+        def beat(opened: _Opened) -> Steps[float]:
+            opened.session.watches.rearm(missing=True)
+            opened.contenders.sweep()
             # `sync` is answered by the leader. A follower that is cut off from it answers reads for
             # a while, but cannot keep the session alive.
-            yield promise_of(now.session.client.sync_async("/"))
-            return now.session.proven(sent)
+            yield promise_of(opened.session.client.sync_async("/"))
+            return opened.session.proven(sent)
 
         return self._submit(beat)
 
@@ -193,12 +193,12 @@ class ZookeeperBackend(Backend):
         self, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> Promise[tuple[Snapshot, ...]]:
         return self._submit(
-            lambda now: now.own.enqueue(entries, unless_blocked),
-            lambda now: now.own.forget(entries),
+            lambda opened: opened.contenders.enqueue(entries, unless_blocked),
+            lambda opened: opened.contenders.discard(entries),
         )
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
-        return self._submit(lambda now: now.own.withdraw(entries))
+        return self._submit(lambda opened: opened.contenders.withdraw(entries))
 
     def snapshot(
         self,
@@ -209,7 +209,7 @@ class ZookeeperBackend(Backend):
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
         part = None if conflicting else upto  # the list of all comes anyway
-        return self._submit(lambda now: now.queues.snapshot(queue, part, owners))
+        return self._submit(lambda opened: opened.queues.snapshot(queue, part, owners))
 
     def watch(
         self,
@@ -230,19 +230,19 @@ class ZookeeperBackend(Backend):
         return current.session.watches.add(contender.key, told, waiters, version)
 
     def queues(self) -> Promise[list[str]]:
-        return self._submit(lambda now: now.queues.names())
+        return self._submit(lambda opened: opened.queues.names())
 
     def evict(self, contender: Contender) -> Promise[bool]:
-        return self._submit(lambda now: now.own.delete(contender.key))
+        return self._submit(lambda opened: opened.contenders.delete(contender.key))
 
     def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
-        return self._submit(lambda now: now.own.publish(contender, value, version))
+        return self._submit(lambda opened: opened.contenders.publish(contender, value, version))
 
     # Data
 
     def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
         if guard is not None:
-            return self._submit(lambda now: now.data.read_guarded(where, guard))
+            return self._submit(lambda opened: opened.data.read_guarded(where, guard))
         if where.endswith("/"):
             return self._observations.read(FolderPlace(where))
         return self._data_session.submit(lambda session: self._data(session).read(where))
@@ -254,7 +254,7 @@ class ZookeeperBackend(Backend):
         if guards and current is not None and not current.session.has_ended:
             # In the session in which the guards are released, which takes requests in order: a
             # release sent later overtakes this only where a key was missing, and this is refused.
-            return in_doubt(self._submit(lambda now: now.data.write(operations, guards)))
+            return in_doubt(self._submit(lambda opened: opened.data.write(operations, guards)))
         return self._data_session.submit(
             lambda session: self._data(session).write(operations, guards)
         )

@@ -120,7 +120,7 @@ class Data:
                     continue
             raise VersionMismatch(expected.key, expected.version)
         raise BackendError(
-            SERVICE, "others make and delete these keys all the time; nothing was written"
+            SERVICE, "nothing was written: other programs keep making and deleting these keys"
         )
 
     def time(self, key: str) -> Steps[float | None]:

@@ -54,7 +54,7 @@ class DataSession:
         self._new: Final = new
         #: The newest session, and the same once it is open.
         self._session: ZookeeperSession | None = None
-        self._open: ZookeeperSession | None = None
+        self._open_session: ZookeeperSession | None = None
         self._stopping: set[Promise[None]] = set()
         self._closed: Promise[None] | None = None
 
@@ -79,7 +79,7 @@ class DataSession:
 
     def session(self) -> Promise[ZookeeperSession]:
         """The session, when it is open. Without one, another is opened."""
-        if (session := self._open) is not None:
+        if (session := self._open_session) is not None:
             return resolved(session)
         promise: Promise[ZookeeperSession] = Promise()
         self.worker.run(partial(self._want, promise))
@@ -135,7 +135,7 @@ class DataSession:
         if session is not self._session:
             return
         if session.opened.exception() is None:
-            self._open = session
+            self._open_session = session
             self.listener.connected(session)
         else:
             self._session = None
@@ -146,18 +146,18 @@ class DataSession:
 
     def _reconnected(self) -> None:
         # This may come late, of a session that was lost meanwhile.
-        if self._open is not None and self._open.is_connected:
-            self.listener.connected(self._open)
+        if self._open_session is not None and self._open_session.is_connected:
+            self.listener.connected(self._open_session)
 
     def _lost(self) -> None:
         if self._session is not None:
-            self._session = self._open = None
+            self._session = self._open_session = None
             self.listener.disconnected()
             self.listener.lost()
 
     def _close(self, promise: Promise[None]) -> None:
         if self._closed is None:
-            session, self._session, self._open = self._session, None, None
+            session, self._session, self._open_session = self._session, None, None
             stopping = list(self._stopping)
             if session is not None:
                 session.end(closed())

@@ -98,26 +98,29 @@ class OwnContenders:
             except (BackendUnavailable, SessionLost):
                 raise  # the contenders may exist: the entries stay in doubt
             except BackendError:
-                self.forget(entries)
+                self.discard(entries)
                 raise
             if snapshots is not None:
                 return snapshots
-            self.forget(entries)
+            self.discard(entries)
             attempt = self._create(entries, again)
         paths = ", ".join(map(self._path, entries))
-        raise BackendUnavailable(SERVICE, f"{paths}: other programs delete this again and again")
+        raise BackendUnavailable(SERVICE, f"other programs keep deleting {paths}")
 
     def _create(self, entries: Sequence[Entry], again: bool) -> Steps[_Snapshots]:
-        """Send the entries, ``again`` when an earlier attempt got no answer."""
+        """Send the entries, ``again`` when an earlier attempt got no answer; their snapshots.
+
+        One entry is sent by a plain create; a set by a multi, and a request for its marker's stat.
+        """
         paths = [self._path(entry) for entry in entries]
-        multi = self._multi(entries) if len(entries) > 1 else None
+        multi = self._multi_for(entries) if len(entries) > 1 else None
         parents: list[Promise[Any]] = []
         for entry, path in zip(entries, paths, strict=True):
             self._sent[entry.id] = None
             parents += self._parents.create(path)
         marked: Promise[Any] | None = None
         if multi is None:
-            created = self._send(entries[0])
+            created = self._send_one(entries[0])
         else:
             created = promise_of(multi.commit_async())
             marked = promise_of(self._client.exists_async(self._marker(entries)))
@@ -143,11 +146,11 @@ class OwnContenders:
             return None  # another program deleted the marker
         if stat.ephemeralOwner != self._session.number:
             # A given client's session expired while this was sent, and kazoo started another.
-            self.forget(entries)
+            self.discard(entries)
             raise SessionLost(SERVICE, "the server expired the session")
         return (yield from self._enqueued(entries, made, stat, listed, again))
 
-    def _send(self, entry: Entry) -> Promise[Any]:
+    def _send_one(self, entry: Entry) -> Promise[Any]:
         """Send the request that makes one contender, and tells its path and its stat."""
         return promise_of(
             self._client.create_async(
@@ -160,7 +163,7 @@ class OwnContenders:
             )
         )
 
-    def _multi(self, entries: Sequence[Entry]) -> Any:
+    def _multi_for(self, entries: Sequence[Entry]) -> Any:
         """The multi that makes a set; the marker first. Raises `TooLarge`."""
         multi = self._client.transaction()
         multi.create(self._marker(entries), acl=self._acl, ephemeral=True)
@@ -209,7 +212,7 @@ class OwnContenders:
                 else:
                     others.append(path)
         if len(adopted) == len(entries):
-            # `_complete` discards the others.
+            # `_snapshot_with` discards the others.
             made = [path for path, _ in adopted]
             return (yield from self._enqueued(entries, made, adopted[0][1], listed, True))
         others += [path for path, _ in adopted]
@@ -246,10 +249,10 @@ class OwnContenders:
                 return None
             if self._tokens_are_sequences and sequence == 0:
                 return None  # tokens are positive, and the next sequence is 1
-            snapshots.append((yield from self._complete(entry, path, stat, child_list, again)))
+            snapshots.append((yield from self._snapshot_with(entry, path, stat, child_list, again)))
         return tuple(snapshots)
 
-    def _complete(
+    def _snapshot_with(
         self, entry: Entry, path: str, stat: Any, child_list: ChildList, again: bool
     ) -> Steps[Snapshot]:
         """The snapshot of one queue, with the entry's contender at ``path``."""
@@ -258,7 +261,7 @@ class OwnContenders:
             for child in child_list.children:
                 if nodes.has_id(child, entry.id) and child != own:
                     # An earlier attempt took effect late, after it had been looked for.
-                    self._discard(f"{parent}/{child}")
+                    self._discard_node(f"{parent}/{child}")
         me = replace(
             nodes.contender(parent, own),
             id=entry.id,  # this and the path are the same again, and kept once
@@ -277,7 +280,7 @@ class OwnContenders:
 
         Its czxids go on. While it has contenders from before, no other may enter.
         """
-        self.forget(entries)
+        self.discard(entries)
         if self._tokens_are_sequences:
             raise BackendError(
                 SERVICE,
@@ -288,9 +291,8 @@ class OwnContenders:
         try:
             yield from self.delete(queue)
         except NotEmpty:
-            raise BackendUnavailable(
-                SERVICE, f"the counter of {queue} is spent: its contenders must leave first"
-            ) from None
+            reason = f"the sequence numbers of {queue} are used up: its contenders must leave first"
+            raise BackendUnavailable(SERVICE, reason) from None
 
     def publish(self, me: Contender, value: bytes, version: int) -> Steps[None]:
         """See `Backend.publish`."""
@@ -357,15 +359,15 @@ class OwnContenders:
             return False
         return True
 
-    def forget(self, entries: Sequence[Entry]) -> None:
-        """Delete what was made for ``entries``, before any request that is sent after this."""
+    def discard(self, entries: Sequence[Entry]) -> None:
+        """Send deletions of what was made for ``entries``; later requests come after them."""
         for entry in entries:
             if (path := self._sent.pop(entry.id, None)) is not None:
-                self._discard(path)
+                self._discard_node(path)
         if len(entries) > 1:
-            self._discard(self._marker(entries))
+            self._discard_node(self._marker(entries))
 
-    def _discard(self, path: str) -> None:
+    def _discard_node(self, path: str) -> None:
         """Delete a node that is not wanted, without waiting for the answer.
 
         Contenders would wait behind it for as long as the session lives. So `sweep` asks again
@@ -373,10 +375,10 @@ class OwnContenders:
         """
         self._unwanted[path] = None
         promise_of(self._client.delete_async(path)).add_done_callback(
-            partial(self._discarded, path)
+            partial(self._node_discarded, path)
         )
 
-    def _discarded(self, path: str, answer: Promise[Any]) -> None:
+    def _node_discarded(self, path: str, answer: Promise[Any]) -> None:
         error = answer.exception()
         if error is not None and not isinstance(error, NoNode):
             log.debug("could not delete %s: %s", path, error)
@@ -386,7 +388,7 @@ class OwnContenders:
     def sweep(self) -> None:
         """Delete unwanted nodes that may still exist. Sends nothing when there are none."""
         for path in list(self._unwanted):
-            self._discard(path)
+            self._discard_node(path)
 
     def _path(self, entry: Entry) -> str:
         return self._layout.queue(entry.queue)

@@ -23,8 +23,8 @@ log = Log("coordlock.zookeeper")
 
 
 @dataclass(eq=False, slots=True)
-class _Caller:
-    """Who waits for a path to go: ``told`` is called then. Calling this cancels it.
+class _Registration:
+    """One call of `Watches.add`: ``told`` is called when its path has gone.
 
     ``waiters`` are the contenders on whose behalf it waits. ``version`` is that of the value whose
     change is told as well; 0 where only the departure is.
@@ -34,11 +34,11 @@ class _Caller:
     watch: _Watch
     told: Callable[[bool], None]
     waiters: Sequence[Contender]
-    cancel: Callable[[_Caller], None]
+    remove: Callable[[_Registration], None]
     version: int
 
-    def __call__(self) -> None:
-        self.cancel(self)
+    def cancel(self) -> None:
+        self.remove(self)
 
 
 class _Watch:
@@ -56,7 +56,7 @@ class _Watch:
     def __init__(self) -> None:
         self.is_set = self.is_certain = False
         self.requests = 0
-        self.callers: list[_Caller] = []
+        self.callers: list[_Registration] = []
 
     def doubt(self) -> int:
         """The watch is not certain until a later request is answered; that request's number."""
@@ -89,7 +89,7 @@ class Watches:
         self._lock = threading.RLock()
         self._table: dict[str, _Watch] = {}
         self._closed = False
-        self._cancelled = self._cancel  # one bound method for all
+        self._remove_one = self._remove  # one bound method for all
 
     def add(
         self,
@@ -107,7 +107,7 @@ class Watches:
             if self._closed:
                 return lambda: None
             watch = self._table.setdefault(path, _Watch())
-            caller = _Caller(path, watch, told, waiters, self._cancelled, version)
+            caller = _Registration(path, watch, told, waiters, self._remove_one, version)
             watch.callers.append(caller)
             # Without a connection `rearm` will ask.
             asking = (version > 0 or not watch.is_set) and self._client.connected
@@ -116,11 +116,11 @@ class Watches:
             try:
                 self._ask(path, watch)
             except BaseException:
-                caller()
+                caller.cancel()
                 raise
-        return caller
+        return caller.cancel
 
-    def _cancel(self, caller: _Caller) -> None:
+    def _remove(self, caller: _Registration) -> None:
         path, watch = caller.path, caller.watch
         with self._lock, suppress(ValueError):  # cancelled before
             watch.callers.remove(caller)
@@ -194,7 +194,7 @@ class Watches:
         """The value of ``path`` has this version."""
         for one in self._callers(path):
             if 0 < one.version != version:
-                one()
+                one.cancel()
                 _call(one.told, False)
 
     def _fired(self, event: Any) -> None:
@@ -216,7 +216,7 @@ class Watches:
             in_order = bool(one.waiters) and all(self.certain(each.key) for each in one.waiters)
             _call(one.told, in_order)
 
-    def _callers(self, path: str) -> list[_Caller]:
+    def _callers(self, path: str) -> list[_Registration]:
         with self._lock:
             watch = self._table.get(path)
             return [] if watch is None else watch.callers.copy()

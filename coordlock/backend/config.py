@@ -79,7 +79,7 @@ def settings_from_env(prefix: str) -> Settings:
         raise ConfigurationError("prefix must be the beginning of variables, such as MYAPP_LOCK_")
     if prefix.startswith("COORDLOCK_") or "COORDLOCK_".startswith(prefix):
         raise ConfigurationError(
-            f"prefix {prefix!r} takes in the variables of coordlock itself: use one of your own"
+            f"prefix {prefix!r} also matches variables of coordlock itself: use one of your own"
         )
     names = sorted(name for name in os.environ if name.startswith(prefix))
     given = {name.removeprefix(prefix): variable(name, os.environ) for name in names}
@@ -96,7 +96,7 @@ def settings_from_env(prefix: str) -> Settings:
         for name in given:
             if name not in accepted:
                 raise ConfigurationError(
-                    f"{prefix}{name} is no option of {backend.scheme}://; "
+                    f"{prefix}{name} is not an option of {backend.scheme}://; "
                     f"accepted are: {', '.join(prefix + one for one in sorted(accepted))}"
                 )
         settings = _from_mapping({accepted[name]: value for name, value in given.items()})
@@ -220,7 +220,7 @@ def _from_mapping(fields: Mapping[str, Any]) -> Settings:
         if value is not None and not isinstance(value, str):
             raise ConfigurationError(f"{key} must be a text")
     if password is not None and username is None:
-        raise ConfigurationError("a password is given, and no username")
+        raise ConfigurationError("a password is given without a username")
     common, own = _options(backend, merged)
     return Settings(
         scheme=scheme,
@@ -252,7 +252,9 @@ def _parse_url(url: object) -> dict[str, Any]:
         raise ConfigurationError(f"the URL's options are not name=value pairs, {example}") from None
     for name, value in pairs:
         if name in found or name in _IN_URL:
-            raise ConfigurationError(f"option {name!r} is given twice, or has its own place")
+            raise ConfigurationError(
+                f"option {name!r} is given twice, or is another part of the URL"
+            )
         found[name] = value
     return found
 

@@ -90,5 +90,7 @@ def _load(name: str, place: str) -> type[Backend]:
             raise  # not a dependency that is missing, but a part of the backend itself
         raise MissingExtra(f"the backend {name!r} needs {error.name}", name) from error
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
-        raise ConfigurationError(f"{place!r} is registered as a backend and is none")
+        raise ConfigurationError(
+            f"{place!r} is registered as a backend, but is not a Backend class"
+        )
     return backend

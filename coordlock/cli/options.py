@@ -99,7 +99,7 @@ def name_arguments(parser: Parser) -> None:
         metavar="PATH",
         action="append",
         default=[],
-        help="A subtree of locks, such as eu/orders/42, likewise.",
+        help="A subtree of locks, such as eu/orders/42. May be repeated.",
     )
     completed_by(tree, complete_name)
 
@@ -154,7 +154,7 @@ def grant_options(parser: Parser, granted: str = "the lock was acquired") -> Non
         "--reach",
         type=one_of(REACHES[1:]),
         metavar="REACH",
-        help="machine or cluster: refuse a service that reaches less far.",
+        help="Refuse locks that reach less far than the machine or cluster.",
     )
     completed_by(reach, one_word_of(REACHES[1:]))
     parser.option(
@@ -164,7 +164,7 @@ def grant_options(parser: Parser, granted: str = "the lock was acquired") -> Non
         default=int(Exit.NOT_ACQUIRED),
         help=f"The exit status unless {granted}, 0 to 255. Default: 75.",
     )
-    parser.flag("-q", "--quiet", help="Print no message when it is busy or lost: the status tells.")
+    parser.flag("-q", "--quiet", help="Print nothing when it is busy or lost; see the status.")
     parser.flag("-v", "--verbose", help="Say what it waits for, and what it holds.")
 
 
@@ -192,7 +192,7 @@ def on_ask_option(parser: Parser) -> None:
         "--on-ask",
         type=_signal,
         metavar="SIGNAL",
-        help="Send it to COMMAND when somebody asks for the lock.",
+        help="The signal for COMMAND when somebody asks for the lock.",
     )
 
 
@@ -236,4 +236,6 @@ def _signal(text: str) -> int:
     try:
         return int(signal.Signals(int(text)) if text.isdigit() else signal.Signals[name])
     except (KeyError, ValueError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no signal, such as TERM or USR1") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a signal, such as TERM or USR1"
+        ) from None

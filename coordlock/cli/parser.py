@@ -292,7 +292,7 @@ def one_of(known: Sequence[str], *, upper: bool = False) -> Callable[[str], str]
     def read(text: str) -> str:
         found = text.upper() if upper else text
         if found not in known:
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(known)}")
         return found
 
     return read

@@ -41,7 +41,8 @@ log = Log("coordlock")
 def connect(target: Target = None, *, client: object = None, **options: Unpack[Options]) -> Client:
     """Connect to the coordination service and open a session.
 
-    It opens the session before it returns; `Client` takes the same, and opens it at its first use.
+    The session is open when it returns. `Client` takes the same arguments and opens it at its first
+    use.
 
     Args:
         target: a URL, a mapping, a dataclass, a pydantic model or `Settings`; None takes the first
@@ -49,13 +50,13 @@ def connect(target: Target = None, *, client: object = None, **options: Unpack[O
             the files of the user and of the machine, and the local backend, with a warning in the
             log.
         client: an existing ``kazoo.client.KazooClient`` or ``etcd3.Etcd3Client`` whose connection
-            is to be used; it is never closed here.
-        options: single options, over those of ``target``; see the table in the documentation. Those
-            of a backend that does not come with coordlock go into ``target``.
+            is used and never closed here.
+        options: single options, which override those of ``target``; see the table in the
+            documentation. Options of third-party backends go into ``target``.
 
-    Raises `ConfigurationError` at once for what cannot be used, `MissingExtra` when the backend is
-    not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no session within
-    the option ``connect_timeout``.
+    Raises `ConfigurationError` at once for a configuration that cannot be used, `MissingExtra` when
+    the backend is not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no
+    session within the option ``connect_timeout``.
     """
     engine = _engine_of(target, client, options)
     run(_opening(engine))
@@ -65,12 +66,12 @@ def connect(target: Target = None, *, client: object = None, **options: Unpack[O
 def connect_async(
     target: Target = None, *, client: object = None, **options: Unpack[Options]
 ) -> Connecting:
-    """Connect as `connect` does, for asyncio: await the result, or enter it with ``async with``."""
+    """`connect` for asyncio: await the result, or enter it with ``async with``."""
     return Connecting(_engine_of(target, client, options))
 
 
 class Connecting(EnteredByAsyncWith):
-    """An `AsyncClient` to be: awaitable, and an async context manager."""
+    """What `connect_async` returns: awaitable, and an async context manager."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -109,10 +110,10 @@ class _BaseClient(Resident, shown="Client"):
     def __init__(
         self, target: Target = None, *, client: object = None, **options: Unpack[Options]
     ) -> None:
-        """A client that connects when it is used for the first time, in each process anew.
+        """A client that connects at its first use, in each process separately.
 
-        Takes what `connect` takes, and raises `ConfigurationError` and `MissingExtra` at once. What
-        else `connect` raises comes at the first use, within the option ``connect_timeout``.
+        Takes what `connect` takes, and raises `ConfigurationError` and `MissingExtra` at once. The
+        first use raises the other errors of `connect`, within the option ``connect_timeout``.
         """
         engine = _engine_of(target, client, options)
         # Of its settings, because a variable of the environment may change until then.
@@ -146,10 +147,10 @@ class _BaseClient(Resident, shown="Client"):
         return (yield from queue_view(self._engine, check_name(name)))
 
     def _records(self, name: str | None = None) -> Steps[tuple[Record, ...]]:
-        """What is kept under names, in use now or not, or under ``name``; sorted. For operators.
+        """All records, or those under ``name``, in use or not; sorted. For operators.
 
-        That is counters, latches, gates, barriers and jobs that were ever changed, and work queues
-        in which something was ever put. Raises `Unsupported` where the backend keeps no data, and
+        They belong to counters, latches, gates, barriers and jobs that were ever changed, and to
+        work queues that ever had an item. Raises `Unsupported` where the backend keeps no data, and
         `BackendUnavailable`.
         """
         from coordlock.client.records import records
@@ -166,10 +167,10 @@ class _BaseClient(Resident, shown="Client"):
         return (yield from self._engine.bounded(jobs(self._engine)))
 
     def _evict(self, contender: QueueEntry | Contender) -> Steps[bool]:
-        """Remove any client's contender from its queue; whether it was there. For operators.
+        """Remove any client's contender from its queue. Returns whether it was there.
 
-        Its owner is told that the lock is lost, but may still be at work: evict only what is
-        stuck. Raises `BackendUnavailable`.
+        For operators. Its owner learns that the lock is lost, but may still be working: evict only
+        what is stuck. Raises `BackendUnavailable`.
         """
         from coordlock.locks.queue_view import QueueEntry
 
@@ -181,19 +182,19 @@ class _BaseClient(Resident, shown="Client"):
     def _evict_all(self, name: str) -> Steps[tuple[QueueEntry, ...]]:
         """Remove all contenders of ``name``, and return those that were there. For operators.
 
-        From the end, so that no waiter is granted meanwhile; holders come last, once no waiter is
-        left. Contenders that come meanwhile are evicted too; if they come faster than they can be
-        evicted, the newest stay. Raises `BackendUnavailable`.
+        It starts at the end of the queue, so that no waiter is granted meanwhile; holders are last.
+        It also evicts contenders that arrive meanwhile; if they arrive faster than it can evict
+        them, the newest stay. Raises `BackendUnavailable`.
         """
         from coordlock.locks.queue_view import cleared
 
         return (yield from cleared(self._engine, check_name(name)))
 
     def _deadlocks(self) -> Steps[tuple[Deadlock, ...]]:
-        """The deadlocks among all clients, of which each client's detection ends its own.
+        """The deadlocks among all clients. Each client's own detection normally ends them.
 
-        Those that look for deadlocks tell what they hold and wait for, once they have waited for
-        the option ``deadlock_delay``; of others nothing is known. Raises `BackendUnavailable`.
+        Clients publish what they hold and wait for once they have waited for the option
+        ``deadlock_delay``. Clients with that option off are not seen. Raises `BackendUnavailable`.
         """
         from coordlock.kernel.deadlock_detector import deadlocks
 
@@ -202,23 +203,22 @@ class _BaseClient(Resident, shown="Client"):
     def _request_release(
         self, name: str, reason: str = "", *, contender: QueueEntry | None = None
     ) -> Steps[tuple[QueueEntry, ...]]:
-        """Ask whoever holds ``name`` to release it; those that were asked, none where it is free.
+        """Ask the holders of ``name`` to release it; returns those asked, empty if it is free.
 
-        Or the one ``contender`` that `contenders` gave. Their `Grant.release_requested` is set,
-        with ``reason``, up to 1000 characters; what they do then is up to them. Raises
-        `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
+        With ``contender``, an entry that `contenders` returned, it asks only that one. It sets
+        their `Grant.release_requested`, with ``reason``, up to 1000 characters; they may keep the
+        lock. Raises `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
         """
         from coordlock.locks.asking import ask
 
         return (yield from ask(self._engine, check_name(name), reason, contender))
 
     def _verify_sequencer(self, sequencer: str) -> Steps[QueueEntry]:
-        """Prove by consensus that the grant is held whose `Grant.sequencer` is ``sequencer``.
+        """Ask the service whether the grant with this `Grant.sequencer` is held; its queue entry.
 
-        For a server that was given it along with a request: another process, without the grant. It
-        is true at a moment during this call; later only a fence knows. Gives the grant's place in
-        its queue. Raises `LockLost` where it is not held any more, `InvalidSequencer`, and
-        `BackendUnavailable`.
+        For a server that got the sequencer with a request from the holder. The answer, by
+        consensus, was true at a moment during this call; later only a fence knows. Raises
+        `LockLost` if the grant is no longer held, `InvalidSequencer`, and `BackendUnavailable`.
         """
         from coordlock.locks.sequencer import verified
 
@@ -232,9 +232,9 @@ class _BaseClient(Resident, shown="Client"):
         """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
 
         Takes up to ``request_timeout`` when the service is silent; its session then ends by its
-        time-to-live. One that came with a given client does not: there what is held is released in
-        the background, as soon as the service answers. Done at the interpreter's exit for clients
-        that were not closed.
+        time-to-live. The session of a client that was passed to `connect` goes on: its locks are
+        released in the background, as soon as the service answers. The interpreter's exit closes
+        clients that were not closed.
         """
         yield from self._access.close()
 
@@ -244,9 +244,10 @@ class _BaseClient(Resident, shown="Client"):
 
 
 class Client(EnteredByWith, _BaseClient, Locks, Recipes):
-    """A connection with its session; locks come from here. A context manager that closes it.
+    """A connection with its session, which makes locks and recipes.
 
-    Threads share it. A forked child must connect anew: see `ForkedClient`.
+    A context manager that closes it. Usable from any thread. A forked child must connect again: see
+    `ForkedClient`.
     """
 
     names = blocking(_BaseClient._names)
@@ -277,10 +278,10 @@ class Client(EnteredByWith, _BaseClient, Locks, Recipes):
 
 
 class AsyncClient(EnteredByAsyncWith, _BaseClient, AsyncLocks, AsyncRecipes):
-    """A connection with its session, for asyncio; locks come from here.
+    """A connection with its session, for asyncio, which makes locks and recipes.
 
     An async context manager that closes it. Usable from any event loop of the process. A forked
-    child must connect anew: see `ForkedClient`.
+    child must connect again: see `ForkedClient`.
     """
 
     names = awaiting(_BaseClient._names)

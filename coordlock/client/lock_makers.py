@@ -1,4 +1,4 @@
-"""The locks that clients make, of each kind. What is not a plain lock is loaded when asked for."""
+"""The locks that clients make. All kinds but plain locks are imported at their first use."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class _Makers(
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
 
         ``timeout`` in seconds is the default of its ``acquire``: None waits forever, 0 tries once.
-        ``label`` is what queues show beside host and pid, and ``max_hold`` for how long a grant may
-        be held before it is lost (0.1 s to 30 days, None for no limit), by default the client's.
+        ``label`` is what queues show beside host and pid. A grant is lost after ``max_hold``
+        seconds (0.1 s to 30 days, None for no limit). Both default to the client's options.
         ``cancellation`` ends the waits for it from elsewhere: each raises `WaitCancelled`.
 
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
@@ -107,7 +107,7 @@ class _Makers(
     ) -> LockT:
         """One of ``permits`` (1 to 10,000) of the semaphore ``name``.
 
-        Every client must ask for the same number: another is a `NameConflict` at acquiring.
+        All clients must ask for the same number; otherwise acquiring raises `NameConflict`.
         """
         options = self._options(timeout, label, max_hold, cancellation)
         lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, Permit(permits), options)
@@ -126,11 +126,11 @@ class _Makers(
     ) -> ReentrantLockT:
         """The lock ``name``, which its owner may acquire again, in the same mode or a weaker one.
 
-        The owner is the thread or the task that holds it, or any caller that names the same
-        ``owner``. Its grants share a token, and the last release frees the lock. It is not
-        inherited by tasks and threads that its owner starts, nor by another request on a thread of
-        a pool. To acquire what was lost and is not released raises `LockLost`. The rest is as for
-        `lock`.
+        The owner is the thread or task that holds it, or any caller that passes the same ``owner``.
+        Its grants share a token, and the last release frees the lock. Tasks and threads that the
+        owner starts do not inherit it, nor does another request on the same pool thread. Acquiring
+        it again after a loss raises `LockLost` until all its grants are released. The rest is as
+        for `lock`.
         """
         from coordlock.locks.reentrant import AsyncReentrantLock, ReentrantLock
 
@@ -167,12 +167,13 @@ class _Makers(
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
     ) -> ConvertibleLockT:
-        """The lock ``name``, shared with readers by one holder at a time that may come to write.
+        """The lock ``name``, for one holder that shares it with readers and may later write.
 
-        `ConvertibleGrant.upgrade` makes it exclusive, when the readers have gone, without letting
-        another writer in before: what was read still holds. `ConvertibleGrant.downgrade` goes back.
-        It excludes other upgradeable locks and writers from the beginning, so no two of them ever
-        wait for each other. The rest is as for `convertible_lock`.
+        `ConvertibleGrant.upgrade` waits for the readers to leave and makes it exclusive, without
+        letting another writer in before, so what was read is still true.
+        `ConvertibleGrant.downgrade` shares it again. It excludes writers and other upgradeable
+        locks from the start, so two of them never wait for each other. The rest is as for
+        `convertible_lock`.
         """
         options = self._options(timeout, label, max_hold, cancellation)
         return self._converting(name, Convertible(Mode.PR, update=True), options)
@@ -199,12 +200,12 @@ class _Makers(
     ) -> ValueLockT:
         """The lock ``name`` with a small value that belongs to it: `ValueGrant.value`.
 
-        All clients that hold the lock in mode EX or PW must make it by this method. It takes a
-        reading and a write more to acquire, and a write more to release.
+        All clients that hold the lock in mode EX or PW must make it by this method. Acquiring costs
+        one more read and write, releasing one more write.
 
-        After a holder with a ``lock_delay`` (seconds, up to an hour) whose session is lost, the
-        next one waits that long before it is granted, so that what was sent under the lock arrives
-        before. The rest is as for `lock`. Raises `Unsupported` where the backend keeps no data.
+        If a holder with a ``lock_delay`` (seconds, up to an hour) loses its session, the next one
+        waits that long before it is granted, so that requests sent under the lock arrive before.
+        The rest is as for `lock`. Raises `Unsupported` where the backend keeps no data.
         """
         from coordlock.locks.value_lock import AsyncValueLock, ValueLock
 
@@ -223,17 +224,16 @@ class _Makers(
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
     ) -> MultiLockT:
-        """All of ``locks`` at once: names, which ``mode`` is for, and locks made by this client.
+        """All of ``locks`` at once: names, taken in ``mode``, and locks made by this client.
 
-        They are asked for in one step, so multi-locks never deadlock, whatever the order of their
-        names. All or none are granted. Of lock objects the name and the mode, or the permit, count.
-        A name in several modes is asked for in the weakest that contains them all. The rest is as
-        for `lock`.
+        They are acquired in one step, all or none, so multi-locks never deadlock, whatever the
+        order of their names. Of a lock object it uses the name and the mode or permit. A name given
+        in several modes is acquired in the weakest mode that contains them all. The rest is as for
+        `lock`.
 
         Raises ValueError for no names, for a semaphore given twice, for a name given as a lock and
-        as a semaphore, and for a lock of another kind; `InvalidName`; `Unsupported` where the
-        backend can't. An acquire raises `BackendError` for more names than the service takes in one
-        step.
+        as a semaphore, and for a lock of another kind; `InvalidName`; `Unsupported` if the backend
+        cannot. An acquire raises `BackendError` for more names than the service takes in one step.
         """
         from coordlock.locks.several import AsyncMultiLock, MultiLock, claims_of
 
@@ -254,13 +254,13 @@ class _Makers(
     ) -> MultiLockT:
         """The subtree at ``path``, such as ``"eu/orders/42"``, in one of the six modes.
 
-        EX is for a writer of all that is there, PR for a reader of it. Each excludes what conflicts
-        with it above and below, and none in another branch. The nodes above are locked in the same
-        step, in the mode CR or CW, which tells that something below is held. The rest is as for
-        `lock`, which locks the node alone.
+        Use EX to write the subtree and PR to read it. It excludes conflicting locks above and below
+        it, and nothing in other branches. The same step locks the nodes above in mode CR or CW,
+        which marks that something below is held. The rest is as for `lock`, which locks only the
+        node.
 
-        Raises `InvalidName` for what is no path: empty, or with ``//``, ``.``, ``..``, or a slash
-        at an end.
+        Raises `InvalidName` for a path that is empty, has ``//``, ``.`` or ``..`` in it, or begins
+        or ends with a slash.
         """
         from coordlock.locks.several import AsyncMultiLock, MultiLock, claims_of_path
 

@@ -80,14 +80,14 @@ class _Makers(
     ) -> ElectionT:
         """The election ``name``: of those that campaign, one leads. Nothing is sent yet.
 
-        ``value``, up to 65,536 bytes, is what others know this candidate by, such as its
-        address; host and process id by default. ``timeout`` in seconds is the default of
-        ``campaign``, and ``max_hold`` for how long a term may last before it is lost, by default
-        the client's. ``cancellation`` ends its campaigns from elsewhere.
+        ``value``, up to 65,536 bytes, tells others who this candidate is, such as its address; by
+        default host and process id. ``timeout`` in seconds is the default of ``campaign``. A term
+        is lost after ``max_hold`` seconds, by default the client's. ``cancellation`` ends its
+        campaigns from elsewhere.
 
         It is the exclusive lock of the same name, so give locks other names. Raises `InvalidName`,
-        TypeError and ValueError for what is no value, and `Unsupported` where the backend keeps
-        no values with contenders.
+        TypeError and ValueError for a wrong value, and `Unsupported` where the backend keeps no
+        values with contenders.
         """
         from coordlock.recipes.election import AsyncElection, Election
 
@@ -97,7 +97,7 @@ class _Makers(
         return made
 
     def group(self, name: str, *, label: str | None = None) -> GroupT:
-        """The group ``name``: who is there, each member with a value. Nothing is sent yet.
+        """The group ``name``, whose members each publish a value. Nothing is sent yet.
 
         ``label`` is what others see of its members beside host and pid. A lock of the same name
         has the same queue, so give them different names. Raises `InvalidName`, and `Unsupported`
@@ -121,19 +121,19 @@ class _Makers(
         max_hold: Timeout = DEFAULT,
         label: str | None = None,
     ) -> WorkQueueT:
-        """The work queue ``name``: items that some put and others do. Nothing is sent yet.
+        """The work queue ``name``: producers put items, workers do them. Nothing is sent yet.
 
-        Each client says for itself: where ``max_depth`` items wait, none is put. An item that has
-        failed ``max_attempts`` times, or was delivered ``max_deliveries`` times (None for no
-        limit), is dead: it is kept, and nobody takes it. One that has failed is taken again after
-        ``retry_delay`` seconds; with ``max_retry_delay``, up to which each delay is twice the one
-        before, and drawn at random from its upper half. ``timeout`` in seconds is the default of
-        its ``take``: None waits for ever, 0 looks once. A worker that has an item for longer than
-        ``max_hold`` seconds (0.1 s to 30 days, None for no limit) loses it, by default the
-        client's. ``label`` is what others see of its workers beside host and pid.
+        These limits apply to this client. It puts nothing while ``max_depth`` items wait. An item
+        that has failed ``max_attempts`` times, or was delivered ``max_deliveries`` times (None for
+        no limit), is dead: it is kept, and nobody takes it. A failed item is ready again after
+        ``retry_delay`` seconds. With ``max_retry_delay``, each delay is twice the one before, up to
+        that, and drawn at random from its upper half. ``timeout`` in seconds is the default of
+        ``take``: None waits for ever, 0 looks once. A worker loses an item after ``max_hold``
+        seconds (0.1 s to 30 days, None for no limit), by default the client's. ``label`` is what
+        others see of its workers beside host and pid.
 
-        Locks and groups of the same name have nothing to do with it. Raises `InvalidName`,
-        ValueError, and `Unsupported` where the backend keeps no data.
+        Locks and groups of the same name are independent of it. Raises `InvalidName`, ValueError,
+        and `Unsupported` where the backend keeps no data.
         """
         from coordlock.work.queue import AsyncWorkQueue, WorkQueue
 
@@ -249,7 +249,7 @@ class _Makers(
         return made
 
     def latch(self, name: str, count: int) -> LatchT:
-        """The latch ``name``, open for good once it was counted down ``count`` times.
+        """The latch ``name``, which opens for good once it is counted down ``count`` times.
 
         Nothing is sent yet. Raises ValueError for a count that is not from 1 to 2**31 - 1, and what
         `counter` raises.
@@ -269,10 +269,10 @@ class _Makers(
     def barrier(self, name: str, parties: int) -> BarrierT:
         """The barrier ``name``, at which ``parties`` wait for each other, again and again.
 
-        From 1 to 100, the same number for all clients. Nothing is sent yet. Locks, groups and
-        double barriers of the same name have the same queue, so give them different names. Raises
-        ValueError for another number, `InvalidName`, and `Unsupported` where the backend keeps no
-        data or no values with contenders.
+        ``parties`` is 1 to 100, the same number for all clients. Nothing is sent yet. Locks, groups
+        and double barriers of the same name have the same queue, so give them different names.
+        Raises ValueError for another number, `InvalidName`, and `Unsupported` where the backend
+        keeps no data or no values with contenders.
         """
         from coordlock.recipes.barrier import AsyncBarrier, Barrier
 

@@ -1,7 +1,7 @@
-"""What the service keeps under names, whether anybody uses them now or not.
+"""The records that the service keeps under names, in use or not.
 
-Contenders leave with their sessions, and the service forgets them. What is here stays: the records
-of counters, latches, gates, barriers and jobs, and work queues.
+Contenders leave with their sessions. Records stay: those of counters, latches, gates, barriers,
+jobs and work queues.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ Kind = Literal["barrier", "counter", "gate", "job", "latch", "work queue"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the service keeps under a name.
+    """A record that the service keeps under a name.
 
     Attributes:
         name: as the client makes it.
-        kind: ``"barrier"``, which double barriers are, too, ``"counter"``, ``"gate"``, ``"job"``,
+        kind: ``"barrier"``, also for double barriers, ``"counter"``, ``"gate"``, ``"job"``,
             ``"latch"`` or ``"work queue"``.
-        state: of a barrier how many ``generations`` have passed, of a counter its ``number``, of a
-            gate whether it is ``open``, of a latch how many are ``remaining`` of its ``count``.
-            Of a job and a work queue nothing: `Job.info` and `WorkQueue.stats` tell. None where
-            another program wrote the record, or a newer release in a format that this one does not
-            know.
+        state: a barrier's ``generations`` that have passed, a counter's ``number``, whether a gate
+            is ``open``, a latch's ``remaining`` and ``count``. Empty for a job and a work
+            queue: see `Job.info` and `WorkQueue.stats`. None if another program wrote the record,
+            or a newer release in an unknown format.
     """
 
     name: str
@@ -66,7 +65,7 @@ _KINDS: Final[
 
 
 def records(engine: Engine, name: str | None = None) -> Steps[tuple[Record, ...]]:
-    """All that is kept, or what is kept under ``name``, sorted by names and kinds."""
+    """All records, or those under ``name``, sorted by name and kind."""
     service = engine.backend
     service.require("data")
     end = "" if name is None else escape(name)

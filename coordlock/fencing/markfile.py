@@ -105,8 +105,8 @@ class MarkFile:
         except Damaged:
             raise OSError(
                 errno.EIO,
-                f"the fence's marks of {self._resource!r} are damaged; `forget` clears them, when "
-                "no grant of before can still act",
+                f"the fence's marks of {self._resource!r} are damaged: call forget() once no "
+                "earlier grant can still act",
                 self.path,
             ) from None
 

@@ -121,7 +121,7 @@ class _Keys:
 
     def __init__(self, client: _Client, prefix: str) -> None:
         if "{" in prefix or "}" in prefix:
-            raise ConfigurationError(f"the prefix of a fence's keys has no braces, not {prefix!r}")
+            raise ConfigurationError(f"the prefix of a fence's keys cannot have braces: {prefix!r}")
         if hasattr(client, "execute"):  # as all pipelines have and no client
             raise ConfigurationError(
                 "a fence judges the reply to each command; give it the client, not a pipeline"

@@ -158,7 +158,7 @@ class Conversions:
     def _taken_back(self, answer: Promise[None]) -> None:
         error = answer.exception()
         if error is not None and not self._ticket.is_leaving and self._ticket.lost is None:
-            text = "lock %r: %s; until the release others may be kept out of it for nothing"
+            text = "lock %r: %s; it may keep others out needlessly until its release"
             log.warning(text, self._ticket.name, error)
 
     def _settled(self, claim: Convertible) -> Convertible:

@@ -99,7 +99,7 @@ class DeadlockDetector:
             told = self._engine.share((DeadlockDetector, type(error)), threading.Event)
             say = log.debug if told.is_set() else log.warning
             told.set()
-            say("lock %r: this wait is not looked at for deadlocks: %s", ticket.name, error)
+            say("lock %r: a deadlock of this wait would go undetected: %s", ticket.name, error)
         finally:
             self._stop_publishing()
 

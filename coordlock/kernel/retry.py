@@ -45,7 +45,7 @@ def retried(
                 last = error
             if on_failure is not None:
                 on_failure(last)
-            log.debug("another attempt follows: %s", last)
+            log.debug("retrying after: %s", last)
             pauses = pauses or _pauses(longest, timers)
             seconds = next(pauses)
             yield sleep(timers, seconds) if pause is None else pause(seconds)

@@ -52,7 +52,8 @@ class Session:
     _tell: Callable[[Event], object] = lambda event: None
     id: str = ""
     shared: bool = False
-    #: The service itself said that the session is gone, and its contenders with it.
+    #: The service itself said that the session is gone, and its contenders with it. It then ends
+    #: here, too; but most sessions that end here, such as at their deadline, may not be gone there.
     gone: bool = False
     #: The time-to-live in seconds that the service granted last; infinite where it has none.
     ttl: float = math.inf
@@ -119,7 +120,7 @@ class Session:
         self.end(SessionLost(self._backend.scheme, reason))
 
     def gone_with(self, error: SessionLost) -> None:
-        """The service has answered a request with ``error``."""
+        """The service has answered a request with ``error``: the session is gone."""
         if self.ended is None:
             self.lost(error.reason)
 
@@ -134,17 +135,19 @@ class Session:
         """The session is over, because of ``error``. Only the first call counts."""
         if self._end is None:
             # In this order, so that Ctrl-C between the two leaves nothing half done.
-            soon(self._timers, partial(self._conclude, error))
-            self._settle(error)
+            soon(self._timers, partial(self._finish_end, error))
+            self._set_end(error)
 
-    def _settle(self, error: CoordlockError) -> CoordlockError:
+    def _set_end(self, error: CoordlockError) -> CoordlockError:
+        """Note why the session ended, unless that is known; why it ended."""
         with self._lock:
             self._end = self._end or error
             return self._end
 
-    def _conclude(self, error: CoordlockError) -> None:
+    def _finish_end(self, error: CoordlockError) -> None:
+        """Stop the timers, and tell the engine once. In the timers' thread."""
         with self._lock:
-            error = self._settle(error)
+            error = self._set_end(error)
             has_told, self._has_told = self._has_told, True
             timers = self._next_beat, self._expiry_timer
             self._next_beat = self._expiry_timer = None

@@ -25,9 +25,12 @@ from coordlock.runtime.clock import Timer, Timers
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, copied, failed, settled
 
-__all__ = ["HoldLimit", "Ticket"]
+__all__ = ["HAD_LEFT", "HoldLimit", "Ticket"]
 
 T = TypeVar("T")
+
+#: Why a grant counts as lost whose withdrawal found nothing to remove.
+HAD_LEFT: Final = "its contender had left the queue"
 
 #: A watch on the own contender is armed after this many seconds, so that short holds save its
 #: messages. It starts at a known revision, so nothing is missed; an eviction is only seen later.
@@ -181,8 +184,7 @@ class Ticket:
         lost = self.end.result()
         if lost is None and self.withdrawal.found_nothing:
             token = (self.contenders[0].token or 0) if self.contenders else 0
-            reason = "its contender had left the queue"
-            lost = LockLost(self.name, token, reason, kind=self.kind)
+            lost = LockLost(self.name, token, HAD_LEFT, kind=self.kind)
         return lost
 
     def check(self) -> None:

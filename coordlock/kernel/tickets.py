@@ -149,7 +149,7 @@ class Tickets:
     def _expire(self, ticket: Ticket, seconds: float) -> None:
         if ticket.is_leaving or ticket.end.done() or not ticket.contenders:
             return
-        reason = f"it was held for {seconds:g} s, which max_hold or extend() had allowed"
+        reason = f"it was held for {seconds:g} s, the limit set by max_hold or extend()"
         token = ticket.contenders[0].token or 0
         lost = LockLost(ticket.name, token, reason, kind=ticket.kind)
         ticket.lose(lost)

@@ -1,9 +1,9 @@
-"""Asking whoever holds a lock to release it.
+"""Asking the holders of a lock to release it.
 
 The requests to the holders of a lock are one record beside its queue, with a reason for each
-contender that was asked. A holder that wants to know follows the record; nothing is sent for
-others. Requests to contenders that have left are dropped when the next one is written, so a lock
-has one small record.
+contender that was asked. A holder that wants to know follows the record; the others cost nothing.
+Requests to contenders that have left are dropped when the next one is written, so a lock has one
+small record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST: Final = 1000
 def ask(
     engine: Engine, queue: str, reason: str, chosen: QueueEntry | None
 ) -> Steps[tuple[QueueEntry, ...]]:
-    """Ask the holders of ``queue``, or the one that was ``chosen``; those that were asked.
+    """Ask the holders of ``queue``, or only the ``chosen`` one; returns those asked.
 
     Raises ValueError for a reason that is too long, `Unsupported` and `BackendUnavailable`.
     """
@@ -49,11 +49,11 @@ def ask(
 
 
 def check_reason(reason: object) -> None:
-    """Raise TypeError for what is no text, and ValueError for one that is too long."""
+    """Raise TypeError unless it is a str, and ValueError if it is too long."""
     if not isinstance(reason, str):
         raise TypeError(f"reason must be a text, not {reason!r}")
     if len(reason) > _LONGEST:
-        raise ValueError(f"reason has {len(reason)} characters, of at most {_LONGEST}")
+        raise ValueError(f"reason has {len(reason)} characters; the limit is {_LONGEST}")
 
 
 def _is_meant(member: QueueEntry, chosen: QueueEntry | None) -> bool:
@@ -103,7 +103,7 @@ class Requests:
         self._look()  # the first news may have come before
 
     def reason(self) -> str | None:
-        """The reason of the first request; None without one."""
+        """The reason of the first request; None before it."""
         return self.asked.result() if self.asked.done() else None
 
     def _look(self) -> None:
@@ -113,7 +113,7 @@ class Requests:
             try:
                 requests = record.state_in(state)
             except BackendError as error:  # of a newer format
-                log.warning("whether it was asked to release is unknown: %s", error)
+                log.warning("requests to release a lock cannot be read: %s", error)
                 continue
             for id, reason in requests.items():
                 if id in self._ids:

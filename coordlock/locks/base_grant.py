@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 from enum import Enum
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.ticket import Ticket
+from coordlock.kernel.ticket import HAD_LEFT, Ticket
 from coordlock.model.claim import Claim, in_force
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
@@ -21,12 +21,9 @@ __all__ = ["BaseGrant", "GrantState"]
 
 T = TypeVar("T")
 
-#: Of a grant whose withdrawal found nothing to remove.
-_HAD_LEFT: Final = "its contender had left the queue"
-
 
 class GrantState(Enum):
-    """The state of a grant. It goes from HELD to SUSPECT and back, and never back from the rest."""
+    """The state of a grant. HELD and SUSPECT alternate; the other states are final."""
 
     HELD = "held"  #: the service acknowledged the session's last heartbeat in time
     SUSPECT = "suspect"  #: disconnected or late, but the deadline has not been reached
@@ -77,8 +74,8 @@ class BaseGrant(Resident, shown="Grant"):
     def sequencer(self) -> str:
         """The token as a text that names the lock and its mode, such as ``orders:lock:42``.
 
-        For other processes: give it to a server along with a request, which checks it there with
-        `Client.verify_sequencer`. Raises what ``token`` raises.
+        Send it to a server with a request; the server checks it with `Client.verify_sequencer`.
+        Raises what ``token`` raises.
         """
         from coordlock.locks.sequencer import sequencer
 
@@ -86,7 +83,7 @@ class BaseGrant(Resident, shown="Grant"):
 
     @property
     def label(self) -> str:
-        """What queues show of its owner beside host and pid: given to acquire, lock or client."""
+        """What queues show beside the owner's host and pid, as given to acquire, lock or client."""
         return self._ticket.entries[0].owner.label
 
     @property
@@ -96,14 +93,14 @@ class BaseGrant(Resident, shown="Grant"):
     def _loss(self) -> str | None:
         """Why the lock is lost, or None; for state, signals and errors. Looks at the clock."""
         if self._engine.inherited:
-            return "it is the parent's, which forked"
+            return "the parent process holds it, not this forked child"
         if (lost := self._ticket.lost) is not None:
             # The other errors' texts say which lock it was, as the text of `LockLost` does.
             return lost.reason if isinstance(lost, Evicted | LockLost) else str(lost)
         return None
 
     def _lost_error(self) -> LockLost:
-        return self._lost_because(self._loss() or _HAD_LEFT)
+        return self._lost_because(self._loss() or HAD_LEFT)
 
     def _lost_because(self, reason: str) -> LockLost:
         return LockLost(self.name, self._first_token, reason, kind=self._kind)
@@ -123,11 +120,11 @@ class BaseGrant(Resident, shown="Grant"):
         return GrantState.HELD if self._ticket.session.suspicion is None else GrantState.SUSPECT
 
     def remaining(self) -> float:
-        """Seconds for which the lock is certainly held, if this process reads them at once.
+        """Seconds for which the lock is certainly held, counted from this call.
 
-        Heartbeats keep it above two thirds of the time-to-live, on ZooKeeper above a third, where
-        one counts only when the leader must know of it. It runs down to 0 when they fail. Infinite
-        on backends without leases; 0 when lost or released. No more than is left of ``max_hold``.
+        Heartbeats keep it above two thirds of the time-to-live, on ZooKeeper above a third. When
+        they fail, it runs down to 0. It is infinite on backends without leases, 0 once lost or
+        released, and never more than is left of ``max_hold``.
         """
         if self.state not in (GrantState.HELD, GrantState.SUSPECT):
             return 0.0
@@ -135,11 +132,11 @@ class BaseGrant(Resident, shown="Grant"):
         return session if limit is None else min(session, limit.remaining)
 
     def extend(self, seconds: Duration | None = None) -> None:
-        """Let the lock be held for ``seconds`` from now, by default for its ``max_hold`` again.
+        """Limit the hold to ``seconds`` from now, by default to its ``max_hold`` again.
 
-        Before or after the end that was set so far, and also where there was none. Asks no service.
-        Raises `LockLost` once the lock is lost or released, and ValueError for less than 0.1 s, and
-        where no time is given and the lock has no ``max_hold``.
+        The new end may be before or after the old one, if there was one. It does not ask the
+        service. Raises `LockLost` once the lock is lost or released, and ValueError for less than
+        0.1 s, or without ``seconds`` for a lock without ``max_hold``.
         """
         self.check()
         limit = self._ticket.limit
@@ -156,13 +153,13 @@ class BaseGrant(Resident, shown="Grant"):
         self.check()
 
     def check(self) -> None:
-        """Raise `LockLost` unless the lock is held, before a step that must not happen otherwise.
+        """Raise `LockLost` unless the lock is held. Call it before a step that needs the lock.
 
-        It looks at the clock and at what the service has told so far, and asks nothing. So it sees
-        every loss at the deadline, but an eviction only when the service tells of it, which may be
-        after the successor's grant: up to half a second later for one in the first 0.2 s of a hold.
-        And a process can be paused between this check and the step. Only the resource's own check
-        of the token is proof against both. Raises `ForkedClient` in a forked child.
+        It looks at the clock and at what the service has reported, and does not ask it. So it sees
+        every loss at the deadline, but an eviction only when the service reports it. That may be
+        after the next holder's grant: up to half a second later, in the first 0.2 s of a hold. A
+        process can also be paused between this check and the step. Only a fence, the resource's own
+        check of the token, protects from both. Raises `ForkedClient` in a forked child.
         """
         if self._engine.inherited:
             self._engine.check()
@@ -197,7 +194,7 @@ class BaseGrant(Resident, shown="Grant"):
         return True
 
     def _release(self, timeout: Duration | None = None) -> Steps[bool]:
-        """Release the lock; whether it was still held.
+        """Release the lock; returns whether it was still held.
 
         Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
         ``request_timeout``); the removal goes on in the background until it is certain, also when

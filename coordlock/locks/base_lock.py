@@ -1,4 +1,4 @@
-"""What locks of every kind share: acquiring them, alone or for a block or a function."""
+"""What locks of every kind share: acquiring them, alone, for a block or for a function."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ G = TypeVar("G", bound=Grant | AsyncGrant)
 
 @dataclass(frozen=True, slots=True)
 class AcquireOptions:
-    """How long to wait and to hold, under which label, and what ends the wait.
+    """How long to wait and to hold, the label, and the cancellation.
 
     Attributes:
         timeout: seconds to wait; None for ever, 0 tries once.
-        label: what queues show beside host and pid, in place of the client's; None for that.
+        label: what queues show beside host and pid; None for the client's.
         max_hold: for how many seconds a grant may be held before it is lost; None for no limit.
-        cancellation: ends the waits, if there is one.
+        cancellation: ends the waits; None for none.
     """
 
     timeout: float | None
@@ -59,7 +59,7 @@ class AcquireOptions:
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
     ) -> AcquireOptions:
-        """What a lock is made with; ``settings`` have the defaults.
+        """The options of a lock; ``settings`` have the defaults.
 
         Raises ValueError and TypeError that say what is accepted.
         """
@@ -70,7 +70,7 @@ class AcquireOptions:
     def but(
         self, timeout: Timeout, label: str | None, cancellation: Cancellation | None
     ) -> AcquireOptions:
-        """These options, with what one acquire is given in place of them. Raises as `of` does."""
+        """These options, overridden by those of one acquire. Raises as `of` does."""
         if timeout is DEFAULT and label is None and cancellation is None:
             return self
         return AcquireOptions(
@@ -131,22 +131,21 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         label: str | None = None,
         cancellation: Cancellation | None = None,
     ) -> Steps[G]:
-        """Wait for the lock, first come first served; the grant.
+        """Wait for the lock, first come first served; returns the grant.
 
         ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
-        lock's: None waits forever, 0 tries once. ``label`` is shown in the queue as the owner's,
-        and ``cancellation`` ends the wait from elsewhere, each in place of the lock's. A call that
-        Ctrl-C or the end of its task ends leaves the queue, too, and is never granted. Raises
-        `WaitError` when it ends without a grant: `AcquireTimeout` for a busy lock,
-        `WaitUnavailable` for a silent service, `WaitCancelled`, `DeadlockDetected` when it
-        waits in a circle with others, `SessionLost` or `Evicted` when the place in the queue was
-        lost. Raises `NameConflict` when the name is in use as another kind of lock,
+        lock's: None waits forever, 0 tries once. ``label`` and ``cancellation`` replace the lock's.
+        When Ctrl-C or a task's cancellation ends the call, it leaves the queue and is never
+        granted. Raises `WaitError` when it ends without a grant: `AcquireTimeout` for a busy lock,
+        `WaitUnavailable` for a silent service, `WaitCancelled`, `DeadlockDetected` when it waits in
+        a circle with others, `SessionLost` or `Evicted` when the place in the queue was lost.
+        Raises `NameConflict` when the name is in use as another kind of lock,
         `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """
         return (yield from self._acquire_with(self._options.but(timeout, label, cancellation)))
 
     def _acquire_with(self, options: AcquireOptions) -> Steps[G]:
-        """Acquire with ``options``; the grant."""
+        """Acquire with ``options``; returns the grant."""
         ticket = yield from self._acquisition(options)
         try:
             grant = self._make(ticket)
@@ -159,7 +158,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     def _acquisition(
         self, options: AcquireOptions, stop: Cancellation | None = None
     ) -> Steps[Ticket]:
-        """Acquire the queues with ``options``; the granted ticket. ``stop`` ends the wait, too."""
+        """Acquire the queues with ``options``; the granted ticket. ``stop`` also ends the wait."""
         ends = tuple([one for one in (options.cancellation, stop) if one is not None])
         return acquisition(
             self._access.engine, self._claims, options.timeout, this_caller(), options.label, ends
@@ -199,7 +198,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     def _locked(self) -> Steps[bool]:
         """Whether any client holds the lock, as the service says. Raises `BackendUnavailable`.
 
-        It may be otherwise when this returns: `try_acquire` asks and takes it in one step.
+        It may have changed when this returns: `try_acquire` asks and acquires in one step.
         """
         from coordlock.locks.queue_view import queue_view
 
@@ -210,9 +209,9 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         return False
 
     def owned(self) -> bool:
-        """Whether this client holds the lock, by any of its lock objects. Asks no service.
+        """Whether this client holds the lock, by any of its lock objects. Does not ask the service.
 
-        False in a forked child, for what its parent holds.
+        False in a forked child for a lock that its parent holds.
         """
         engine = self._access.engine
         return not engine.inherited and all(engine.tickets.held(name) for name in self._claims)

@@ -1,4 +1,4 @@
-"""The bodies that run under the grants of one lock object, and which grant each leaves."""
+"""The bodies that run under the grants of one lock object, and the grant that each releases."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class Bodies(Generic[G]):
             leaving = self._by_hand()
             self._waiting += 1
             if self._waiting < len(leaving):
-                log.warning("lock %r was left by hand, and is held until all have left", self._name)
+                log.warning(
+                    "lock %r was left by hand, so it is held until the last body leaves", self._name
+                )
                 return []
             self._waiting = 0
             return [one for one in leaving if self._entered.pop(id(one), None) is not None]

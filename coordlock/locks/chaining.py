@@ -1,4 +1,4 @@
-"""A loss of the lock under a block that raises itself: both errors are shown."""
+"""Chains the loss of a lock to an error of its block, so that both are shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["raise_or_chain"]
 
 
 def raise_or_chain(error: CoordlockError, body: BaseException | None) -> None:
-    """Raise ``error`` at the end of a block; chain ``body`` to it, if the block has raised that."""
+    """Raise ``error`` at the end of a block, chained to ``body`` if the block raised that."""
     if body is None:
         raise error
     _chain(body, copy(error))  # the copy has no context; that of ``error`` may be ``body``

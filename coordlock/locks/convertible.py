@@ -48,7 +48,7 @@ class _ConvertibleGrant(BaseGrant, shown="ConvertibleGrant"):
     def token(self) -> int:
         """The fencing token, 1 to 2**63 - 1: greater than that of all grants it waited for.
 
-        Raises `Unfenceable` while the grant is converted to more than was acquired.
+        Raises `Unfenceable` while the grant has a stronger mode than the acquired one.
         """
         acquired, held = self._acquired, self.claim
         if acquired.joined(held) is not acquired:
@@ -69,17 +69,17 @@ class _ConvertibleGrant(BaseGrant, shown="ConvertibleGrant"):
     ) -> Steps[None]:
         """Hold the lock in ``mode`` from now on, without giving up the place in its queue.
 
-        It waits for all holders that conflict with ``mode``, and for waiters that came before this
-        grant; those that come later wait for it. Nobody else has the lock in between in a mode that
-        conflicts with that of now. For a mode that conflicts with less it does not wait.
+        It waits for all holders that conflict with ``mode`` and for waiters ahead of this grant;
+        later ones wait for it. Meanwhile nobody else holds the lock in a mode that conflicts with
+        the present one. Converting to a weaker mode does not wait.
 
         ``timeout`` (seconds, or such as ``"30s"``) bounds the call, by default the client's: None
-        waits forever, 0 tries once. Raises `ConversionTimeout`, `ConversionDeadlock` where another
-        holder converts, too, and each would wait for the other, `DeadlockDetected`, and
-        `ConversionCancelled` when ``cancellation`` comes, or where it would have to wait after a
-        signal that `release_on_signals` has heard: the grant is held in its mode as before then.
-        Raises `LockLost` once it is lost or released, ValueError for a mode in which no lock is
-        held, `WaitUnavailable`, `AuthenticationFailed`, `ForkedClient`.
+        waits forever, 0 tries once. Raises `ConversionTimeout`, `ConversionDeadlock` if another
+        holder is converting, too, and each would wait for the other, `DeadlockDetected`, and
+        `ConversionCancelled` when ``cancellation`` is cancelled, or when it would have to wait
+        after a signal handled by `release_on_signals`: after these the grant keeps its mode. Raises
+        `LockLost` once it is lost or released, ValueError for an unknown mode or NL,
+        `WaitUnavailable`, `AuthenticationFailed`, `ForkedClient`.
         """
         self.check()
         mode = _held_in(mode)
@@ -98,15 +98,15 @@ class _ConvertibleGrant(BaseGrant, shown="ConvertibleGrant"):
     def _downgrade(self, mode: Mode = Mode.PR) -> Steps[None]:
         """Hold the lock in ``mode``, shared with readers by default; waits for nobody.
 
-        Those that now may hold it, too, are let in, as far as they stand before all others. The
-        rest is as for `convert`. Raises ValueError for a mode that is not weaker than that of now,
-        and `BackendUnavailable` when no answer came within the client's ``request_timeout``: it
-        counts as weaker then, and the service learns of it later.
+        Waiters at the head of the queue that may now share it are granted. The rest is as for
+        `convert`. Raises ValueError unless ``mode`` is weaker than the present one, and
+        `BackendUnavailable` when no answer came within the client's ``request_timeout``: then this
+        process already has the weaker mode, and the service learns of it later.
         """
         held = self.claim
         if held.joined(_held_in(mode)) is not held:
             raise ValueError(
-                f"{mode!r} is not weaker than {held!r}, which is held: say convert({mode!r})"
+                f"{mode!r} is not weaker than {held!r}, which is held: use convert({mode!r})"
             )
         yield from self._convert(mode, self._engine.settings.request_timeout)
 
@@ -128,7 +128,7 @@ def _held_in(mode: object) -> Mode:
 
 
 class ConvertibleGrant(_ConvertibleGrant, Grant):
-    """A grant whose mode can be exchanged for another while the lock is held."""
+    """A grant that can change its mode while the lock is held."""
 
     convert = blocking(_ConvertibleGrant._convert)
     upgrade = blocking(_ConvertibleGrant._upgrade)
@@ -136,7 +136,7 @@ class ConvertibleGrant(_ConvertibleGrant, Grant):
 
 
 class AsyncConvertibleGrant(_ConvertibleGrant, AsyncGrant):
-    """A grant whose mode can be exchanged for another while the lock is held, for asyncio."""
+    """A grant that can change its mode while the lock is held, for asyncio."""
 
     convert = awaiting(_ConvertibleGrant._convert)
     upgrade = awaiting(_ConvertibleGrant._upgrade)
@@ -162,9 +162,7 @@ class _ConvertibleLock(NamedLock[G], shown="ConvertibleLock"):
         options: AcquireOptions | None = None,
     ) -> None:
         if claim.mode is Mode.NL:
-            raise ValueError(
-                "a convertible lock is acquired in another mode than NL, which is no lock"
-            )
+            raise ValueError("a convertible lock cannot be acquired in mode NL: choose another")
         super().__init__(access, name, claim, options)
         access.engine.backend.require("publishing")
 

@@ -28,10 +28,10 @@ class _GuardingGrant(BaseGrant, shown="Grant"):
     def _verify(self) -> Steps[None]:
         """Ask the service whether the lock is held; raise `LockLost` if not.
 
-        For a step that matters more than a round trip: `check` knows what this process was told,
-        which may be late after an eviction. The answer is the service's as a whole, by consensus,
-        and was true at a moment during this call. Raises `BackendUnavailable` when none came within
-        the client's ``request_timeout``, `AuthenticationFailed`, `ForkedClient`.
+        `check` asks nothing, but may learn late of an eviction; this costs a round trip. The
+        service answers by consensus, and the answer was true at a moment during this call. Raises
+        `BackendUnavailable` when no answer came within the client's ``request_timeout``,
+        `AuthenticationFailed`, `ForkedClient`.
         """
         engine, mine = self._engine, self._ticket.contenders
 
@@ -45,9 +45,9 @@ class _GuardingGrant(BaseGrant, shown="Grant"):
     def _read(self, key: str) -> Steps[Stored | None]:
         """What the service keeps under ``key``, an absolute path, or None.
 
-        It was so at a moment at which the lock was held, and shows all that was written under it
-        before. Only where the service keeps data. Raises `LockLost`,
-        `InvalidKey`, `Unsupported`, `BackendUnavailable`, `AuthenticationFailed`, `ForkedClient`.
+        The value is of a moment at which the lock was held, and includes all earlier writes under
+        the lock. Raises `LockLost`, `InvalidKey`, `Unsupported`, `BackendUnavailable`,
+        `AuthenticationFailed`, `ForkedClient`.
         """
         from coordlock.locks.transaction import check_key
 
@@ -86,7 +86,7 @@ class _GuardingGrant(BaseGrant, shown="Grant"):
 class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
     """A lock that is held. A context manager that releases it; in a forked child it does nothing.
 
-    Any thread of the process may use it: a lock belongs to its grant, not to a thread. To enter one
+    Any thread of the process may use it: a lock belongs to its grant, not to a thread. Entering one
     that was released or lost raises `LockLost`.
     """
 
@@ -95,15 +95,15 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
     read = blocking(_GuardingGrant._read)
 
     def transaction(self) -> Transaction:
-        """Writes to the service itself, which it makes only while this grant lives.
+        """Writes to the service itself, which makes them only while this grant lives.
 
         As in::
 
             grant.transaction().put("/app/config", b"on").delete("/app/old").commit()
 
-        No fence is safer: the service checks the grant's own contender in the same step. For grants
-        of every kind, those of semaphores too. Raises `Unsupported` at once where the
-        service keeps no data; its ``commit`` raises what else `read` does.
+        This is the safest fence: the service checks the grant's own contender in the same step. It
+        works for grants of every kind, also of semaphores. Raises `Unsupported` at once if the
+        backend keeps no data; ``commit`` raises the other errors of `read`.
         """
         from coordlock.locks.transaction import Transaction
 
@@ -143,7 +143,7 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
 class AsyncGrant(EnteredByAsyncWith, AwaitingSignals, _GuardingGrant):
     """A lock that is held. An async context manager that releases it.
 
-    To enter one that was released or lost raises `LockLost`.
+    Entering one that was released or lost raises `LockLost`.
     """
 
     release = awaiting(BaseGrant._release)

@@ -26,14 +26,14 @@ class Loss(_BaseLoss, Protocol):
     """A loss signal, such as `coordlock.types.LossSignal`."""
 
     def wait(self, timeout: Duration | None = None) -> bool:
-        """Block until the loss, for ``timeout`` seconds at most; whether it has come."""
+        """Block until the loss, for ``timeout`` seconds at most; returns whether it was lost."""
 
 
 class AsyncLoss(_BaseLoss, Protocol):
     """A loss signal, such as `coordlock.types.AsyncLossSignal`."""
 
     async def wait(self) -> bool:
-        """Wait until the loss or the release; whether it was a loss."""
+        """Wait until the loss or the release; returns whether it was a loss."""
 
 
 class _BaseHeld(Protocol):
@@ -43,8 +43,8 @@ class _BaseHeld(Protocol):
     def token(self) -> int:
         """The fencing token, 1 to 2**63 - 1.
 
-        A grant of several locks has one, too, where the service gave all of them at once. Raises
-        `Unfenceable` where a grant has none, or several that differ.
+        A grant of several locks has one if all of them got the same. Raises `Unfenceable` if a
+        grant has none, or several that differ.
         """
 
     @property
@@ -55,13 +55,13 @@ class _BaseHeld(Protocol):
         """Seconds for which all of it is certainly held; infinite on backends without leases."""
 
     def check(self) -> None:
-        """Raise `LockLost` unless all of it is held, as far as is known without asking."""
+        """Raise `LockLost` unless all of it is held. It does not ask the service."""
 
 
 class Held(_BaseHeld, Protocol):
-    """What is held: by a `coordlock.Grant`, or by a grant of another kind.
+    """What grants of every kind offer, `coordlock.Grant` among them.
 
-    For annotations of what takes any of them. To lose a part of it is to lose it.
+    Use it to annotate functions that take any of them. Losing one part loses the whole grant.
     """
 
     @property
@@ -72,13 +72,13 @@ class Held(_BaseHeld, Protocol):
         """Call ``callback`` once with this grant if it is lost, in a thread for such callbacks."""
 
     def release(self, timeout: Duration | None = None) -> bool:
-        """Release all of it, waiting up to ``timeout`` seconds; whether it was still held."""
+        """Release all of it within ``timeout`` seconds; returns whether it was still held."""
 
 
 class AsyncHeld(_BaseHeld, Protocol):
-    """What is held: by a `coordlock.AsyncGrant`, or by a grant of another kind.
+    """What grants of every kind offer, `coordlock.AsyncGrant` among them.
 
-    For annotations of what takes any of them. To lose a part of it is to lose it.
+    Use it to annotate functions that take any of them. Losing one part loses the whole grant.
     """
 
     @property
@@ -89,4 +89,4 @@ class AsyncHeld(_BaseHeld, Protocol):
         """Call ``callback`` once with this grant if it is lost, in the event loop of this call."""
 
     async def release(self, timeout: Duration | None = None) -> bool:
-        """Release all of it, waiting up to ``timeout`` seconds; whether it was still held."""
+        """Release all of it within ``timeout`` seconds; returns whether it was still held."""

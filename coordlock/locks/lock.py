@@ -37,7 +37,7 @@ AsyncG = TypeVar("AsyncG", bound=AsyncGrant)
 
 
 class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
-    """A lock of whatever kind, for threads."""
+    """A lock of any kind, for threads."""
 
     acquire = blocking(BaseLock[SyncG]._acquire)
     try_acquire = blocking(BaseLock[SyncG]._try_acquire)
@@ -72,8 +72,8 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate ``function``: hold the lock during each call.
 
-        Raises TypeError for what runs after its call has returned: coroutine functions, which a
-        lock of `connect_async` decorates, and generators.
+        Raises TypeError for functions whose body runs after the call returns: generators, and
+        coroutine functions, which need a lock of `connect_async`.
         """
         given: object = function
         if not callable(given) or isinstance(given, type):
@@ -93,7 +93,7 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
 
 
 class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG], shown="AsyncLock"):
-    """A lock of whatever kind, for asyncio."""
+    """A lock of any kind, for asyncio."""
 
     acquire = awaiting(BaseLock[AsyncG]._acquire)
     try_acquire = awaiting(BaseLock[AsyncG]._try_acquire)
@@ -125,7 +125,7 @@ class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG], shown="AsyncLock"):
     ) -> Callable[P, Coroutine[Any, Any, R]]:
         """Decorate the coroutine function ``function``: hold the lock during each call.
 
-        Raises TypeError for other functions, which a lock of `connect` decorates, and generators.
+        Raises TypeError for generators, and for other functions, which need a lock of `connect`.
         """
         if not inspect.iscoroutinefunction(function):
             if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
@@ -174,7 +174,7 @@ def _kind_of_result(result: object) -> str | None:
 
 
 class NamedLock(BaseLock[G], shown="Lock"):
-    """What locks of one name share, of whatever kind, sync and async."""
+    """What locks of one name share, of any kind, sync and async."""
 
     def __init__(
         self, access: Access, name: str, claim: AnyClaim, options: AcquireOptions | None = None
@@ -204,7 +204,7 @@ class Lock(NamedLock[Grant], BlockingLock[Grant]):
         with client.lock("nightly-migration", timeout=30) as grant:
             ledger.append(entry, token=grant.token)
 
-    It releases that grant in whatever thread, task or context the block ends.
+    The end of the block releases that grant, in any thread, task or context.
 
     As a decorator it is held during each call of the function.
     """
@@ -218,9 +218,8 @@ class AsyncLock(NamedLock[AsyncGrant], AwaitingLock[AsyncGrant]):
     """A distributed lock by name, for asyncio. Made by `AsyncClient`; cheap and reusable.
 
     Not reentrant: a task that acquires it twice waits for itself; see `AsyncReentrantLock`. A
-    waiting task takes no thread. Each ``async with`` block has its own grant, and releases it in
-    whatever task the block ends. As a decorator it is held during each call of the coroutine
-    function.
+    waiting task needs no thread. Each ``async with`` block has its own grant, and its end releases
+    that grant, in any task. As a decorator it is held during each call of the coroutine function.
     """
 
     _grant_kind = AsyncGrant

@@ -25,15 +25,15 @@ class QueueEntry:
 
     Attributes:
         position: 0 for the first in line.
-        holding: whether the admission rule lets it hold the lock now.
+        holding: whether it holds the lock now, by the admission rule.
         claim: its mode, or its permit.
-        converting_to: the mode to which it is being converted; None where it is not.
-        token: its fencing token; None where the service doesn't tell.
-        owner: the client that enqueued it, by its own account; None for programs that don't say.
-        age: seconds since it was enqueued, by the owner's and this machine's wall clocks; None
-            where the owner doesn't say.
-        session: the id of its session; "" where the service doesn't tell.
-        contender: what the backend knows, as `Client.evict` takes it.
+        converting_to: the mode to which it is being converted; None if it is not.
+        token: its fencing token; None if the service does not tell.
+        owner: the client that enqueued it, as it describes itself; None for programs that do not.
+        age: seconds since it was enqueued, by the owner's and this machine's wall clocks; None if
+            the owner does not say.
+        session: the id of its session; "" if the service does not tell.
+        contender: the backend's own record, which `Client.evict` also takes.
         value: what it publishes: a member of a group, or a candidate.
     """
 
@@ -77,7 +77,7 @@ def ranked(snapshot: Snapshot) -> tuple[QueueEntry, ...]:
 
 
 def cleared(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
-    """Evict all contenders of ``queue``; those that were there to be evicted, in its order.
+    """Evict all contenders of ``queue``; returns those that were there, in order.
 
     A contender waits only for earlier ones, so the last leaves first, and its removal is
     acknowledged before the next is asked for. What holds the lock stays until the queue shows no

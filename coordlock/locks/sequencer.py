@@ -31,7 +31,7 @@ def sequencer(name: str, claim: Claim, token: int) -> str:
 
 
 def verified(engine: Engine, text: str) -> Steps[QueueEntry]:
-    """The grant that ``text`` names, which is held at a moment during this call.
+    """The queue entry of the grant that ``text`` names, held at a moment during this call.
 
     Raises `InvalidSequencer`, `LockLost` and `BackendUnavailable`.
     """

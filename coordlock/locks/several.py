@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class GrantPart:
-    """What a grant of several locks holds of one of them, for the fence of its resource.
+    """One lock's part of a grant of several locks, for the fence of its resource.
 
     Attributes:
         name: the lock's name.
@@ -76,13 +76,13 @@ class _MultiGrant(BaseGrant, shown="MultiGrant"):
 
     @property
     def claims(self) -> Mapping[str, Claim]:
-        """The mode, or the permit, that was granted of each name."""
+        """The mode, or the permit, granted for each name."""
         entries = self._ticket.entries
         return MappingProxyType({entry.queue: in_force(entry.claim) for entry in entries})
 
     @property
     def tokens(self) -> Mapping[str, int]:
-        """The fencing token of each name. They are equal, but with ZooKeeper's token=sequence."""
+        """The fencing token of each name. They are equal, but for ZooKeeper's token=sequence."""
         tokens = (one.token or 0 for one in self._ticket.contenders)
         return MappingProxyType(dict(zip(self.names, tokens, strict=True)))
 
@@ -115,7 +115,7 @@ class _MultiGrant(BaseGrant, shown="MultiGrant"):
     def sequencer(self) -> str:
         """The token of the only name, or of a tree lock's node, as a text: see `Grant.sequencer`.
 
-        Raises `Unfenceable` for several names, whose parts have one each.
+        Raises `Unfenceable` for several names; each part has its own.
         """
         if self._node is None and len(self.names) > 1:
             raise self._differing("names")
@@ -130,7 +130,7 @@ class _MultiGrant(BaseGrant, shown="MultiGrant"):
         return name in self.names
 
     def __getitem__(self, name: str) -> GrantPart:
-        """The part of the lock ``name``, which fences take. Raises KeyError for another name."""
+        """The part of the lock ``name``, for its fence. Raises KeyError for another name."""
         assert isinstance(self, MultiGrant | AsyncMultiGrant)
         return GrantPart(name, self.claims[name], self.tokens[name], self)
 
@@ -138,22 +138,22 @@ class _MultiGrant(BaseGrant, shown="MultiGrant"):
 class MultiGrant(_MultiGrant, Grant):
     """Several locks that are held together. A context manager that releases all of them.
 
-    To lose one of them is to lose all: then the others are released at once.
+    Losing one of them loses all: the others are released at once.
     """
 
 
 class AsyncMultiGrant(_MultiGrant, AsyncGrant):
     """Several locks that are held together. An async context manager that releases all of them.
 
-    To lose one of them is to lose all: then the others are released at once.
+    Losing one of them loses all: the others are released at once.
     """
 
 
 def claims_of(access: Access, locks: Iterable[object], mode: Mode) -> dict[str, AnyClaim]:
     """The claims of ``locks``: of names in ``mode``, of lock objects in their own.
 
-    Raises what `_merged` does, TypeError for what is neither a name nor a lock object, and
-    ValueError for a lock object of another client.
+    Raises what `_merged` does, TypeError for anything else, and ValueError for a lock object of
+    another client.
     """
     if isinstance(locks, str):
         raise TypeError(f"multi_lock takes a list of names, as in multi_lock([{locks!r}])")
@@ -205,14 +205,14 @@ def claims_of_path(path: str, mode: Mode) -> dict[str, AnyClaim]:
     """The claims of a tree lock: ``mode`` on the node at ``path``, intentions on its ancestors.
 
     Those are CR for a mode that reads below them, CW for one that writes, and NL for NL: Gray's IS
-    and IX. Raises `InvalidName` for what is no path, such as ``/a``, ``a//b`` or ``a/../b``.
+    and IX. Raises `InvalidName` for a bad path, such as ``/a``, ``a//b`` or ``a/../b``.
     """
     check_name(path)
     steps = path.split("/")
     if "" in steps or "." in steps or ".." in steps:
         raise InvalidName(
             path,
-            "is no path in a tree of locks: write names with single slashes between them, as in "
+            "is not a path in a tree of locks: write names with single slashes between them, as in "
             "'eu/orders/42', without '.' and '..'",
         )
     intention = {Mode.NL: Mode.NL, Mode.CR: Mode.CR, Mode.PR: Mode.CR}.get(mode, Mode.CW)
@@ -251,13 +251,13 @@ class _MultiLock(BaseLock[G], shown="MultiLock"):
 
     @property
     def claims(self) -> Mapping[str, AnyClaim]:
-        """The mode, or the permit, that it asks for of each name."""
+        """The mode, or the permit, that it asks for, by name."""
         return dict(self._claims)
 
     def _contenders(self) -> Steps[dict[str, tuple[QueueEntry, ...]]]:
         """The queue of each name in order, holders and waiters. Raises `BackendUnavailable`.
 
-        They are read one after the other, so they need not be of one moment.
+        It reads the queues one after the other, so they may be of different moments.
         """
         queues = {}
         for name in self._claims:
@@ -268,8 +268,8 @@ class _MultiLock(BaseLock[G], shown="MultiLock"):
 class MultiLock(_MultiLock[MultiGrant], BlockingLock[MultiGrant]):
     """Several locks, which are acquired in one step. Made by `Client`; cheap and reusable.
 
-    All or none are granted, under one deadline. They are asked for at the same moment, so two of
-    them never wait for each other, in whatever order they name their locks.
+    All or none are granted, under one deadline. All are requested at the same moment, so two
+    multi-locks never wait for each other, whatever the order of their names.
     """
 
     _grant_kind = MultiGrant
@@ -280,8 +280,8 @@ class MultiLock(_MultiLock[MultiGrant], BlockingLock[MultiGrant]):
 class AsyncMultiLock(_MultiLock[AsyncMultiGrant], AwaitingLock[AsyncMultiGrant]):
     """Several locks, which are acquired in one step, for asyncio. Made by `AsyncClient`.
 
-    All or none are granted, under one deadline. They are asked for at the same moment, so two of
-    them never wait for each other, in whatever order they name their locks.
+    All or none are granted, under one deadline. All are requested at the same moment, so two
+    multi-locks never wait for each other, whatever the order of their names.
     """
 
     _grant_kind = AsyncMultiGrant

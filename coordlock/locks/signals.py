@@ -1,4 +1,4 @@
-"""What tells of a loss, and of a request to release: signals and callbacks."""
+"""Signals and callbacks for the loss of a lock, and for requests to release it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _BaseSignal:
 
     @property
     def reason(self) -> str | None:
-        """Why it was set; None while it was not."""
+        """Why it was set; None if it is not."""
         return self._reason()
 
 
@@ -85,9 +85,9 @@ class _Signal(_BaseSignal):
     """Set once, while a grant is held or at its end."""
 
     def wait(self, timeout: Duration | None = None) -> bool:
-        """Block until it is set, for ``timeout`` seconds at most; whether it is.
+        """Block until it is set, for ``timeout`` seconds at most; returns whether it is.
 
-        The end of the grant ends the wait too, with False where it is not set.
+        The end of the grant also ends the wait, with False if it is not set.
         """
         bound = timeout_of("wait", timeout)
         event = self._end.event()
@@ -100,9 +100,9 @@ class _AsyncSignal(_BaseSignal):
     """Set once, while a grant is held or at its end."""
 
     async def wait(self) -> bool:
-        """Wait until it is set; whether it is. The end of the grant ends the wait, too.
+        """Wait until it is set; returns whether it is. The end of the grant also ends the wait.
 
-        Bound it with ``asyncio.timeout`` as any other wait.
+        Bound it with ``asyncio.timeout``.
         """
         import asyncio
 
@@ -111,11 +111,11 @@ class _AsyncSignal(_BaseSignal):
 
 
 class LossSignal(_Signal):
-    """Set when the lock is lost: at the deadline, or as soon as the service says so."""
+    """Set when the lock is lost: at the deadline, or as soon as the service reports it."""
 
 
 class AsyncLossSignal(_AsyncSignal):
-    """Set when the lock is lost: at the deadline, or as soon as the service says so."""
+    """Set when the lock is lost: at the deadline, or as soon as the service reports it."""
 
 
 class ReleaseRequest(_Signal):
@@ -132,18 +132,18 @@ class _Signals(BaseGrant, shown="Grant"):
     _requests: tuple[Requests, _End] | None = None
 
     def on_lost(self, callback: Callable[[Self], object]) -> None:
-        """Call ``callback(grant)`` once if the lock is lost, also where it was lost before.
+        """Call ``callback(grant)`` once if the lock is lost, or at once if it already is.
 
-        It is not called after a release. It runs in a thread for callbacks, which logs exceptions;
-        with asyncio in the event loop of this call.
+        A release never calls it. It runs in a thread for callbacks, which logs exceptions, or with
+        asyncio in the event loop of this call.
         """
         self._when_lost(self._from_any_thread(callback))
 
     def on_release_requested(self, callback: Callable[[Self], object]) -> None:
         """Call ``callback(grant)`` once when another client asks that the lock be released.
 
-        Also where the request came before; not after the end of the grant. It runs where that of
-        `on_lost` does. Raises `Unsupported` where the backend keeps no data.
+        Also if the request came earlier; not after the end of the grant. It runs where callbacks of
+        `on_lost` run. Raises `Unsupported` if the backend keeps no data.
         """
         call = self._from_any_thread(callback)
         _unless_none(self._listen()[0].asked, call)
@@ -198,8 +198,8 @@ class BlockingSignals(_Signals, shown="Grant"):
     def release_requested(self) -> ReleaseRequest:
         """Set when another client asks that the lock be released: `Client.request_release`.
 
-        A word, and no more: the lock stays held. The first use begins to listen, so a request may
-        show a moment later. Raises `Unsupported` where the backend keeps no data.
+        The lock stays held until you release it. The first use begins to listen, so a request may
+        show a moment later. Raises `Unsupported` if the backend keeps no data.
         """
         requests, end = self._listen()
         return ReleaseRequest(requests.reason, end)
@@ -239,10 +239,10 @@ class AwaitingSignals(_Signals, shown="AsyncGrant"):
 
     @asynccontextmanager
     async def cancel_on_loss(self) -> AsyncIterator[Self]:
-        """Cancel the body when the lock is lost, and raise `LockLost` in its place.
+        """Cancel the body when the lock is lost, and raise `LockLost` from the block.
 
-        As ``asyncio.timeout`` does it at a deadline: the body sees a ``CancelledError`` at its next
-        ``await``; a cancellation that comes from elsewhere stays one.
+        Like ``asyncio.timeout`` at its deadline: the body gets ``CancelledError`` at its next
+        ``await``. Other cancellations pass through unchanged.
         """
         import asyncio
 

@@ -105,22 +105,22 @@ class _BaseTransaction(Resident, shown="Transaction"):
         self._taken = False
 
     def put(self, key: str, data: bytes) -> Self:
-        """Write ``data`` to ``key``, an absolute path; it is made where there is none.
+        """Write ``data`` to ``key``, an absolute path; creates the key if there is none.
 
-        Raises `InvalidKey`, also for a key that this transaction writes already.
+        Raises `InvalidKey`, also for a key that this transaction already writes.
         """
         return self._add(Put(self._unwritten(key), check_data(data)))
 
     def delete(self, key: str) -> Self:
-        """Remove ``key``; nothing happens where there is none. Raises `InvalidKey`."""
+        """Remove ``key``; does nothing if there is none. Raises `InvalidKey`."""
         return self._add(Delete(self._unwritten(key)))
 
     def expect(self, key: str, version: int) -> Self:
-        """Let all of it fail unless ``key`` is at ``version`` before; 0 where there must be none.
+        """Make the transaction fail unless ``key`` is at ``version``; 0 if it must not exist.
 
-        A grant guards against the past holders of its lock; this guards against writers without
-        it. If each transaction expects what was read, and none deletes, it also guards against a
-        commit that was not answered and comes late. Raises `InvalidKey`.
+        A grant guards against past holders of its lock; this guards against writers without the
+        lock. If every transaction expects the versions that it read, and none deletes, it also
+        guards against an unanswered commit that takes effect late. Raises `InvalidKey`.
         """
         key = check_key(key, self._root, self._queues)
         return self._add(Expect(key, check_version(version)))
@@ -132,14 +132,14 @@ class _BaseTransaction(Resident, shown="Transaction"):
         return key
 
     def _commit(self) -> Steps[None]:
-        """Make the writes, all at once. With none, a grant's proves that the lock is held.
+        """Make the writes, all at once. Without writes, it proves that the grant is held.
 
-        Raises `LockLost` when its grant has ended, `VersionMismatch`, and `BackendError` for what
-        the service does not take, such as too much data: then nothing was written. Raises
-        `BackendUnavailable` when no answer came within the client's ``request_timeout``: it may
-        have been written, or may be later, as long as its grant lives. So release that, acquire
-        again and read. The same goes for a call that Ctrl-C or a cancellation ended. Called a
-        second time, it raises RuntimeError.
+        Raises `LockLost` when its grant has ended, `VersionMismatch`, and `BackendError` if the
+        service refuses, for instance too much data: then nothing was written. Raises
+        `BackendUnavailable` when no answer came within the client's ``request_timeout``: the writes
+        may have been made, or may be later, as long as the grant lives. So release the grant,
+        acquire again and read. The same goes for a call that Ctrl-C or a cancellation ended. A
+        second call raises RuntimeError.
         """
         if self._taken:
             # Its answer may have been lost: then it would perhaps be made twice.
@@ -155,7 +155,7 @@ class _BaseTransaction(Resident, shown="Transaction"):
 class Transaction(_BaseTransaction):
     """Writes that the service makes all at once, or none of them.
 
-    The service makes those of a grant only while the grant lives.
+    It makes the writes of a grant's transaction only while the grant lives.
     """
 
     commit = blocking(_BaseTransaction._commit)
@@ -164,7 +164,7 @@ class Transaction(_BaseTransaction):
 class AsyncTransaction(_BaseTransaction):
     """Writes that the service makes all at once, or none of them.
 
-    The service makes those of a grant only while the grant lives.
+    It makes the writes of a grant's transaction only while the grant lives.
     """
 
     commit = awaiting(_BaseTransaction._commit)

@@ -34,18 +34,18 @@ class _ValueGrant(BaseGrant, shown="ValueGrant"):
     def value(self) -> bytes | None:
         """The small value that belongs to the lock, up to 65,536 bytes.
 
-        What the last holder in mode EX or PW had set when it released; None where there was none,
-        and where it was lost, or its process died, before that. A holder in one of those modes sets
-        it, and the release writes it: where that gets no answer in time, the lock is released and
-        `BackendUnavailable` raised. To set it raises ValueError in another mode, and `LockLost`
-        once the lock is lost or released, because nothing would write it any more.
+        It is the value that the last holder in mode EX or PW had when it released, or None if there
+        was no such holder, or if that one lost the lock or died first. A holder in mode EX or PW
+        sets it, and the release writes it. If the write gets no answer in time, the lock is
+        released and `BackendUnavailable` raised. Setting it raises ValueError in another mode, and
+        `LockLost` once the lock is lost or released.
         """
         return self._kept.value
 
     @value.setter
     def value(self, value: bytes | None) -> None:
         if not self._kept.is_writable:
-            raise ValueError(f"the value of {self.name!r} is set by holders in mode EX or PW alone")
+            raise ValueError(f"only holders in mode EX or PW can set the value of {self.name!r}")
         if value is not None and not isinstance(value, bytes):
             raise TypeError(f"value must be bytes or None, not {type(value).__name__}")
         if value is not None and len(value) > LONGEST:
@@ -101,7 +101,7 @@ G = TypeVar("G", bound=ValueGrant | AsyncValueGrant)
 class _ValueLock(NamedLock[G], shown="ValueLock"):
     """What sync and async locks that keep a value share."""
 
-    _acquired_alone = "keeps a value, and several locks at once keep none: acquire it alone"
+    _acquired_alone = "keeps a value, which several locks at once cannot: acquire it alone"
 
     def __init__(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from coordlock.backend import Listing
 from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
@@ -17,6 +19,10 @@ class _BaseCounter(ExactlyOnce, shown="Counter"):
 
     _folder = Folder.COUNTERS
     _kind = "counter"
+
+    def _check_kept(self, value: Any) -> None:
+        if type(value) is not int:
+            raise TypeError
 
     def _add(self, n: int = 1) -> Steps[int]:
         """Add ``n``, which may be negative, exactly once; the number after that.

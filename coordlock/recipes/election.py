@@ -105,10 +105,9 @@ class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
             {self.name: Mode.EX},
             _seconds(timeout, self.timeout),
             this_caller(),
-            None,
-            () if cancellation is None else (cancellation,),
-            Announcement(value, stands_alone=True),
-            "election",
+            cancellations=() if cancellation is None else (cancellation,),
+            announcement=Announcement(value, stands_alone=True),
+            kind="election",
         )
         try:
             if self.max_hold is not None:

@@ -32,6 +32,11 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
         self.count: Final = count
         self._size = f" of {count}"
 
+    def _check_kept(self, value: Any) -> None:
+        count, left = value
+        if not type(count) is type(left) is int:
+            raise TypeError
+
     def _count_down(self) -> Steps[int]:
         """Count down by one, exactly once; how many are left, and 0 once it is open.
 
@@ -77,7 +82,8 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
         count, left = (self.count, self.count) if value is None else value
         if count != self.count:
             raise NameConflict(self.name, f"a latch of {self.count}", f"a latch of {count}", "")
-        return int(left)
+        remaining: int = left
+        return remaining
 
 
 class Latch(_BaseLatch):

@@ -150,10 +150,10 @@ class BasePresence(Resident, shown="Presence"):
                 except ClientClosed:
                     return
                 except AuthenticationFailed as error:
-                    log.warning("group %r: it is not joined again: %s", self.name, error)
+                    log.warning("group %r: gave up joining again: %s", self.name, error)
                     return
                 except CoordlockError as error:
-                    log.warning("group %r: could not join again, and goes on: %s", self.name, error)
+                    log.warning("group %r: could not join again, will retry: %s", self.name, error)
                     yield sleep(self._engine.timers, _PAUSE)
             if self._is_leaving:
                 return
@@ -168,7 +168,7 @@ class BasePresence(Resident, shown="Presence"):
         check_value(value)
         self._engine.check()
         if self._is_leaving:
-            raise ValueError(f"the group {self.name!r} was left: join it anew")
+            raise ValueError(f"the group {self.name!r} was left: join it again")
         self._value = value
         self._publish()
 

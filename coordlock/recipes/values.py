@@ -53,7 +53,7 @@ class _BaseValues(BaseData, shown="Values"):
 
     def __init__(self, access: Access, folder: str) -> None:
         if folder == "/":
-            raise InvalidKey(folder, "is the top, and no folder: name one, such as '/app/config'")
+            raise InvalidKey(folder, "is the top, not a folder: name one, such as '/app/config'")
         super().__init__(access, folder[:-1] if str(folder).endswith("/") else folder)
         self._where = f"{self._path}/"
         #: An absolute path that ends with a slash.

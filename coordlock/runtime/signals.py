@@ -69,7 +69,7 @@ def _former(number: int) -> _Handler:
     try:
         former = signal.getsignal(number)
     except (TypeError, ValueError):
-        raise ValueError(f"release_on_signals: {number!r} is no signal") from None
+        raise ValueError(f"release_on_signals: {number!r} is not a signal") from None
     if number in _UNCATCHABLE:
         raise ValueError(f"release_on_signals: signal {number} can't be handled")
     return former
@@ -78,7 +78,9 @@ def _former(number: int) -> _Handler:
 def _handle(number: int, former: _Handler) -> None:
     if former is None:
         # It belongs to a server that embeds Python, such as uWSGI, which ends its workers itself.
-        log.warning("signal %d has a handler that is not Python's, and keeps it", number)
+        log.warning(
+            "release_on_signals: signal %d keeps its handler, which is not Python's", number
+        )
     elif former is not signal.SIG_IGN and not isinstance(former, _Ending):
         signal.signal(number, _Ending(former))
         ENDING.waits = ENDING.waits or Cancellation()

@@ -115,9 +115,9 @@ def timeout_of(call: str, value: object) -> float | None:
     try:
         seconds = math.inf if value is None else seconds_of(value)
     except ValueError as error:
-        raise ValueError(f"timeout of {call}: {value!r} is not None or {error}") from None
+        raise ValueError(f"timeout of {call}: {value!r} is neither None nor {error}") from None
     if not seconds >= 0:  # nor is NaN
-        raise ValueError(f"timeout of {call}: {value!r} is not None or 0 or more")
+        raise ValueError(f"timeout of {call}: {value!r} is neither None nor 0 or more")
     return None if seconds == math.inf else seconds
 
 
@@ -235,7 +235,10 @@ REACH_OPTION: Final = Option(
 COMMON_OPTIONS: Final = (
     Option("ttl", duration(1, 3600), 15.0, "How long the session outlives its last heartbeat."),
     Option(
-        "timeout", optional(duration()), None, "Default timeout of acquire; none waits forever."
+        "timeout",
+        optional(duration()),
+        None,
+        "Default timeout of calls that wait for other clients; none waits forever.",
     ),
     Option(
         "max_hold",

@@ -160,7 +160,7 @@ def test_whoever_knows_flock_or_watch_is_told_our_name(cli: Cli) -> None:
 
 def test_a_mode_is_named_in_the_capitals_of_the_help(cli: Cli) -> None:
     done = cli.run("run", "--mode", "xx", "x", "--", "true")
-    assert "'xx' is none of NL, CR, CW, PR, PW, EX" in done.stderr
+    assert "'xx' is not one of NL, CR, CW, PR, PW, EX" in done.stderr
 
 
 def test_the_service_may_be_named_before_the_command(cli: Cli, tmp_path: Path) -> None:

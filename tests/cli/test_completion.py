@@ -101,7 +101,7 @@ def test_the_shells_get_a_script(cli: Cli) -> None:
         done = cli.run("--completion", shell)
         assert (done.returncode, done.stderr) == (0, "")
         assert "_ARGCOMPLETE" in done.stdout
-    assert "'tcsh' is none of bash, zsh, fish" in cli.run("--completion", "tcsh").stderr
+    assert "'tcsh' is not one of bash, zsh, fish" in cli.run("--completion", "tcsh").stderr
 
 
 def test_bash_completes_a_name(cli: Cli) -> None:

@@ -36,7 +36,7 @@ def test_all_is_well_on_this_machine(cli: Cli) -> None:
     assert found["lock"][0]["state"] == "ok"
     assert found["data"][0]["state"] == "ok"
     assert "work queues" not in found
-    assert "this machine only" in found["reach"][0]["detail"]
+    assert "only processes of this machine" in found["reach"][0]["detail"]
     assert "COORDLOCK_URL" in found["configuration"][0]["detail"]
     assert cli.run("ls", "--json").stdout == "[]\n"
     assert cli.run("ls", "--kept", "--json").stdout == "[]\n"

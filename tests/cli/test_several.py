@@ -125,7 +125,7 @@ def test_nodes_between_are_shown_though_nobody_holds_them(cli: Cli) -> None:
     ("words", "says"),
     [
         (["-l", "a", "-l", "b", "--slots", "2", "--", "true"], "--slots is for one NAME"),
-        (["--tree", "a//b", "--", "true"], "is no path in a tree of locks"),
+        (["--tree", "a//b", "--", "true"], "is not a path in a tree of locks"),
         (["-l", "a", "-l", "", "--", "true"], "is empty"),
         (["-l", "a"], "there is no COMMAND"),
     ],

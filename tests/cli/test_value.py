@@ -166,7 +166,7 @@ def test_the_top_is_no_folder(cli: Cli) -> None:
     done = cli.run("value", "ls", "/")
     assert done.returncode == 64
     assert done.stderr == (
-        "coordlock: key '/' is the top, and no folder: name one, such as '/app/config'\n"
+        "coordlock: key '/' is the top, not a folder: name one, such as '/app/config'\n"
     )
 
 

@@ -54,19 +54,21 @@ def scheme(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def connect(request: pytest.FixtureRequest, scheme: str) -> Iterator[Connect]:
+def connect(no_leaks: None, scheme: str) -> Iterator[Connect]:
     """Makes backends without sessions, and closes them."""
-    if scheme == "etcd":  # kazoo's objects keep the timers until they are collected
-        request.getfixturevalue("no_leaks")
-    made: list[Service] = []
+    made: list[tuple[Service, SystemTimers]] = []
 
     def make(url: str) -> Service:
-        made.append(KINDS[scheme].configure(configure(url), timers=SystemTimers("coordlock-test")))
-        return made[-1]
+        timers = SystemTimers("coordlock-test")
+        backend = KINDS[scheme].configure(configure(url), timers=timers)
+        made.append((backend, timers))
+        return backend
 
     yield make
-    for closing in [one.close() for one in made]:
+    for closing in [backend.close() for backend, _ in made]:
         closing.result(BOUND)
+    for _, timers in made:
+        timers.close()  # as a client does: the next look may be due in twenty seconds
 
 
 @pytest.fixture

@@ -350,7 +350,11 @@ def test_errors_of_types_name_the_public_call_and_show_modes_by_their_names() ->
             (lambda: client.lock(), TypeError, r"^Client\.lock\(\) missing .* 'name'"),  # type: ignore[call-arg]
             (lambda: client.lock("a", mode="PR"), ValueError, r"Mode\.PR, .* not 'PR'$"),  # type: ignore[arg-type]
             (lambda: client.lock("a").acquire("soon"), ValueError, "^timeout of acquire: 'soon'"),
-            (lambda: client.lock("a", timeout=-1), ValueError, "^timeout of acquire: -1 is not"),
+            (
+                lambda: client.lock("a", timeout=-1),
+                ValueError,
+                "^timeout of acquire: -1 is neither",
+            ),
         ]
         with client.lock("held") as grant:
             calls += [

@@ -47,7 +47,7 @@ def test_one_cancellation_ends_many_waits_of_threads_and_tasks(
         stop.cancel("a second reason is not told")
         ends = [*(one.exception(30) for one in threads), *tasks.result(30)]
         assert {str(end) for end in ends} == {
-            "lock 'q' was not granted: the wait was cancelled: enough"
+            "lock 'q' was not granted: the wait was cancelled (enough)"
         }
         assert {type(end) for end in ends} == {WaitCancelled}
         eventually(lambda: service.size("q") == 1)

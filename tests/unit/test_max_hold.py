@@ -17,7 +17,7 @@ from coordlock.types import ValueLock
 from tests.simulation.world import TTL, World
 from tests.unit.clients import Service
 
-REASON = "it was held for 10 s, which max_hold or extend"
+REASON = "it was held for 10 s, the limit set by max_hold or extend"
 
 
 @pytest.fixture

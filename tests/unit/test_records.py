@@ -146,3 +146,28 @@ def test_a_record_that_another_program_wrote_is_left_alone(
     for call in (client.counter("n").get, client.counter("n").add):
         with pytest.raises(BackendError, match="not as coordlock writes it"):
             call()
+
+
+@pytest.mark.parametrize("kept", ["17", '"many"', "[3]", "[3, 2, 1]", '["3", "2"]', "{}"])
+def test_a_latch_whose_record_has_no_pair_of_numbers_is_left_alone(
+    client: Client, kept: str
+) -> None:
+    client.latch("l", 3).count_down()
+    [key] = backend(client).service._state.data
+    written = f'{{"format": 1, "value": {kept}, "last": []}}'.encode()
+    backend(client).write([Put(key, written)]).result(0)
+    latch = client.latch("l", 3)
+    for call in (latch.remaining, latch.count_down, latch.wait):
+        with pytest.raises(BackendError, match="not as coordlock writes it"):
+            call()
+
+
+@pytest.mark.parametrize("kept", ['"17"', "[17]", "true", "1.5"])
+def test_a_counter_whose_record_has_no_integer_is_left_alone(client: Client, kept: str) -> None:
+    client.counter("n").add()
+    [key] = backend(client).service._state.data
+    written = f'{{"format": 1, "value": {kept}, "last": []}}'.encode()
+    backend(client).write([Put(key, written)]).result(0)
+    for call in (client.counter("n").get, client.counter("n").add):
+        with pytest.raises(BackendError, match="not as coordlock writes it"):
+            call()

@@ -42,7 +42,7 @@ def parser() -> Parser:
     )
     parser.flag("--yes", help="Don't ask.")
     parser.flag("--ask", help="Evict nobody: ask the holder to release the lock.")
-    parser.option("--reason", metavar="TEXT", help="With --ask: what the holder is told.")
+    parser.option("--reason", metavar="TEXT", help="With --ask: why, for the holder to read.")
     timeout_option(parser, "With --ask: how long to wait for the release. Default: 0s.")
     service_options(parser)
     return parser.finished()

@@ -55,7 +55,7 @@ _TTL_PER_ANSWER: Final = 10
 
 _REACHES: Final = {
     "process": "threads of one process",
-    "machine": "processes of this machine only that use the same state directory",
+    "machine": "only processes of this machine that use the same state directory",
     "cluster": "all clients of the cluster",
 }
 

@@ -98,7 +98,7 @@ def _put_parser() -> Parser:
     parser.argument("data", metavar="DATA", nargs="*")
     parser.flag("--lines", help="Each line of stdin is an item.")
     parser.option(
-        "--delay", type=seconds, metavar="DURATION", default=0.0, help="To be taken after this."
+        "--delay", type=seconds, metavar="DURATION", default=0.0, help="Ready after this."
     )
     parser.option(
         "--max-depth",
@@ -158,12 +158,12 @@ def _ls_parser() -> Parser:
         example="coordlock queue ls mails --dead",
     )
     _name_argument(parser, "?")
-    parser.flag("--dead", help="Those that have failed as often as they may.")
+    parser.flag("--dead", help="List the dead items: those that failed too often.")
     parser.option(
         "--limit",
         type=whole(1, 10**6),
         metavar="N",
-        help=f"So many items, the first ones. Default: {_LISTED}.",
+        help=f"List the first N items. Default: {_LISTED}.",
     )
     service_options(parser)
     json_option(parser)
@@ -249,7 +249,7 @@ def _retry_parser() -> Parser:
     )
     _name_argument(parser)
     parser.argument("ids", metavar="ID", nargs="*")
-    parser.flag("--all", dest="is_all", help="All that are dead now.")
+    parser.flag("--all", dest="is_all", help="Put all dead items again.")
     service_options(parser)
     json_option(parser)
     return parser.finished()

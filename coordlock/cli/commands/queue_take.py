@@ -76,14 +76,14 @@ class Taking(Parser):
             type=whole(1, 2**31),
             metavar="N",
             default=10,
-            help="An item is dead when it has failed so often. Default: 10.",
+            help="An item is dead after N failures. Default: 10.",
         )
         self.option(
             "--retry-delay",
             type=seconds,
             metavar="DURATION",
             default=0.0,
-            help="Take an item again after this, when COMMAND has failed. Default: at once.",
+            help="How long a failed item waits for the next try. Default: 0s.",
         )
 
 

@@ -24,9 +24,9 @@ from coordlock.recipes.values import ValuesView
 __all__ = ["parser"]
 
 _COMMANDS: Final = {
-    "get": "Print what is kept under KEY.",
-    "set": "Keep DATA under KEY.",
-    "delete": "Keep nothing under KEY any more.",
+    "get": "Print the value of KEY.",
+    "set": "Set the value of KEY to DATA.",
+    "delete": "Delete the value of KEY.",
     "ls": "List the keys in FOLDER.",
 }
 
@@ -91,7 +91,7 @@ def _get_parser() -> Parser:
 
 
 def _get(*, key: str, follow: bool, service: Service, as_json: bool) -> int:
-    """Print what is kept under KEY.
+    """Print the value of KEY.
 
     A terminal shows a line, in which control characters and bytes that are no UTF-8 are escaped.
     Elsewhere the data come byte by byte. The exit status is 1 if nothing is kept.
@@ -121,7 +121,7 @@ def _if_version_option(parser: Parser) -> None:
         "--if-version",
         type=whole(0, 2**63 - 1),
         metavar="N",
-        help="Only if it is at version N, 0 for none; the exit status is 1 otherwise.",
+        help="Only if KEY is at version N, 0 for no value; otherwise the status is 1.",
     )
 
 
@@ -146,7 +146,7 @@ def _set(
     if_version: int | None,
     service: Service,
 ) -> int:
-    """Keep DATA under KEY.
+    """Set the value of KEY to DATA.
 
     It takes the place of what is kept there. Without DATA, what stdin holds is kept, byte by byte:
     for secrets, which an argument would show in the list of processes.
@@ -171,7 +171,7 @@ def _delete_parser() -> Parser:
 
 
 def _delete(*, key: str, if_version: int | None, service: Service) -> int:
-    """Keep nothing under KEY any more.
+    """Delete the value of KEY.
 
     Nothing happens where nothing is kept.
     """

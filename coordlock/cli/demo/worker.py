@@ -71,7 +71,7 @@ class _Worker:
         try:
             os.write(self._task.events, json.dumps(line).encode() + b"\n")
         except BrokenPipeError:
-            sys.exit("the demo has gone")
+            sys.exit("the demo has ended")
 
     def work(self) -> None:
         task = self._task
@@ -119,7 +119,7 @@ class _Worker:
 
 def _wait_for_order() -> None:
     if not sys.stdin.readline():
-        sys.exit("the demo has gone")
+        sys.exit("the demo has ended")
 
 
 def main() -> None:

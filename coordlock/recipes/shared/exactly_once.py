@@ -45,13 +45,19 @@ class _Writer:
 
     def __init__(self) -> None:
         self.id: Final = urlsafe_b64encode(os.urandom(12)).decode()
-        #: That of its last operation.
+        #: The number of its last operation.
         self.number = 0
 
 
 @dataclass(slots=True)
 class _Content:
-    """The value, and by writer: the number and the answer of its last operation, and more."""
+    """What a record keeps.
+
+    Attributes:
+        value: what the recipe keeps; None where nobody has made a value.
+        last: by the id of each writer, the number and the answer of its last operation. Behind
+            these may be fields of newer releases.
+    """
 
     value: Any = None
     last: dict[str, list[Any]] = field(default_factory=dict)
@@ -87,7 +93,16 @@ class ExactlyOnce(Recipe):
 
     @property
     def _record(self) -> StoredRecord[_Content]:
-        return StoredRecord(self._access.engine, self._folder, self.name, _Content.parse)
+        return StoredRecord(self._access.engine, self._folder, self.name, self._parse)
+
+    def _parse(self, fields: Mapping[str, Any]) -> _Content:
+        content = _Content.parse(fields)
+        if content.value is not None:
+            self._check_kept(content.value)
+        return content
+
+    def _check_kept(self, value: Any) -> None:
+        """Raise TypeError or ValueError for a value that this recipe never writes."""
 
     def _value(self) -> Steps[Any]:
         """The value; None where nobody has made one. Raises `BackendUnavailable`."""
@@ -127,24 +142,27 @@ class ExactlyOnce(Recipe):
         engine.check()
         if not engine.was_open:
             yield from engine.session()
-        idle: list[_Writer] = engine.share(_Writer, list)
+        idle: list[_Writer] = engine.share(_Writer, list)  # the client's writers without operation
         try:
             writer = idle.pop()
         except IndexError:
             writer = _Writer()
         try:
             writer.number += 1
-            return (yield from self._settled(writer, operation))
+            return (yield from self._repeat_until_made(writer, operation))
         finally:
             idle.append(writer)
 
-    def _settled(self, writer: _Writer, operation: Callable[[Any], tuple[Any, T]]) -> Steps[T]:
+    def _repeat_until_made(
+        self, writer: _Writer, operation: Callable[[Any], tuple[Any, T]]
+    ) -> Steps[T]:
+        """Attempt the writer's operation until it was made once; its answer."""
         engine, record = self._access.engine, self._record
         yield engine.deadline(engine.settings.request_timeout)
         try:
             while True:
                 content = yield from record.read()
-                if record.moved:
+                if record.moved:  # since an attempt without an answer: was that one made?
                     number, answer, *_ = content.last.get(writer.id, [0, None])
                     if number == writer.number:
                         made: T = answer

@@ -247,7 +247,7 @@ class Participant:
             raise self._unavailable(silent.service, reason) from late.__cause__
         generation = generations.of(me)
         if generation is None and generations.whole_from > (self._seen or 0) + 1:
-            reason = "was passed so often meanwhile that it is unknown whether this party was in"
+            reason = "was passed so often meanwhile that it is unknown whether this party passed"
             raise self._unavailable(str(engine.settings), f"{self._rendezvous} {reason}")
         return generation or frozenset()
 

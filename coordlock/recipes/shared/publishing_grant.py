@@ -49,7 +49,7 @@ class PublishingGrant(BaseGrant, shown="Grant"):
 
     @value.setter
     def value(self, value: bytes) -> None:
-        raise AttributeError(f"the value of {self!r} is published by a call, which takes time")
+        raise AttributeError(f"the value of {self!r} cannot be assigned: call publish()")
 
     def _publish(self, value: bytes) -> Steps[None]:
         """Publish ``value`` after what was to be published before. Raises as `Term.publish`."""

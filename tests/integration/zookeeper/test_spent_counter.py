@@ -88,7 +88,7 @@ def test_nobody_enters_while_contenders_from_before_are_there(
     before = [party.enqueue("busy")[0] for _ in range(2)]
     entry = new_entry("busy")
     for _ in range(3):
-        with pytest.raises(BackendUnavailable, match="is spent"):
+        with pytest.raises(BackendUnavailable, match="are used up"):
             party.backend.enqueue([entry]).result(BOUND)
         assert party.ids("busy") == [one.id for one in before]
     for one in before:

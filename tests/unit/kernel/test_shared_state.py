@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 from coordlock import Client
-from coordlock.locks.reentrant import _registers
+from coordlock.locks.reentrant import _Register
 from tests.unit.clients import Service
 
 
@@ -17,7 +17,7 @@ def test_names_that_nobody_uses_any_more_are_forgotten(service: Service) -> None
                 pass
         gc.collect()
         assert len(client._engine._used) <= 256
-        register = _registers[client._engine]
+        register = client._engine.share(_Register, _Register)
         assert not register.holds
         assert not register.attempts
 

@@ -171,8 +171,8 @@ def test_the_sessions_own_contenders_are_told_of_here_without_a_file(
     watcher.watch(contender, told.append)
     assert os.listdir(directory.watched) == []
     assert leave(directory, Slot.of(contender))
-    watcher.left(contender.key)
-    watcher.left(contender.key)
+    watcher.own_left(contender.key)
+    watcher.own_left(contender.key)
     assert told == [False]
 
 
