@@ -102,16 +102,16 @@ class Participant:
             yield until(engine, left, cancellation)
             try:
                 self._generation = yield from self._passing(ticket, once=seconds == 0)
+            except Cancelled as cancelled:  # which is a DeadlineReached, too
+                self._generation = yield from self._withdrawn(ticket)
+                if not self._generation:
+                    kind = self._rendezvous.kind
+                    raise WaitCancelled(name, str(cancelled), kind=kind) from None
             except DeadlineReached:
                 self._generation = yield from self._withdrawn(ticket)
                 if not self._generation:
                     waited = engine.clock.now() - started
                     raise self._in_vain(waited, "was reached by", self._there) from None
-            except Cancelled as cancelled:
-                self._generation = yield from self._withdrawn(ticket)
-                if not self._generation:
-                    kind = self._rendezvous.kind
-                    raise WaitCancelled(name, str(cancelled), kind=kind) from None
             except (SessionLost, Evicted):
                 self._generation = yield from self._withdrawn(ticket)
                 if not self._generation:
