@@ -38,7 +38,7 @@ def parser() -> Parser:
     parser.flag(
         "--kept",
         dest="is_kept",
-        help="List what is kept: work queues, counters, latches, gates and barriers.",
+        help="List what is kept: work queues, counters, latches, gates, barriers and more.",
     )
     look_options(parser)
     return parser.finished()
