@@ -149,8 +149,8 @@ class _BaseClient(Resident, shown="Client"):
         """All records, or those under ``name``, in use or not; sorted. For operators.
 
         They belong to counters, latches, gates and barriers that were changed, to values of locks,
-        requests to release locks, and work queues that had an item, until `delete_record`. Raises `Unsupported` where the backend keeps no data, and
-        `BackendUnavailable`.
+        requests to release locks, and work queues that had an item, until `delete_record`.
+        Raises `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
         """
         from coordlock.client.records import records
 
